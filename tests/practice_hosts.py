@@ -30,7 +30,7 @@ from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub import shared_wait
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
-from jupyter_gpu_kernel.hub.node import agent_file
+from jupyter_gpu_kernel.hub.node.install import agent_file
 from jupyter_gpu_kernel.hub.operations import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
 

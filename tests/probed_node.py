@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.hub.node.find_python import FoundPythons, find_pythons
+from jupyter_gpu_kernel.hub.node.check.find_python import FoundPythons, find_pythons
 
 TOOLS = "cat date dd find getconf grep head hostname ls mktemp readlink rm sed setsid sh sleep tail tr uname"
 

@@ -22,7 +22,8 @@ from .front_end_operations import FrontEndOperations
 from .kernel.description import times_of
 from .kernel_operations import KernelOperations
 from .kernels import Kernels
-from .node.check import check
+from .node.check.check import check
+from .node.check.probe import probe
 from .node.hosts import each_host, each_spec
 from .node.node import Node
 from .node.nodes import (
@@ -36,7 +37,6 @@ from .node.nodes import (
     is_gone,
     not_found,
 )
-from .node.probe import probe
 from .node.shared_connection import Connect
 from .placement import Placement
 from .rpc import Call

@@ -19,7 +19,7 @@ import pytest
 
 from jupyter_gpu_kernel.agent import loader
 from jupyter_gpu_kernel.agent.mux import attach
-from jupyter_gpu_kernel.hub.node import agent_file
+from jupyter_gpu_kernel.hub.node.install import agent_file
 from jupyter_gpu_kernel.wire import fields
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -86,7 +86,7 @@ def test_the_sources_are_sent_as_they_are() -> None:
     """So that tracebacks and `help` show what the authors wrote."""
     with zipfile.ZipFile(io.BytesIO(agent_file.pack(complete=True).data)) as archive:
         words = archive.read(loader.SOURCES).decode().split("\0")
-    package = Path(agent_file.__file__).parents[2]
+    package = Path(agent_file.__file__).parents[3]
     for path, source in zip(words[::2], words[1::2], strict=True):
         file = package.parent / path
         assert source == ("" if file == package / "__init__.py" else file.read_text("utf-8")), path

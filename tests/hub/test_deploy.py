@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.errors import AgentError, ConnectError
-from jupyter_gpu_kernel.hub.node import agent_file, deploy
+from jupyter_gpu_kernel.hub.node.install import agent_file, deploy
 from jupyter_gpu_kernel.hub.node.stream import CommandStream, Stream
 from jupyter_gpu_kernel.wire.frames import MAGIC, FrameReader, Kind, json_frame
 
@@ -132,7 +132,7 @@ def ask(stream: Stream, do: str) -> object:
 
 
 def test_a_package_is_the_same_for_the_same_sources() -> None:
-    code = "from jupyter_gpu_kernel.hub.node import agent_file; print(agent_file.pack().name)"
+    code = "from jupyter_gpu_kernel.hub.node.install import agent_file; print(agent_file.pack().name)"
     names = {
         subprocess.check_output([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed})
         for seed in "12"
@@ -142,9 +142,9 @@ def test_a_package_is_the_same_for_the_same_sources() -> None:
 
 def test_a_hub_outlives_the_files_it_came_from(tmp_path: Path) -> None:
     """As when its environment is upgraded or removed: what it dials with is of one version."""
-    shutil.copytree(Path(deploy.__file__).parents[2], tmp_path / "jupyter_gpu_kernel")
+    shutil.copytree(Path(deploy.__file__).parents[3], tmp_path / "jupyter_gpu_kernel")
     code = (
-        "import shutil, sys; from jupyter_gpu_kernel.hub.node import agent_file, deploy\n"
+        "import shutil, sys; from jupyter_gpu_kernel.hub.node.install import agent_file, deploy\n"
         "package = agent_file.pack()\n"
         "assert deploy.__file__.startswith(sys.argv[1])\n"
         "shutil.rmtree(sys.argv[1])\n"

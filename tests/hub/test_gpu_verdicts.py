@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.hub import validate
-from jupyter_gpu_kernel.hub.node.gpu_verdicts import (
+from jupyter_gpu_kernel.hub.node.check.gpu_verdicts import (
     FRAMEWORKS,
     Verdict,
     conclude,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.hub.node.find_python import FoundPythons, find_pythons
+from jupyter_gpu_kernel.hub.node.check.find_python import FoundPythons, find_pythons
 
 MARK = "=== jupyter-gpu-kernel probe"
 GOOD = json.dumps(

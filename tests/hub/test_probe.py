@@ -12,7 +12,7 @@ from probed_node import Node, real_venv, why_not
 from waiting import eventually
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.hub.node.python_probe import Python
+from jupyter_gpu_kernel.hub.node.check.python_probe import Python
 
 pytestmark = [
     pytest.mark.full,

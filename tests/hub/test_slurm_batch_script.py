@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.errors import SettingsError
-from jupyter_gpu_kernel.hub.node import agent_file
+from jupyter_gpu_kernel.hub.node.install import agent_file
 from jupyter_gpu_kernel.hub.slurm.batch_script import batch_script, directives
 from jupyter_gpu_kernel.settings import Settings
 

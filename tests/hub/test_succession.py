@@ -19,7 +19,7 @@ from successions import *  # noqa: F403 (its fixture)
 from successions import PID, Kernel, loops, started
 
 from jupyter_gpu_kernel.agent.story import read_story
-from jupyter_gpu_kernel.hub.node import agent_file
+from jupyter_gpu_kernel.hub.node.install import agent_file
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 from jupyter_gpu_kernel.wire.messages import Lane
 

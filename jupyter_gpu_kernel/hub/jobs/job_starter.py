@@ -17,7 +17,7 @@ from ...errors import AgentError, GpuKernelError, HostKeyError, HubError, Kernel
 from ...wire.runtime import Runtime
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.states import LinkState, Phase
-from ..node.agent_file import pack
+from ..node.install.agent_file import pack
 from ..node.node_link import NoLink
 from ..rpc import REPORT_BUG
 from ..slurm.batch_script import batch_script

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from ...errors import AuthError, ConnectError, GpuKernelError, HostKeyError
 from ...wire.runtime import Runtime
 from ..rpc import Call
-from . import deploy
-from .agent_file import pack
-from .find_python import FoundPythons, find_pythons
+from .check.find_python import FoundPythons, find_pythons
+from .install import deploy
+from .install.agent_file import pack
 from .link import TRY_AGAIN_SOON, Link, LinkDown
 from .shared_connection import Connect, Connection, RouteSettings, SharedConnection, describe
 from .stream import Stream

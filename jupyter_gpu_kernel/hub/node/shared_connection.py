@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from ...errors import ConnectError, GpuKernelError
 from ..rpc import Call
 from ..ssh import Asker
-from .python_probe import CommandRunner
+from .check.python_probe import CommandRunner
 from .stream import CommandStream
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from typing import Any
 
 from ...errors import SettingsError
 from ...wire import DEFAULT_GPUS
-from ..node.agent_file import Package
-from ..node.deploy import script_head
+from ..node.install.agent_file import Package
+from ..node.install.deploy import script_head
 from . import times
 from .commands import JOB_NAME
 

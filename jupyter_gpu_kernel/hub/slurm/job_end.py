@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...wire.texts import signal_name
-from ..node.deploy import EXIT_STATUSES
+from ..node.install.deploy import EXIT_STATUSES
 from .dialect import ENDED, GONE, JobRecord
 
 _ADD = "jupyter gpu-kernel add … --slurm --replace"

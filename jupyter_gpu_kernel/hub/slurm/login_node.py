@@ -11,7 +11,7 @@ import shlex
 from typing import NamedTuple
 
 from .. import sanitize
-from ..node.python_probe import Completed
+from ..node.check.python_probe import Completed
 
 _BEGIN = "=== jupyter-gpu-kernel slurm begin"
 _END = "=== jupyter-gpu-kernel slurm end"

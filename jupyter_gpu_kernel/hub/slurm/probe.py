@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ..node.agent_file import pack
-from ..node.check_report import Report
+from ..node.check.check_report import Report
+from ..node.install.agent_file import pack
 from ..node.node import Node
 from ..rpc import Call
 from .batch_script import batch_script
@@ -23,7 +23,8 @@ _TEST = "test"  # in place of a kernel's id
 async def probe_slurm(
     scheduler: Scheduler, node: Node, settings: dict[str, Any], call: Call
 ) -> dict[str, Any]:
-    """Return what `hub/node/probe.py` does of a node, and under "slurm" {version, partitions, chosen, notes, test}."""
+    """Return what the operation `probe` does of a node, and under "slurm" {version, partitions, chosen, notes,
+    test}."""
     call.progress(node.name, "looking for Slurm")
     version = (await scheduler.commands(call)).version
     found, connection = await node.find_pythons(settings.get("python"), call, settings.get("setup") or ())

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...errors import AgentError
-from ..node.find_python import OLDEST_PYTHON, at_least, install_python, locate
-from ..node.python_probe import SOURCES, CommandRunner, Probe, Python
+from ..node.check.find_python import OLDEST_PYTHON, at_least, install_python, locate
+from ..node.check.python_probe import SOURCES, CommandRunner, Probe, Python
 
 _AT_ONCE = 4  # Pythons that are started side by side
 _START_TIMEOUT = 15  # seconds

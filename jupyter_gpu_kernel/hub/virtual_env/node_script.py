@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import AgentError, ConnectError, GpuKernelError
 from .. import sanitize
-from ..node.deploy import CommandOpener
+from ..node.install.deploy import CommandOpener
 from ..node.stream import READ_SIZE, CommandStream
 
 MARK = "=== jupyter-gpu-kernel environment "

@@ -14,14 +14,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ...errors import AgentError, GpuKernelError
-from ...wire import DEFAULT_GPUS
-from ..rpc import Call
+from ....errors import AgentError, GpuKernelError
+from ....wire import DEFAULT_GPUS
+from ...rpc import Call
+from ..node import Node
+from ..nodes import Nodes
+from ..shared_connection import Connection
 from .check_report import Report
 from .gpu_verdicts import FRAMEWORKS, Verdict, conclude, judge_driver, judge_framework
-from .node import Node
-from .nodes import Nodes
-from .shared_connection import Connection
 
 LIMIT = 150.0
 """Seconds that a framework may take: a first import from a slow file system takes a minute."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PACKAGE = "jupyter_gpu_kernel"
-_FOLDER = Path(__file__).resolve().parents[2]
+_FOLDER = Path(__file__).resolve().parents[3]
 _LOADER = f"{_PACKAGE}/agent/loader.py"
 _NOT_SENT = "/agent/virtual_env/"
 """A program that is sent by itself, before there is an agent."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ...errors import AgentError, AgentRefusal, GpuKernelError
-from ..rpc import Call
-from .hosts import each_host, none_usable
-from .node import Node
-from .nodes import Nodes
+from ....errors import AgentError, AgentRefusal, GpuKernelError
+from ...rpc import Call
+from ..hosts import each_host, none_usable
+from ..node import Node
+from ..nodes import Nodes
 
 _NEEDED = ("gpus", "min_memory", "gpu_type", "cwd", "code")
 _REFUSED = ("cwd", "code")

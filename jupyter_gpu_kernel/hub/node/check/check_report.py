@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from ...errors import GpuKernelError
-from ..rpc import Call
+from ....errors import GpuKernelError
+from ...rpc import Call
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Protocol
 
-from ...errors import AgentError
-from .. import sanitize
+from ....errors import AgentError
+from ... import sanitize
 
 SOURCES = ("wanted", "setup", "path", "login", "conda", "uv", "venv", "ours")
 """Where a Python was found, the preferred ones first."""

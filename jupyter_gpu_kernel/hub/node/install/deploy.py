@@ -8,11 +8,11 @@ import shlex
 import threading
 from typing import Protocol
 
-from ...errors import AgentError, ConnectError, GpuKernelError
-from ...wire.frames import MAGIC, MAX_NOISE
-from .. import sanitize
+from ....errors import AgentError, ConnectError, GpuKernelError
+from ....wire.frames import MAGIC, MAX_NOISE
+from ... import sanitize
+from ..stream import READ_SIZE, CommandStream, ResumedStream, Stream
 from .agent_file import Package
-from .stream import READ_SIZE, CommandStream, ResumedStream, Stream
 
 DIAL_TIMEOUT = 60.0
 """Seconds for the node's shell, the upload and the start of Python on a slow file system, together."""

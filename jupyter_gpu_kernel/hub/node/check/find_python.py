@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ...errors import AgentError
+from ....errors import AgentError
 from .python_probe import SOURCES, CommandRunner, NodeFacts, Probe, Python
 
 OLDEST_PYTHON = (3, 8)
