@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.hub import validate
@@ -225,6 +225,7 @@ KEYS = ["driver", "cuda", "gpus", "problem", "installed", "gpu", "gpu_name", "no
 KEYS += ["right", "raised", "output", "status", "late"]
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYS), JSON))
 def test_any_answer_gets_a_verdict_or_is_malformed(data: dict[str, Any]) -> None:
     try:
