@@ -8,7 +8,7 @@ import pytest
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.wire.compose import TransientDisplay, error_content
-from jupyter_gpu_kernel.wire.texts import as_typed, wrapped
+from jupyter_gpu_kernel.wire.texts import as_typed, duration, one_line, printable, wrapped
 
 RED = "\x1b[31m\x1b[0m"
 
@@ -49,3 +49,22 @@ def test_texts_in_cells_are_wrapped() -> None:
     shown = error_content("GpuError", long)
     assert shown["evalue"] == long and max(map(len, shown["traceback"][0].split("\n"))) <= 100 + len(RED)
     assert shown["traceback"][0].startswith(f"{RED[:5]}GpuError")
+
+
+def test_texts_of_others_are_one_line() -> None:
+    assert one_line("  a\x1b[2Kb\n c\u202ed\t") == "a?[2Kb c?d"
+    assert one_line("x" * 300) == "x" * 199 + "…" and one_line("12345", 5) == "12345"
+    assert printable("a\x07\nb") == "a?\nb"
+
+
+def test_a_time_has_at_most_two_units() -> None:
+    times = {
+        -1: "0 s",
+        0.5: "0.5 s",
+        60: "1 min",
+        3600.4: "1 h",
+        7380: "2 h 3 min",
+        90000: "1 d 1 h",
+        119.6: "2 min",
+    }
+    assert {seconds: duration(seconds) for seconds in times} == times
