@@ -33,6 +33,7 @@ from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.install import agent_file
 from jupyter_gpu_kernel.hub.operations import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
+from jupyter_gpu_kernel.hub.transport.stream import CommandStream
 
 NO_LAPSE = """from jupyter_gpu_kernel.agent.gpus import standby
 standby.LAPSES_AFTER = 600.0"""
@@ -40,7 +41,7 @@ standby.LAPSES_AFTER = 600.0"""
 
 
 class Command:
-    """A command's stdin and stdout."""
+    """A command that carries a stream."""
 
     def __init__(self, command: str, env: dict[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -53,16 +54,21 @@ class Command:
         )
         self._reading = threading.Lock()
 
-    def read(self, size: int, /) -> bytes:
+    def read(self, size: int) -> bytes:
         assert self.process.stdout
         with self._reading:
             return b"" if self.process.stdout.closed else self.process.stdout.read(size)
 
-    def write(self, data: bytes, /) -> None:
+    def read_stderr(self, size: int) -> bytes:
+        return b""
+
+    def write(self, data: memoryview) -> int:
         assert self.process.stdin
-        view = memoryview(data)
-        while view:
-            view = view[self.process.stdin.write(view) :]
+        return self.process.stdin.write(data) or 0
+
+    def close_stdin(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
 
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -73,9 +79,6 @@ class Command:
             self.process.stdout.close()
         with contextlib.suppress(OSError):
             self.process.stdin.close()
-
-    def stderr_tail(self) -> str:
-        return ""
 
     def wait(self, timeout: float) -> int | None:
         return self.process.wait(timeout)
@@ -100,9 +103,9 @@ class Host:
         self.answers = threading.Event()
         self.answers.set()
 
-    def open(self, command: str) -> Command:
+    def open(self, command: str) -> CommandStream:
         self.commands.append(Command(command, self.env))
-        return self.commands[-1]
+        return CommandStream(self.commands[-1])
 
     def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Any:
         return subprocess.run(

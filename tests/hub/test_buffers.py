@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -17,9 +14,9 @@ from paramiko.buffered_pipe import BufferedPipe
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.hub.front_end.sockets import MAX_UNREAD, _UnreadBytes
-from jupyter_gpu_kernel.hub.node.stream import READ_SIZE, StreamThreads
-from jupyter_gpu_kernel.hub.openssh.mux import MuxSocket
+from jupyter_gpu_kernel.hub.node.stream_threads import StreamThreads
 from jupyter_gpu_kernel.hub.ssh.transport import WINDOW, BufferedSocket
+from jupyter_gpu_kernel.hub.transport.stream import READ_SIZE
 from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, Frame, Kind
 
 pytestmark = pytest.mark.full
@@ -155,34 +152,6 @@ def test_what_waits_for_the_loop_costs_no_more_when_it_is_more() -> None:
         return count
 
     assert asyncio.run(counted(16 * MB)) == asyncio.run(counted(MB))
-
-
-# ---------------------------------------------------------------------------------------------- OpenSSH's master
-
-
-@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there is no ControlMaster on Windows")
-def test_an_answer_of_openssh_in_single_bytes(tmp_path: Path) -> None:
-    """Also a long one, such as a message for the user."""
-    hello = struct.pack(">II", 1, 4)
-    answer = struct.pack(">II", 0x80000003, 1) + struct.pack(">I", 60_000) + b"x" * 60_000
-
-    def serve() -> None:
-        with listener.accept()[0] as master:
-            for packet in (hello, answer):
-                for byte in struct.pack(">I", len(packet)) + packet:
-                    master.sendall(bytes([byte]))
-            while master.recv(4096):
-                pass
-
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "c"))
-        listener.listen(1)
-        thread = threading.Thread(target=serve)
-        thread.start()
-        master = MuxSocket(tmp_path / "c", 30.0)
-        assert master._receive(4) == answer
-        master.close()
-        thread.join()
 
 
 # ---------------------------------------------------------------------------------------------- front ends

@@ -18,7 +18,7 @@ import pytest
 
 from jupyter_gpu_kernel.errors import AgentError, ConnectError
 from jupyter_gpu_kernel.hub.node.install import agent_file, deploy
-from jupyter_gpu_kernel.hub.node.stream import CommandStream, Stream
+from jupyter_gpu_kernel.hub.transport.stream import CommandStream
 from jupyter_gpu_kernel.wire.frames import MAGIC, FrameReader, Kind, json_frame
 
 pytestmark = [pytest.mark.full, pytest.mark.skipif(sys.platform != "linux", reason="a work node has Linux")]
@@ -26,34 +26,43 @@ SHELLS = {"dash": ["dash"], "bash": ["bash"], "bash as sh": ["bash", "--posix"],
 
 
 class Shell:
-    """A command on the node as a stream, as an SSH channel is one."""
+    """A command on the node that carries a stream, as an SSH channel does."""
 
-    def __init__(self, command: list[str], env: dict[str, str], errors: Path) -> None:
+    def __init__(self, command: list[str], env: dict[str, str]) -> None:
         self.written = 0
         self.break_after: int | None = None
-        self._errors = errors
-        with open(errors, "wb") as file:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, bufsize=0, env=env
-            )
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env=env,
+        )
         self._lock = threading.Lock()
 
-    def read(self, size: int, /) -> bytes:
+    def read(self, size: int) -> bytes:
         assert self._process.stdout
         with self._lock:
             data = b"" if self._process.stdout.closed else self._process.stdout.read(size)
         return data
 
-    def write(self, data: bytes, /) -> None:
+    def read_stderr(self, size: int) -> bytes:
+        assert self._process.stderr
+        data = self._process.stderr.read(size)
+        if not data:
+            self._process.stderr.close()
+        return data
+
+    def write(self, data: memoryview) -> int:
         assert self._process.stdin
         if self.break_after is not None and self.written + len(data) > self.break_after:
             self._process.stdin.write(data[: self.break_after - self.written])
             self._process.stdin.close()
             raise OSError("cut in the middle of the upload")
-        self.written += len(data)
-        view = memoryview(data)
-        while view:
-            view = view[self._process.stdin.write(view) :]
+        sent = self._process.stdin.write(data) or 0
+        self.written += sent
+        return sent
 
     def close(self) -> None:
         assert self._process.stdin and self._process.stdout
@@ -72,9 +81,6 @@ class Shell:
     def wait(self, timeout: float) -> int:
         return self._process.wait(timeout)
 
-    def stderr_tail(self) -> str:
-        return self._errors.read_text(errors="replace")
-
 
 class Machine:
     """A node with its own home and base folder, whose /bin/sh is `shell`."""
@@ -91,16 +97,15 @@ class Machine:
         }
         self.streams: list[Shell] = []
         self.break_after: int | None = None
-        self._errors = folder / "stderr"
 
     def open(self, command: str) -> CommandStream:
         assert command == "/bin/sh"
-        stream = Shell(self.shell, self.env, self._errors)
+        stream = Shell(self.shell, self.env)
         stream.break_after = self.break_after
         self.streams.append(stream)
-        return stream
+        return CommandStream(stream)
 
-    def dial(self, python: str = sys.executable) -> Stream:
+    def dial(self, python: str = sys.executable) -> CommandStream:
         return deploy.dial(self, agent_file.pack(), python, "gpu2")
 
     def files(self) -> list[str]:
@@ -117,7 +122,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         stream.close()
 
 
-def ask(stream: Stream, do: str) -> object:
+def ask(stream: CommandStream, do: str) -> object:
     """The answer of the agent behind the stream, without the identity that each has."""
     reader = FrameReader()
     stream.write(json_frame(Kind.REQUEST, {"do": do}, number=5).encode())

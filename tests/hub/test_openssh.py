@@ -31,7 +31,7 @@ from jupyter_gpu_kernel.hub.openssh.askpass_server import Abandoned, AskpassServ
 from jupyter_gpu_kernel.hub.openssh.connect import connect
 from jupyter_gpu_kernel.hub.openssh.connection import OpenSSHConnection
 from jupyter_gpu_kernel.hub.openssh.log import HOST_KEY, SIGN_IN, Log
-from jupyter_gpu_kernel.hub.openssh.mux import MuxError, MuxSocket
+from jupyter_gpu_kernel.hub.openssh.needs import open_master
 from jupyter_gpu_kernel.hub.openssh.program import find_program
 from jupyter_gpu_kernel.hub.openssh.questions import Questions
 from jupyter_gpu_kernel.hub.paths import control_folder
@@ -319,7 +319,7 @@ def test_paths_with_percent_signs_reach_ssh_unchanged(tmp_path: Path) -> None:
     )
     told = subprocess.run([command[0], "-G", *command[1:]], capture_output=True, text=True, check=True).stdout
     assert f"\ncontrolpath {control}\n" in told and f"\nuserknownhostsfile {known}\n" in told
-    assert f" -S {str(before).replace('%', '%%')} " in told
+    assert f" -S {str(before).replace('%', '%%%%')} " in told
 
 
 def test_a_title_names_only_so_many_keys() -> None:
@@ -418,8 +418,7 @@ def test_a_connection_that_is_open_is_used_and_never_closed(two_hops: TwoHops, o
     assert [hop for hop, _, _ in connection.steps] == ["work"] and connection.masters == []
     connection.close()
     assert [line for line in two_hops.work.log if "Accepted" in line] == sign_ins
-    with contextlib.closing(MuxSocket(opened, DEADLINE)) as still:
-        still.check()
+    assert open_master(two_hops.hops[-1]) == opened
 
 
 def test_when_it_ends_another_one_is_opened(two_hops: TwoHops, opened: Path) -> None:
@@ -437,19 +436,15 @@ def test_when_it_ends_another_one_is_opened(two_hops: TwoHops, opened: Path) -> 
 @pytest.mark.skipif(
     not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give a socket to another user"
 )
-def test_a_master_of_another_user_is_not_used(short: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(short / "socket"))
-        listener.listen()
-        os.chown(short / "socket", 12345, -1)
-        with pytest.raises(MuxError, match="belongs to another user"):
-            MuxSocket(short / "socket", 1.0)
+def test_a_master_of_another_user_is_not_used(two_hops: TwoHops, opened: Path) -> None:
+    os.chown(opened, 12345, -1)
+    assert open_master(two_hops.hops[-1]) is None
 
 
 def test_a_file_at_the_path_is_no_master(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MuxError):
-        MuxSocket(tmp_path / "file", 1.0)
+    hop = Hop("login", "ssh", "127.0.0.1", values={"controlpath": [str(tmp_path / "file")]})
+    assert open_master(hop) is None
 
 
 # --- host keys

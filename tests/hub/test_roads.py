@@ -18,10 +18,11 @@ from sshd import TwoHops, make_key
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError, RouteError
-from jupyter_gpu_kernel.hub.connections import command_errors, process_stream, short_command
+from jupyter_gpu_kernel.hub.connections import command_errors
 from jupyter_gpu_kernel.hub.connections.commands import CommandConnection, CommandHop
 from jupyter_gpu_kernel.hub.connections.connect import connect
 from jupyter_gpu_kernel.hub.node.shared_connection import Connection, hop_names
+from jupyter_gpu_kernel.hub.transport import process, short_command
 
 pytestmark = pytest.mark.full
 
@@ -260,7 +261,7 @@ def test_a_command_has_no_terminal_at_which_it_could_ask(join: Join) -> None:
 def test_closing_a_stream_of_this_machine_ends_its_process(
     join: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_stream, "_GRACE", 0.1)
+    monkeypatch.setattr(process, "_GRACE", 0.1)
     connection = join(route=("localhost",))
     for command in ("cat", "sleep 1000"):
         stream = connection.open(command)

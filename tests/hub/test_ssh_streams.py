@@ -14,8 +14,9 @@ from sshd import TwoHops
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.hub.ssh.connect import connect
-from jupyter_gpu_kernel.hub.ssh.connection import CommandStream, SSHConnection
+from jupyter_gpu_kernel.hub.ssh.connection import SSHConnection
 from jupyter_gpu_kernel.hub.ssh.transport import WINDOW
+from jupyter_gpu_kernel.hub.transport.stream import CommandStream
 
 KIB = 1024
 Dial = Callable[[], SSHConnection]
@@ -87,7 +88,7 @@ def test_the_end_of_a_command_comes_after_its_output(dial: Dial) -> None:
 def test_what_is_not_read_stays_at_the_server(dial: Dial) -> None:
     connection = dial()
     stream = connection.open(f"head -c {3 * WINDOW} /dev/zero")
-    buffer: Any = stream._channel.in_buffer
+    buffer: Any = stream._ends._channel.in_buffer
     eventually(lambda: len(buffer) == WINDOW, "a full window")
     assert connection.run("echo others go on").stdout == b"others go on\n"
     assert len(buffer) == WINDOW

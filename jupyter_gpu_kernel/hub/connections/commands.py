@@ -17,10 +17,10 @@ from typing import NamedTuple
 from ...errors import ConnectError
 from ...wire.frames import MAX_NOISE
 from ..node.shared_connection import Connection
-from ..node.stream import READ_SIZE, CommandStream, ResumedStream
+from ..transport.short_command import run_to_end
+from ..transport.stream import READ_SIZE, CommandStream
 from . import command_errors
 from .shell_check import PATIENCE, check_shell
-from .short_command import run_to_end
 
 SHELL = "/bin/sh"
 _OPEN_TIMEOUT = 60.0  # seconds for all commands: an image may have to be unpacked first
@@ -122,7 +122,8 @@ class CommandConnection:
             now = time.monotonic()
             steps.append((hop.label, "run", now - since))
             since = now
-        return ResumedStream(stream, shells.rest)
+        stream.unread(shells.rest)
+        return stream
 
 
 class _Shells:

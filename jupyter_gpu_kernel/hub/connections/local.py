@@ -10,8 +10,9 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from ...errors import ConnectError
-from .process_stream import ProcessStream
-from .short_command import run_to_end
+from ..transport.process import ProcessEnds
+from ..transport.short_command import run_to_end
+from ..transport.stream import CommandStream
 
 NAME = "localhost"
 _VARIABLES = (
@@ -48,14 +49,14 @@ class LocalConnection:
             for name, value in environment.items()
             if name in _VARIABLES or name.startswith(_PREFIXES)
         }
-        self._streams = weakref.WeakSet[ProcessStream]()
+        self._streams = weakref.WeakSet[CommandStream]()
         self._lock = threading.Lock()
 
-    def open(self, command: str) -> ProcessStream:
+    def open(self, command: str) -> CommandStream:
         """Run a command, its words quoted as for a shell; return its stdin and stdout as a stream."""
         words = shlex.split(command)
         try:
-            stream = ProcessStream(words, self._environment, Path.home())
+            stream = CommandStream(ProcessEnds(words, self._environment, Path.home()))
         except OSError as error:
             cause = f"“{words[0]}” cannot be run: {error.strerror or error}"
             raise ConnectError(

@@ -7,9 +7,9 @@ import re
 import threading
 
 from ...wire.frames import MAX_NOISE
-from ..node.stream import READ_SIZE, CommandStream
+from ..transport.short_command import run_to_end
+from ..transport.stream import READ_SIZE, CommandStream
 from . import command_errors
-from .short_command import run_to_end
 
 PATIENCE = 15.0
 """Seconds within which the first bytes must pass."""

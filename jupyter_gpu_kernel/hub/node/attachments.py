@@ -18,7 +18,7 @@ from ...wire.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, EndpointState, Protoc
 from ...wire.frames import CHUNK, Frame, Kind
 from ...wire.messages import Data, MessageError
 from ...wire.runtime import Runtime
-from .stream import StreamThreads
+from .stream_threads import StreamThreads
 
 MAX_UNGREETED = 10
 """Attempts in a row to open one attachment without a HELLO from the keeper, until it counts as lost: about 30 s."""

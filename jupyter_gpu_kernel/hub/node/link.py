@@ -21,8 +21,9 @@ from ...wire.endpoint import Endpoint
 from ...wire.frames import Frame, FrameError, Kind, json_frame
 from ...wire.runtime import Runtime
 from .. import validate
+from ..transport.stream import Stream
 from .attachments import Attachment, Attachments
-from .stream import Stream, StreamThreads
+from .stream_threads import StreamThreads
 
 _State = Literal["connecting", "up", "away", "failed"]
 """`connecting`: never up so far; `away`: down, and dialled again; `failed`: given up. `nodes` shows these words."""

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from ...errors import AuthError, ConnectError, GpuKernelError, HostKeyError
 from ...wire.runtime import Runtime
 from ..rpc import Call
+from ..transport.stream import Stream
 from .check.find_python import FoundPythons, find_pythons
 from .install import deploy
 from .install.agent_file import pack
 from .link import TRY_AGAIN_SOON, Link, LinkDown
 from .shared_connection import Connect, Connection, RouteSettings, SharedConnection, describe
-from .stream import Stream
 
 T = TypeVar("T")
 REFUSED_FOR = 600.0

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from ...errors import ConnectError, GpuKernelError
 from ..rpc import Call
 from ..ssh import Asker
+from ..transport.stream import CommandStream
 from .check.python_probe import CommandRunner
-from .stream import CommandStream
 
 T = TypeVar("T")
 _MAX_COMMAND = 60

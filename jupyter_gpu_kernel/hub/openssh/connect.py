@@ -7,7 +7,6 @@ closed. All of it blocks, on worker threads, and has a timeout.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import secrets
@@ -27,14 +26,12 @@ from .complaints import ServerBusy
 from .connection import OpenSSHConnection
 from .log import HOST_KEY, REACH, SIGN_IN, HostKey, Log
 from .master import Master
-from .mux import MuxError
 from .needs import open_master
 from .program import Program, find_program
 from .questions import Questions
 
 Progress = Callable[[str, str], None]
 _MAX_ATTEMPTS = 6
-_LISTENS_TIMEOUT = 5.0  # seconds for a master to answer on this machine
 _AGENT_TIMEOUT = 2.0  # seconds
 _STEPS = {REACH: "reach", HOST_KEY: "host key", SIGN_IN: "sign in"}
 
@@ -55,7 +52,7 @@ def connect(
     asker = TimedAsker(ask, deadline) if ask else None
     program = find_program()
     name = f"the system's ssh ({'.'.join(map(str, program.version))})"
-    connection = begun or OpenSSHConnection(f"{name}, for {why}" if why else name)
+    connection = begun or OpenSSHConnection(program, f"{name}, for {why}" if why else name)
     connector = _Connector(connection, program, deadline, asker, progress, trust_file)
     try:
         connector.connect(route)
@@ -92,11 +89,10 @@ class _Connector:
             if control is not None:
                 since = time.monotonic()
                 self.progress(hop.label, "reach")
-                with contextlib.suppress(MuxError):  # it has ended just now
-                    self.connection.add(hop, control, None)
-                    self.connection.steps.append((hop.label, "your own connection", time.monotonic() - since))
-                    first = number + 1
-                    break
+                self.connection.add(hop, control, None)
+                self.connection.steps.append((hop.label, "your own connection", time.monotonic() - since))
+                first = number + 1
+                break
         for hop in route[first:]:
             self._connect_hop(hop)
 
@@ -182,12 +178,9 @@ class _Attempt:
             while not log.wait_beyond(step, self._deadline.remaining(1.0)):
                 if self._deadline.expired:
                     raise self._with_steps(complaints.timed_out(self._hop, log, self._jump), step)
-            if log.step > SIGN_IN and not self.master.listens(_LISTENS_TIMEOUT):
+            if log.step > SIGN_IN and not self.master.listens:
                 self._failed()
-        try:
-            self._connection.add(self._hop, self.master.control, self.master)
-        except MuxError:
-            self._failed()
+        self._connection.add(self._hop, self.master.control, self.master)
         if self._ask is not None and self._ask.take_used():
             self._connection.mark_typed()
         self._connection.steps += self._steps(SIGN_IN)

@@ -14,24 +14,26 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from ...errors import ConnectError
-from ..connections.short_command import run_to_end
 from ..sanitize import one_line
 from ..ssh.route import Hop, begins_with
+from ..transport.short_command import run_to_end
+from ..transport.stream import CommandStream
 from .master import Master
-from .mux import MuxError, MuxRefused, MuxSocket, MuxTimeout
-from .stream import SessionStream
+from .program import Program
+from .session import NoSession, SessionEnds, SessionRefused, reporting
 
+_SSH_FAILED = 255  # the exit status of ssh itself, or of a command
 _MAX_COMMANDS = 4  # short commands at a time; a server allows 10 sessions per connection (MaxSessions)
 _OPEN_TIMEOUT = 20.0  # seconds for the server to open a session
 _SESSION_RETRY = 2.0  # seconds in which a refused session is asked for again
-_MASTER_TIMEOUT = 5.0  # seconds for a master on this machine to answer
 _sharing = threading.Lock()  # while it changes who uses a master
 
 
 class OpenSSHConnection:
     """A connection through one or more hops."""
 
-    def __init__(self, transport: str) -> None:
+    def __init__(self, program: Program, transport: str) -> None:
+        self._program = program
         self.transport = transport
         """What speaks SSH, and why, in words."""
         self.steps: list[tuple[str, str, float]] = []
@@ -45,9 +47,8 @@ class OpenSSHConnection:
         self._typed = 0  # the number of hops up to the last one for which the user typed a secret
         self.masters: list[Master] = []
         """Our own, to be ended."""
-        self._sockets: list[MuxSocket] = []  # one to each master: it ends when the master does
         self._control: Path | None = None
-        self._streams: set[SessionStream] = set()
+        self._streams: set[CommandStream] = set()
         self._lock = threading.Lock()
         self._short_commands = threading.BoundedSemaphore(_MAX_COMMANDS)
 
@@ -60,24 +61,19 @@ class OpenSSHConnection:
 
     def share(self, route: Sequence[Hop]) -> OpenSSHConnection | None:
         """As `SSHConnection.share`. Hops that come after the user's own connection are not shared."""
-        shared = OpenSSHConnection(self.transport)
+        shared = OpenSSHConnection(self._program, self.transport)
         with _sharing:
-            hops, all_ours = self.hops[: self._typed], len(self.masters) == len(self.hops)
+            hops, masters = self.hops[: self._typed], self.masters[: self._typed]
+            all_ours = len(self.masters) == len(self.hops) and all(master.listens for master in masters)
             if not hops or self.closed or not all_ours or not begins_with(route, hops):
                 return None
-            with contextlib.suppress(MuxError):  # it has ended
-                for hop, master in zip(route, self.masters[: self._typed], strict=False):
-                    shared.add(hop, master.control, master)
-        if len(shared.hops) < len(hops):
-            shared.close()
-            return None
+            for hop, master in zip(route, masters, strict=False):
+                shared.add(hop, master.control, master)
         shared._typed = self._typed
         return shared
 
     def add(self, hop: Hop, control: Path, master: Master | None) -> None:
-        """Add the next hop, whose master listens at `control`. Raises MuxError if it does not. `master`: that of ours;
-        None for the user's own."""
-        self._sockets.append(MuxSocket(control, _MASTER_TIMEOUT))
+        """Add the next hop, whose master listens at `control`. `master`: that of ours; None for the user's own."""
         self.hops.append(hop)
         self._control = control
         key = master.log.host_key if master is not None else None
@@ -101,13 +97,12 @@ class OpenSSHConnection:
         ).start()
 
     def _open_session_briefly(self, control: Path) -> None:
-        try:
-            stream = SessionStream(control, "true", _OPEN_TIMEOUT)
-        except MuxError:
-            return  # nologin, MaxSessions: the connection works all the same
-        stream.close_stdin()
-        stream.wait(_OPEN_TIMEOUT)
-        stream.close()
+        # A refusal (nologin, MaxSessions) does no harm: the connection works all the same.
+        with contextlib.suppress(SessionRefused, NoSession):
+            stream = self._start(control, "true", _OPEN_TIMEOUT)
+            stream.close_stdin()
+            stream.wait(_OPEN_TIMEOUT)
+            stream.close()
 
     # --- for all users
 
@@ -116,7 +111,7 @@ class OpenSSHConnection:
         """Whether the user typed a secret for it: it cannot be opened again without the user."""
         return self._typed > 0
 
-    def open(self, command: str) -> SessionStream:
+    def open(self, command: str) -> CommandStream:
         """Run `command` in the last hop's login shell; return its stdin and stdout as a stream.
 
         Raises ConnectError if the connection is broken, or the host refuses or does not answer in time.
@@ -128,9 +123,9 @@ class OpenSSHConnection:
 
         The return code is -1 if the server did not report one; stderr is the last 64 KiB."""
         with self._short_commands:
-            stream = self._open(command, min(timeout, _OPEN_TIMEOUT))
+            stream = self._open(reporting(command), min(timeout, _OPEN_TIMEOUT))
             done = run_to_end(stream, stdin, timeout, self.hops[-1].label, command)
-        if done.returncode < 0 and not self.alive():
+        if done.returncode in (-1, _SSH_FAILED) and not self.alive():
             raise self._lost_error()
         return done
 
@@ -138,16 +133,20 @@ class OpenSSHConnection:
         """Whether all masters run. A connection that died silently is found out by `responds` only."""
         if self.closed or self._lost:
             return False
-        return bool(self._sockets) and all(one.open for one in self._sockets)
+        return (
+            self._control is not None
+            and self._control.exists()
+            and all(master.listens for master in self.masters)
+        )
 
     def responds(self, within: float) -> bool:
         """Whether the last hop opens a session, or refuses to, within so many seconds. Blocks."""
         assert self._control is not None
         try:
-            SessionStream(self._control, "true", within).close()
-        except MuxRefused:
+            self._start(self._control, "true", within).close()
+        except SessionRefused:
             return self.alive()
-        except MuxError:
+        except NoSession:
             return False
         return True
 
@@ -167,24 +166,22 @@ class OpenSSHConnection:
             stream.close()
         for master in unused:
             master.end()
-        for one in self._sockets:
-            one.close()
 
     # --- sessions
 
-    def _open(self, command: str, timeout: float) -> SessionStream:
+    def _open(self, command: str, timeout: float) -> CommandStream:
         stream = self._session(command, time.monotonic() + timeout)
         with self._lock:
             self._streams = {one for one in self._streams if not one.closed} | {stream}
         return stream
 
-    def _session(self, command: str, end: float) -> SessionStream:
+    def _session(self, command: str, end: float) -> CommandStream:
         assert self._control is not None
         patience = min(time.monotonic() + _SESSION_RETRY, end)
         while True:
             try:
-                return SessionStream(self._control, command, max(end - time.monotonic(), 0.05))
-            except MuxRefused as error:
+                return self._start(self._control, command, max(end - time.monotonic(), 0.05))
+            except SessionRefused as error:
                 # The server may not have released yet a session that we have just closed.
                 if time.monotonic() > patience:
                     raise ConnectError(
@@ -193,13 +190,24 @@ class OpenSSHConnection:
                         remedy="Close other uses of this connection, or ask its administrators for a higher limit.",
                     ) from error
                 time.sleep(0.05)
-            except MuxError as error:
-                if not isinstance(error, MuxTimeout) or not self.alive():
+            except NoSession as error:
+                if not error.timed_out or not self.alive():
                     self._lost = True
                     raise self._lost_error() from error
                 raise ConnectError(
                     "timed out", hop=self.hops[-1].label, remedy="Check the network and try again."
                 ) from error
+
+    def _start(self, control: Path, command: str, timeout: float) -> CommandStream:
+        """Run a command, once the server has opened a session for it. Raises SessionRefused, or NoSession."""
+        ends = SessionEnds(self._program.session(control, command))
+        stream = CommandStream(ends)
+        try:
+            ends.check_opened(timeout)
+        except BaseException:
+            stream.close()
+            raise
+        return stream
 
     def _lost_error(self) -> ConnectError:
         return ConnectError(

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from .askpass import ASKER
 from .log import READY, Log
-from .mux import MuxError, MuxSocket
 
 _GRACE = 2.0  # seconds for ssh to end after SIGTERM
 _LAST_LINES = 1.0  # seconds for the lines of an ssh that has ended to be read
@@ -53,19 +52,10 @@ class Master:
         """The id of the ssh process."""
         return self._process.pid
 
-    def listens(self, timeout: float) -> bool:
-        """Whether it takes sessions."""
-        try:
-            connection = MuxSocket(self.control, timeout)
-        except MuxError:
-            return False
-        try:
-            connection.check()
-        except MuxError:
-            return False
-        finally:
-            connection.close()
-        return True
+    @property
+    def listens(self) -> bool:
+        """Whether it runs, and takes sessions."""
+        return self._process.poll() is None and self.control.exists()
 
     def end(self) -> None:
         """End it, and with it all its sessions; blocks for a moment."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from ..ssh import hostkeys
 from ..ssh.restrictions import switched
 from ..ssh.route import Hop
-from .mux import MuxError, MuxSocket
+from .program import find_program, is_available
 
 _KLIST_TIMEOUT = 5.0  # seconds
 _MASTER_TIMEOUT = 2.0  # seconds for a ControlMaster on this machine to answer
@@ -36,21 +36,20 @@ def has_ticket() -> bool:
 
 
 def open_master(hop: Hop) -> Path | None:
-    """Return the ControlPath of this hop if a master of the user's own listens there."""
-    path = _one(hop, "controlpath")
-    if path in ("", "none") or not os.path.exists(path):
+    """Return the ControlPath of this hop if a master of the user's own listens there, and not one of another user."""
+    path = Path(_one(hop, "controlpath") or "none")
+    if sys.platform == "win32" or not is_available():
         return None
     try:
-        master = MuxSocket(Path(path), _MASTER_TIMEOUT)
-    except MuxError:
+        if path.stat().st_uid != os.getuid():
+            return None
+        command = find_program().check(path)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_MASTER_TIMEOUT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    try:
-        master.check()
-        return Path(path)
-    except MuxError:
-        return None
-    finally:
-        master.close()
+    return path if done.returncode == 0 else None
 
 
 def reasons(

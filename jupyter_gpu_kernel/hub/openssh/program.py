@@ -47,6 +47,9 @@ _FIXED = {
 }
 
 
+_ANY_HOST = "previous"  # ssh wants the name of a host, and the master does not
+
+
 class Program(NamedTuple):
     """The ssh program: its path, and its version, such as (9, 2)."""
 
@@ -87,10 +90,22 @@ class Program(NamedTuple):
         log = ["-E", "/dev/stdout"]  # apart from stderr, where the server's banner goes
         return [self.path, "-N", "-T", *log, *options, *hop.arguments]
 
+    def session(self, control: Path, command: str) -> list[str]:
+        """Return the command that runs `command` through the master that listens at `control`; its log is on stderr."""
+        return [*self._by_master(control), "-o", "LogLevel=DEBUG1", "-T", "-e", "none", _ANY_HOST, command]
+
+    def check(self, control: Path) -> list[str]:
+        """Return the command that succeeds if a master listens at `control`."""
+        return [*self._by_master(control), "-O", "check", _ANY_HOST]
+
     def _through(self, before: Path) -> str:
-        """Return the ProxyCommand through the master of the previous hop, which must not connect anywhere itself."""
-        words = [self.path, "-F", os.devnull, "-o", "ProxyCommand=false", "-o", "LogLevel=ERROR", "-S"]
-        return shlex.join([*words, str(before)]).replace("%", "%%") + " -W '[%h]:%p' previous"
+        """Return the ProxyCommand through the master of the previous hop."""
+        words = shlex.join([*self._by_master(before), "-o", "LogLevel=ERROR"]).replace("%", "%%")
+        return f"{words} -W '[%h]:%p' {_ANY_HOST}"
+
+    def _by_master(self, control: Path) -> list[str]:
+        """Return the beginning of a command that uses a master, and must not connect anywhere itself."""
+        return [self.path, "-F", os.devnull, "-o", "ProxyCommand=false", "-S", self._path(control)]
 
     def _path(self, path: Path) -> str:
         """Return a path as a value of an option: % begins a token there."""

@@ -9,109 +9,24 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from subprocess import CompletedProcess
 
 import paramiko
 
 from ...errors import ConnectError
-from ..short_command_errors import MAX_OUTPUT, not_ended, too_much_output
+from ..transport.short_command import run_to_end
+from ..transport.stream import CommandStream
 from . import tcp
+from .channel import ChannelEnds
 from .hostkeys import fingerprint
 from .route import Hop, begins_with
 from .transport import WINDOW, Transport
 
-_MAX_STDERR = 64 * 1024  # bytes of stderr that are kept
 _MAX_COMMANDS = 4  # short commands at a time; a server allows 10 sessions per connection (MaxSessions)
-_QUIET = 1.0  # seconds without output after which the output of an ended command is complete
 _OPEN_TIMEOUT = 20.0  # seconds for the server to open a session
 _SESSION_RETRY = 2.0  # seconds in which a refused session is asked for again
 _sharing = threading.Lock()  # while it changes who uses a hop
-
-
-class CommandStream:
-    """The stdin and stdout of one command as a byte stream, for one reader and one writer; `close` from any thread."""
-
-    def __init__(self, channel: paramiko.Channel) -> None:
-        self._channel = channel
-        self._count = 0
-        self._tail = bytearray()
-        self._drain = threading.Thread(target=self._drain_stderr, name="ssh stderr", daemon=True)
-        self._drain.start()
-
-    def read(self, size: int = WINDOW) -> bytes:
-        """Block for 1 to `size` bytes; b"" once the command has ended, or the stream is closed or broken."""
-        try:
-            data = self._channel.recv(max(size, 1))
-        except (OSError, EOFError, paramiko.SSHException):
-            return b""
-        self._count += len(data)
-        return data
-
-    def write(self, data: bytes) -> None:
-        """Block until all of `data` is sent. Raises OSError if the stream has ended."""
-        view = memoryview(data)
-        while view:
-            try:
-                sent = self._channel.send(view[: 1 << 20])  # type: ignore[arg-type]
-            except (EOFError, paramiko.SSHException) as error:
-                raise OSError(f"the stream has ended: {error}") from error
-            if not sent:
-                raise OSError("the stream has ended")
-            view = view[sent:]
-
-    def close_stdin(self) -> None:
-        """Close the command's stdin."""
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # ended by itself already
-            self._channel.shutdown_write()
-
-    def stderr_tail(self) -> str:
-        """Return the last 64 KiB of stderr so far; after the end of stdout, its final state."""
-        if self._channel.closed or self._channel.eof_received:
-            self._drain.join(1.0)
-        return self._tail.decode("utf-8", "replace")
-
-    @property
-    def exit_status(self) -> int | None:
-        """None while the command runs; -1 if it was lost or killed by a signal."""
-        return self._channel.exit_status if self._channel.exit_status_ready() else None
-
-    def wait(self, timeout: float) -> int | None:
-        """Return the exit status, waiting up to `timeout` (s): it arrives shortly after the end of stdout."""
-        self._channel.status_event.wait(timeout)
-        return self.exit_status
-
-    def end_with_command(self) -> None:
-        """Block until the command has ended, then close the stream: a background process that the command left may hold
-        its other end open indefinitely."""
-        self._channel.status_event.wait()
-        before = -1
-        while self._count != before:  # its last output may still be in transit
-            before = self._count
-            time.sleep(_QUIET)
-        self.close()
-
-    def close(self) -> None:
-        """Unblock the reader. Closing a channel may block on a dead connection, hence the thread."""
-        closer = threading.Thread(target=self._close_channel, name="ssh close", daemon=True)
-        closer.start()
-        closer.join(1.0)
-
-    def _close_channel(self) -> None:
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # already closed
-            self._channel.close()
-
-    def _drain_stderr(self) -> None:
-        # stderr shares its window with stdout: unread, it would block both.
-        while True:
-            try:
-                data = self._channel.recv_stderr(WINDOW)
-            except (OSError, EOFError, paramiko.SSHException):
-                return
-            if not data:
-                return
-            self._tail += data
-            del self._tail[:-_MAX_STDERR]
 
 
 class SSHConnection:
@@ -209,24 +124,10 @@ class SSHConnection:
         The return code is -1 if the server did not report one; stderr is the last 64 KiB."""
         with self._short_commands:
             stream = self._open(command, timeout)
-            output = bytearray()
-            with self._limited(stream, timeout, command, output):
-                feeder = threading.Thread(
-                    target=self._feed, args=(stream, stdin), name="ssh stdin", daemon=True
-                )
-                feeder.start()
-                threading.Thread(target=stream.end_with_command, name="ssh end", daemon=True).start()
-                self._read_all(stream, output)
-                returncode = stream._channel.recv_exit_status()
-        if returncode < 0 and not self.alive():
+            done = run_to_end(stream, stdin, timeout, self.hops[-1].label, command)
+        if done.returncode < 0 and not self.alive():
             raise self._lost_error()
-        return CompletedProcess(command, returncode, bytes(output), stream.stderr_tail().encode())
-
-    def _read_all(self, stream: CommandStream, output: bytearray) -> None:
-        while data := stream.read():
-            output += data
-            if len(output) > MAX_OUTPUT:
-                raise too_much_output(self.hops[-1].label)
+        return done
 
     def alive(self) -> bool:
         """Whether every hop still looks connected. A connection that died silently is found out by `responds` only."""
@@ -277,7 +178,7 @@ class SSHConnection:
             raise self._session_error(error) from error
         finally:
             timer.cancel()
-        return CommandStream(channel)
+        return CommandStream(ChannelEnds(channel))
 
     def _session(self, end: float) -> paramiko.Channel:
         patience = min(time.monotonic() + _SESSION_RETRY, end)
@@ -295,33 +196,6 @@ class SSHConnection:
                 time.sleep(0.05)
             except (paramiko.SSHException, OSError, EOFError) as error:
                 raise self._session_error(error) from error
-
-    @staticmethod
-    def _feed(stream: CommandStream, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # the command need not read all its input
-            stream.write(data)
-        stream.close_stdin()
-
-    @contextlib.contextmanager
-    def _limited(
-        self, stream: CommandStream, timeout: float, command: str, output: bytearray
-    ) -> Iterator[None]:
-        expired = threading.Event()
-
-        def expire() -> None:
-            expired.set()
-            stream.close()
-
-        timer = threading.Timer(timeout, expire)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            stream.close()
-        if expired.is_set():
-            raise not_ended(self.hops[-1].label, command, timeout, bytes(output))
 
     def _session_error(self, error: Exception) -> ConnectError:
         if not self.alive():

@@ -16,7 +16,7 @@ from typing import Any
 from ...errors import AgentError, ConnectError, GpuKernelError
 from .. import sanitize
 from ..node.install.deploy import CommandOpener
-from ..node.stream import READ_SIZE, CommandStream
+from ..transport.stream import READ_SIZE, CommandStream
 
 MARK = "=== jupyter-gpu-kernel environment "
 IDLE_LIMIT = 120.0

@@ -18,8 +18,8 @@ from ..kernels import Kernels
 from ..node.node import Node
 from ..node.nodes import Nodes
 from ..node.shared_connection import Connection
-from ..node.stream import CommandStream
 from ..rpc import Call
+from ..transport.stream import CommandStream
 from .answers import checked
 from .base_python import base_of, find_base
 from .node_script import NodeScript, Send

@@ -11,7 +11,7 @@ from typing import Protocol
 from ....errors import AgentError, ConnectError, GpuKernelError
 from ....wire.frames import MAGIC, MAX_NOISE
 from ... import sanitize
-from ..stream import READ_SIZE, CommandStream, ResumedStream, Stream
+from ...transport.stream import READ_SIZE, CommandStream
 from .agent_file import Package
 
 DIAL_TIMEOUT = 60.0
@@ -39,7 +39,7 @@ class CommandOpener(Protocol):
     def open(self, command: str) -> CommandStream: ...
 
 
-def dial(connection: CommandOpener, package: Package, python: str, hop: str) -> Stream:
+def dial(connection: CommandOpener, package: Package, python: str, hop: str) -> CommandStream:
     """Return a stream that begins with the agent's greeting. Blocks. Raises AgentError with the node's output."""
     try:
         stream = connection.open("/bin/sh")
@@ -60,7 +60,8 @@ def dial(connection: CommandOpener, package: Package, python: str, hop: str) -> 
         raise _connection_broken(hop, str(error)) from None
     finally:
         watchdog.cancel()
-    return ResumedStream(stream, rest)
+    stream.unread(rest)
+    return stream
 
 
 def script(package: Package, python: str) -> bytes:

@@ -12,8 +12,8 @@ from played_agent import (
     Socket,
 )
 
-from jupyter_gpu_kernel.hub.node import stream as stream_module
-from jupyter_gpu_kernel.hub.node.stream import MAX_PENDING_READS, StreamThreads
+from jupyter_gpu_kernel.hub.node import stream_threads as stream_module
+from jupyter_gpu_kernel.hub.node.stream_threads import MAX_PENDING_READS, StreamThreads
 from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, Kind
 
 

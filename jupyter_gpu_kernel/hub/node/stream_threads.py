@@ -1,4 +1,4 @@
-"""The byte stream to a work node, and the two threads that connect it to the hub's event loop.
+"""The two threads that connect the byte stream to a work node with the hub's event loop.
 
 A stream blocks: one thread reads it, another one writes it. The event loop receives frames, and knows how many bytes
 are still to be written. This module knows no SSH and no attachments, and does not reconnect.
@@ -12,62 +12,17 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import AgentError
 from ...wire.frames import CHUNK, Frame, FrameError, FrameReader
 from .. import sanitize
+from ..transport.stream import READ_SIZE, Stream
 
-READ_SIZE = 16 * 1024 * 1024
-"""Bytes; no less than the SSH window, because paramiko is slow if a read leaves data in its buffer."""
 MAX_PENDING_READS = 2
 """Reads that the loop has not processed yet. Beyond that the thread stops reading, so the node stops sending."""
 MAX_TURN = 0.005
 """Seconds in which one stream's frames are processed, before other streams and front ends have their turn."""
-
-
-class Stream(Protocol):
-    """A byte stream to the node: an SSH channel, or a pipe in tests."""
-
-    def read(self, size: int, /) -> bytes:
-        """Block for up to `size` bytes; b"" at the end."""
-
-    def write(self, data: bytes, /) -> None:
-        """Block until all data is sent. Raises OSError if the stream has ended."""
-
-    def close(self) -> None:
-        """Close the stream, from any thread; `read` and `write` return."""
-
-    def stderr_tail(self) -> str:
-        """Return the end of what the command behind the stream has written to stderr; "" if there is none."""
-
-
-class CommandStream(Stream, Protocol):
-    """The stdin and stdout of a command on the node."""
-
-    def close_stdin(self) -> None:
-        """Close the command's stdin."""
-
-    def wait(self, timeout: float) -> int | None:
-        """Return the command's exit status, or None if it is not known within so many seconds."""
-
-
-class ResumedStream:
-    """A stream whose beginning was read already, and is returned first."""
-
-    def __init__(self, stream: CommandStream, beginning: bytes) -> None:
-        self._stream = stream
-        self._beginning = beginning
-        self.write = stream.write
-        self.close = stream.close
-        self.close_stdin = stream.close_stdin
-        self.stderr_tail = stream.stderr_tail
-        self.wait = stream.wait
-
-    def read(self, size: int, /) -> bytes:
-        """Block for some bytes; b"" at the end."""
-        beginning, self._beginning = self._beginning, b""
-        return beginning or self._stream.read(size)
 
 
 class StreamThreads:

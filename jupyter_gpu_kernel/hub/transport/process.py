@@ -1,4 +1,4 @@
-"""The stdin and stdout of a process on this machine as a byte stream."""
+"""A process on this machine that carries a stream."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-_MAX_STDERR = 64 * 1024  # bytes of stderr that are kept
 _PIPE_SIZE = 1024 * 1024  # bytes, where the system lets us choose
 _READ_SIZE = 1024 * 1024
 _GRACE = 2.0  # seconds for a process to end after its stdin was closed, and again after SIGTERM
 
 
-class ProcessStream:
+class ProcessEnds:
     """For one reader and one writer; `close` from any thread."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
@@ -33,19 +32,16 @@ class ProcessStream:
             start_new_session=True,  # no terminal: a program that would ask there fails instead
             pipesize=_PIPE_SIZE,
         )
-        self._tail = bytearray()
         self._closed = threading.Event()
         self._reading, self._writing = threading.Lock(), threading.Lock()
         self._interrupt = os.pipe() if hasattr(select, "poll") else None
-        self._drain = threading.Thread(target=self._drain_stderr, name="process stderr", daemon=True)
-        self._drain.start()
 
     @property
     def pid(self) -> int:
         """The process's id."""
         return self._process.pid
 
-    def read(self, size: int = _READ_SIZE, /) -> bytes:
+    def read(self, size: int) -> bytes:
         """Block for 1 to `size` bytes; b"" once the process has ended, or the stream is closed."""
         assert self._process.stdout is not None
         with self._reading:
@@ -64,15 +60,21 @@ class ProcessStream:
             waiting.register(self._interrupt[0], select.POLLIN)
             waiting.poll()
 
-    def write(self, data: bytes, /) -> None:
-        """Block until all of `data` is written. Raises OSError if the process has ended."""
+    def read_stderr(self, size: int) -> bytes:
+        """Block for 1 to `size` bytes; b"" once nobody holds the process's stderr."""
+        assert self._process.stderr is not None
+        data = self._process.stderr.read(min(size, _READ_SIZE)) or b""
+        if not data:
+            self._process.stderr.close()
+        return bytes(data)
+
+    def write(self, data: memoryview) -> int:
+        """Block until some bytes are written. Raises OSError if the process has ended."""
         assert self._process.stdin is not None
-        view = memoryview(data)
         with self._writing:
-            while view:
-                if self._closed.is_set() or self._process.stdin.closed:
-                    raise OSError("the stream has ended")
-                view = view[self._process.stdin.write(view) or 0 :]
+            if self._closed.is_set() or self._process.stdin.closed:
+                raise OSError("the stream has ended")
+            return self._process.stdin.write(data) or 0
 
     def close_stdin(self) -> None:
         """Close the process's stdin."""
@@ -80,14 +82,11 @@ class ProcessStream:
         with self._writing, contextlib.suppress(OSError):
             self._process.stdin.close()
 
-    def stderr_tail(self) -> str:
-        """Return the last 64 KiB of stderr so far; after the end of the process, its final state."""
-        if self._process.poll() is not None:
-            self._drain.join(1.0)
-        return self._tail.decode("utf-8", "replace")
-
     def wait(self, timeout: float) -> int | None:
         """Return the exit status, or None if the process has not ended within so many seconds."""
+        return self._wait_for_process(timeout)
+
+    def _wait_for_process(self, timeout: float) -> int | None:
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -106,9 +105,9 @@ class ProcessStream:
         if self._writing.acquire(timeout=_GRACE):  # else a writer is blocked, until the process ends
             self._writing.release()
             self.close_stdin()
-        if self.wait(_GRACE) is None:
+        if self._wait_for_process(_GRACE) is None:
             self._process.terminate()
-            if self.wait(_GRACE) is None:
+            if self._wait_for_process(_GRACE) is None:
                 self._process.kill()
                 self._process.wait()
         self.close_stdin()
@@ -116,10 +115,3 @@ class ProcessStream:
             self._process.stdout.close()
             for descriptor in self._interrupt or ():
                 os.close(descriptor)
-
-    def _drain_stderr(self) -> None:
-        assert self._process.stderr is not None
-        with self._process.stderr as stderr:
-            while data := stderr.read(_MAX_STDERR):
-                self._tail += data
-                del self._tail[:-_MAX_STDERR]

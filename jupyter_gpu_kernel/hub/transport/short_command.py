@@ -7,9 +7,13 @@ import threading
 import time
 from subprocess import CompletedProcess
 
-from ..node.stream import READ_SIZE, CommandStream
-from ..short_command_errors import MAX_OUTPUT, not_ended, too_much_output
+from ...errors import ConnectError
+from .. import sanitize
+from .stream import READ_SIZE, CommandStream
 
+_MAX_OUTPUT = 4 * 1024 * 1024
+"""Bytes of a short command's output."""
+_LAST_LINE = 200  # bytes at the end of the output, in which the last line is looked for
 _QUIET = 1.0  # seconds without output after which the output of an ended command is complete
 _STATUS_WAIT = 5.0  # seconds that the exit status may arrive after the end of the output
 
@@ -41,15 +45,15 @@ def run_to_end(
         timer.cancel()
         stream.close()
     if expired.is_set():
-        raise not_ended(hop, command, timeout, bytes(output))
+        raise _not_ended(hop, command, timeout, bytes(output))
     return CompletedProcess(command, -1 if status is None else status, bytes(output), stderr)
 
 
 def _read(stream: CommandStream, output: bytearray, hop: str) -> None:
     while data := stream.read(READ_SIZE):
         output += data
-        if len(output) > MAX_OUTPUT:
-            raise too_much_output(hop)
+        if len(output) > _MAX_OUTPUT:
+            raise _too_much_output(hop)
 
 
 def _feed(stream: CommandStream, data: bytes) -> None:
@@ -67,3 +71,19 @@ def _end(stream: CommandStream, output: bytearray, timeout: float) -> None:
         before = len(output)
         time.sleep(_QUIET)
     stream.close()
+
+
+def _not_ended(hop: str, command: str, timeout: float, output: bytes) -> ConnectError:
+    """Return the error for a command that took longer than `timeout` (s), with the last line that it has printed."""
+    cause = f"a command did not end within {timeout:.0f} s: {command[:80]}"
+    if last := output[-_LAST_LINE:].decode(errors="replace").strip().splitlines()[-1:]:
+        cause += f"; the last line of its output: {sanitize.line(last[0])}"
+    return ConnectError(
+        cause, hop=hop, remedy="The machine may be overloaded, or its file system slow: try again."
+    )
+
+
+def _too_much_output(hop: str) -> ConnectError:
+    """Return the error for a command that has printed more than _MAX_OUTPUT."""
+    cause = f"a command printed more than {_MAX_OUTPUT >> 20} MiB"
+    return ConnectError(cause, hop=hop, remedy="Check what the shell's start-up files print there.")

@@ -1,0 +1,111 @@
+"""The byte stream to a work node: the stdin and stdout of a command there. This module knows no SSH."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Protocol
+
+READ_SIZE = 16 * 1024 * 1024
+"""Bytes; no less than the SSH window, because paramiko is slow if a read leaves data in its buffer."""
+_MAX_STDERR = 64 * 1024  # bytes of stderr that are kept
+_LAST_STDERR = 1.0  # seconds for the last bytes of stderr to come after the end of stdout
+
+
+class Stream(Protocol):
+    """A byte stream to the node. Tests replace it with a pipe."""
+
+    def read(self, size: int, /) -> bytes:
+        """Block for up to `size` bytes; b"" at the end."""
+
+    def write(self, data: bytes, /) -> None:
+        """Block until all data is sent. Raises OSError if the stream has ended."""
+
+    def close(self) -> None:
+        """Close the stream, from any thread; `read` and `write` return."""
+
+    def stderr_tail(self) -> str:
+        """Return the end of what the command behind the stream has written to stderr; "" if there is none."""
+
+
+class Ends(Protocol):
+    """What carries a command: an SSH channel, or a process of this machine. Methods block."""
+
+    def read(self, size: int) -> bytes:
+        """Return 1 to `size` bytes of stdout; b"" at the end, or when closed."""
+
+    def read_stderr(self, size: int) -> bytes:
+        """Return 1 to `size` bytes of stderr; b"" at the end, or when closed."""
+
+    def write(self, data: memoryview) -> int:
+        """Write some bytes to stdin, and return how many. Raises OSError if the command has ended."""
+
+    def close_stdin(self) -> None:
+        """Close stdin."""
+
+    def wait(self, timeout: float) -> int | None:
+        """Return the exit status, or None if it is not known within so many seconds; -1 if it was lost."""
+
+    def close(self) -> None:
+        """End the command, from any thread."""
+
+
+class CommandStream:
+    """The stdin and stdout of one command as a byte stream, for one reader and one writer; `close` from any thread."""
+
+    def __init__(self, ends: Ends) -> None:
+        self.closed = False
+        """Whether `close` was called."""
+        self._ends = ends
+        self._unread = b""
+        self._ended = False
+        self._stderr = bytearray()
+        self._drain = threading.Thread(target=self._drain_stderr, name="stream stderr", daemon=True)
+        self._drain.start()
+
+    def read(self, size: int = READ_SIZE, /) -> bytes:
+        """Block for some bytes; b"" once the command has ended, or the stream is closed or broken."""
+        data, self._unread = self._unread, b""
+        if not data:
+            with contextlib.suppress(OSError):
+                data = self._ends.read(max(size, 1))
+        self._ended = not data
+        return data
+
+    def unread(self, data: bytes) -> None:
+        """Let the next `read` return this data, which was read before."""
+        self._unread = data + self._unread
+
+    def write(self, data: bytes, /) -> None:
+        """Block until all of `data` is sent. Raises OSError if the stream has ended."""
+        view = memoryview(data)
+        while view:
+            view = view[self._ends.write(view) :]
+
+    def close_stdin(self) -> None:
+        """Close the command's stdin."""
+        with contextlib.suppress(OSError):  # ended by itself already
+            self._ends.close_stdin()
+
+    def wait(self, timeout: float) -> int | None:
+        """Return the exit status, or None if it is not known within so many seconds; -1 if it was lost. It arrives
+        shortly after the end of stdout."""
+        return self._ends.wait(timeout)
+
+    def close(self) -> None:
+        """Unblock the reader and the writer, and end the command."""
+        self.closed = True
+        self._ends.close()
+
+    def stderr_tail(self) -> str:
+        """Return the last 64 KiB of stderr so far; after the end of stdout, its final state."""
+        if self._ended:
+            self._drain.join(_LAST_STDERR)
+        return self._stderr.decode("utf-8", "replace")
+
+    def _drain_stderr(self) -> None:
+        # stderr may share its window with stdout: unread, it would block both.
+        with contextlib.suppress(OSError):
+            while data := self._ends.read_stderr(READ_SIZE):
+                self._stderr += data
+                del self._stderr[:-_MAX_STDERR]
