@@ -1,6 +1,22 @@
 /**
- * Fetches a list again when something has changed, one request at a time. Pure: no page, no network.
+ * Fetches a list again when something has changed, one request at a time.
  */
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+
+/** Refreshes a list when JupyterLab has started, at the server's event with this schema, and when the page is looked at. */
+export function refreshAt(app: JupyterFrontEnd, schema: string, refresh: () => Promise<void>): void {
+  app.serviceManager.events.stream.connect((_, event) => {
+    if (event.schema_id === schema) {
+      void refresh();
+    }
+  });
+  document.addEventListener('visibilitychange', () => {
+    if (!document.hidden) {
+      void refresh(); // an event may have been missed
+    }
+  });
+  void app.started.then(refresh);
+}
 
 export class Refresher<T> {
   constructor(fetch: () => Promise<T>, update: (fetched: T) => void) {

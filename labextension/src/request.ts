@@ -96,7 +96,7 @@ async function refusal(response: Response, answer: string): Promise<ServerConnec
 }
 
 /** The response to a request, whatever its status is, and its body. Rejects with a `ServerConnection.NetworkError`. */
-export async function send(
+async function send(
   settings: ServerConnection.ISettings,
   path: string,
   init: RequestInit,

@@ -2,66 +2,32 @@
  * Ids, constants, and the types of the server's responses. No side effects.
  */
 
-export const PLUGIN_ID = 'jupyter-gpu-kernel:status';
+/** The commands. Their plugins may be missing. */
+export namespace CommandIDs {
+  /** Opens the panel. */
+  export const show = 'jupyter-gpu-kernel:open-panel';
+  export const refresh = 'jupyter-gpu-kernel:refresh';
+  /** Opens the form for a new remote GPU. */
+  export const add = 'jupyter-gpu-kernel:add';
+  /** Removes the kernelspec `name`, or one that the user chooses. */
+  export const remove = 'jupyter-gpu-kernel:remove';
+  /** Signs in to the node of the kernelspec `name`. */
+  export const signIn = 'jupyter-gpu-kernel:sign-in';
+  /** Switches the notifications about long cells. */
+  export const toggleLongCells = 'jupyter-gpu-kernel:toggle-long-cells';
+  // With {id}: of a kernel; without, the kernel of the current notebook.
+  export const open = 'jupyter-gpu-kernel:open-notebook';
+  export const attach = 'jupyter-gpu-kernel:attach';
+  export const interrupt = 'jupyter-gpu-kernel:interrupt';
+  export const restart = 'jupyter-gpu-kernel:restart';
+  export const stop = 'jupyter-gpu-kernel:stop';
+  export const log = 'jupyter-gpu-kernel:log';
+}
 
-export const MODEL_PLUGIN_ID = 'jupyter-gpu-kernel:model';
-
-export const PANEL_PLUGIN_ID = 'jupyter-gpu-kernel:panel';
-
-export const NOTEBOOK_PLUGIN_ID = 'jupyter-gpu-kernel:notebook';
-
-export const RUNNING_PLUGIN_ID = 'jupyter-gpu-kernel:running';
-
-export const LONG_CELLS_PLUGIN_ID = 'jupyter-gpu-kernel:long-cells';
-
-export const SIGN_IN_PLUGIN_ID = 'jupyter-gpu-kernel:sign-in';
-
-export const OUTPUTS_PLUGIN_ID = 'jupyter-gpu-kernel:outputs';
-
-export const ADD_PLUGIN_ID = 'jupyter-gpu-kernel:add';
-
-/** The command that opens the form for a new remote GPU. */
-export const ADD = 'jupyter-gpu-kernel:add';
-
-/** The command that removes the kernelspec `name`, or one that the user chooses. */
-export const REMOVE = 'jupyter-gpu-kernel:remove';
-
-export const PROMPTS_PLUGIN_ID = 'jupyter-gpu-kernel:prompts';
-
-/** The schema of the event that there are other questions than before. */
-export const PROMPTS_EVENT = 'https://events.jupyter.org/jupyter_gpu_kernel/prompts/v1';
-
-export const WAITING_PLUGIN_ID = 'jupyter-gpu-kernel:waiting';
-
-/** The schema of the event that other kernels than before wait for a sign-in. */
-export const SIGN_INS_EVENT = 'https://events.jupyter.org/jupyter_gpu_kernel/sign_ins/v1';
-
-/** The command that opens the panel. */
-export const OPEN_PANEL = 'jupyter-gpu-kernel:open-panel';
-
-/** The command that signs in to the node of the kernelspec `name`. */
-export const SIGN_IN = 'jupyter-gpu-kernel:sign-in';
-
-/** The command that switches the notifications about long cells. */
-export const TOGGLE_LONG_CELLS = 'jupyter-gpu-kernel:toggle-long-cells';
-
-/** Below the server's base URL. */
+/** Below the server's base URL, as all paths. */
 export const API_PATH = 'jupyter-gpu-kernel/api';
-
-/** Below the server's base URL. */
-export const KERNELS_PATH = 'jupyter-gpu-kernel/api/kernels';
-
-/** Below the server's base URL. */
-export const NODES_PATH = 'jupyter-gpu-kernel/api/nodes';
-
-/** Below the server's base URL. */
-export const OVERVIEW_PATH = 'jupyter-gpu-kernel/api/overview';
-
-/** Below the server's base URL. */
-export const PROMPTS_PATH = 'jupyter-gpu-kernel/api/prompts';
-
-/** Below the server's base URL. */
-export const SIGN_INS_PATH = 'jupyter-gpu-kernel/api/sign-ins';
+export const KERNELS_PATH = `${API_PATH}/kernels`;
+export const NODES_PATH = `${API_PATH}/nodes`;
 
 /** The domain of translated texts. */
 export const TRANSLATION_DOMAIN = 'jupyter_gpu_kernel';
@@ -81,6 +47,11 @@ export interface IProblem {
   readonly remedy: string;
   /** Whether the command `login` helps. */
   readonly login?: boolean;
+}
+
+/** Whether signing in helps. Older hubs do not say so. */
+export function isHelpedByLogin(problem: IProblem | null | undefined): boolean {
+  return problem?.login ?? problem?.kind === 'AuthError';
 }
 
 /** One element of the response to GET `NODES_PATH`. */

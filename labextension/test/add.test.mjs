@@ -151,7 +151,7 @@ class Server {
 
   async hosts(config) {
     if (config) {
-      throw new Refusal(400, { ...problem, cause: 'there is no file' }, 'config');
+      throw new Refusal({ ...problem, cause: 'there is no file' }, 'config');
     }
     return [{ name: 'gpu2', user: 'alice', port: 22, jumps: [] }];
   }
@@ -162,7 +162,7 @@ class Server {
 
   async start(request) {
     if (request.settings.gpus === 'many') {
-      throw new Refusal(400, problem, 'gpus');
+      throw new Refusal(problem, 'gpus');
     }
     this.log.push(`start ${request.destination} ${request.settings.python} ${request.settings.gpus}`);
     this.left = this.polls;
@@ -179,7 +179,7 @@ class Server {
 
   async write(probe, name, replace) {
     if (this.names.includes(name) && !replace) {
-      throw new Refusal(409, problem, 'name', true);
+      throw new Refusal(problem, 'name', true);
     }
     this.log.push(`write ${probe} ${name}`);
     this.names.push(name);

@@ -187,7 +187,7 @@ test('the status of the kernel as rows: of one line, of limited length', () => {
   assert.equal(rows.get('GPUs'), 'GPU 0 (A100)');
   assert.equal(rows.get('GPU memory in use'), '1 of 24 GiB');
   assert.equal(rows.get('Kernel'), 'k1, process 7');
-  assert.match(rows.get('Chosen host'), /^a bx{200,300}$/);
+  assert.match(rows.get('Chosen host'), /^a \?bx{200,300}…$/);
   assert.equal(rows.has('Slurm job'), false);
   const job = { id: '12', partition: 'gpu', end_time: NOW + 7200 };
   assert.match(new Map(rowsOfStatus({ job }, NOW, trans)).get('Time left'), /^2 h 0 min \(until /);

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { line, parsePrompts, textsOf } from '../lib/prompts/prompt.js';
+import { parsePrompts, textsOf } from '../lib/prompts/prompt.js';
 import { PromptQueue } from '../lib/prompts/queue.js';
+import { line } from '../lib/untrusted.js';
 import { trans } from './trans.mjs';
 
 const id = digit => String(digit).repeat(32);

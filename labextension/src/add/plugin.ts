@@ -9,7 +9,7 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { addRemoteGpuIcon, imageOf } from '../icon';
-import { ADD, ADD_PLUGIN_ID, REMOVE, TRANSLATION_DOMAIN } from '../tokens';
+import { CommandIDs, TRANSLATION_DOMAIN } from '../tokens';
 import { removeSpec } from './removal';
 import { AddRequests } from './requests';
 import { AddSession } from './session';
@@ -21,7 +21,7 @@ const NEW_TERMINAL = 'terminal:create-new';
 const AFTER_KERNELS = 1000;
 
 export const add: JupyterFrontEndPlugin<void> = {
-  id: ADD_PLUGIN_ID,
+  id: 'jupyter-gpu-kernel:add',
   description: 'Adds and removes remote GPUs.',
   autoStart: true,
   optional: [ILabShell, ILauncher, ICommandPalette, ITranslator],
@@ -36,8 +36,8 @@ export const add: JupyterFrontEndPlugin<void> = {
     const trans = translations.load(TRANSLATION_DOMAIN);
     addCommands(app, trans, labShell ? 'main' : 'right'); // the pages of Notebook 7 have one main widget
     const category = translations.load('jupyterlab').__('Notebook'); // the launcher's own name of its section
-    launcher?.add({ command: ADD, category, rank: AFTER_KERNELS, kernelIconUrl: imageOf(addRemoteGpuIcon) });
-    [ADD, REMOVE].forEach(command => palette?.addItem({ command, category: trans.__('Remote GPUs') }));
+    launcher?.add({ command: CommandIDs.add, category, rank: AFTER_KERNELS, kernelIconUrl: imageOf(addRemoteGpuIcon) });
+    [CommandIDs.add, CommandIDs.remove].forEach(command => palette?.addItem({ command, category: trans.__('Remote GPUs') }));
   }
 };
 
@@ -47,7 +47,7 @@ function addCommands(app: JupyterFrontEnd, trans: TranslationBundle, area: strin
   const refresh = (): Promise<void> => serviceManager.kernelspecs.refreshSpecs();
   let widget: MainAreaWidget<AddWidget> | null = null;
   let session: AddSession | null = null;
-  commands.addCommand(ADD, {
+  commands.addCommand(CommandIDs.add, {
     label: trans.__('Add a Remote GPU…'),
     caption: trans.__('Make a machine that you reach by SSH a kernel of every notebook'),
     icon: addRemoteGpuIcon,
@@ -62,7 +62,7 @@ function addCommands(app: JupyterFrontEnd, trans: TranslationBundle, area: strin
       shell.activateById(widget.id);
     }
   });
-  commands.addCommand(REMOVE, {
+  commands.addCommand(CommandIDs.remove, {
     label: trans.__('Remove a Remote GPU…'),
     execute: async args => {
       const name = typeof args?.name === 'string' ? args.name : undefined;
@@ -82,7 +82,7 @@ function formWidget(app: JupyterFrontEnd, trans: TranslationBundle, session: Add
     openNotebook: commands.hasCommand(NEW_NOTEBOOK)
       ? name => void commands.execute(NEW_NOTEBOOK, { kernelName: name })
       : undefined,
-    remove: name => void commands.execute(REMOVE, { name })
+    remove: name => void commands.execute(CommandIDs.remove, { name })
   });
   const widget = new MainAreaWidget({ content });
   widget.id = ID;

@@ -4,6 +4,7 @@
 import { Dialog, InputDialog, Notification, showDialog, showErrorMessage } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
+import { isConfirmed } from '../confirm';
 import type { AddRequests } from './requests';
 import { wayOf } from './types';
 import type { ISpec } from './types';
@@ -45,14 +46,9 @@ async function choose(specs: readonly ISpec[], trans: TranslationBundle): Promis
   return specs[labels.indexOf(value ?? '')];
 }
 
-async function agrees(shown: string, trans: TranslationBundle): Promise<boolean> {
-  const { button } = await showDialog({
-    title: trans.__('Remove “%1”?', shown),
-    body: trans.__(
-      'It disappears from the launcher and from the kernel menus. Kernels that run keep running, and nothing changes on the machine.'
-    ),
-    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: trans.__('Remove') })],
-    defaultButton: 0
-  });
-  return button.accept;
+function agrees(shown: string, trans: TranslationBundle): Promise<boolean> {
+  const body = trans.__(
+    'It disappears from the launcher and from the kernel menus. Kernels that run keep running, and nothing changes on the machine.'
+  );
+  return isConfirmed(trans, trans.__('Remove “%1”?', shown), body, trans.__('Remove'));
 }

@@ -4,9 +4,8 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import type { ServerConnection } from '@jupyterlab/services';
 
-import { send } from '../request';
+import { answerOf, get, post, problemOf, remove } from '../request';
 import { API_PATH } from '../tokens';
-import type { IProblem } from '../tokens';
 import { Refusal } from './types';
 import type { IAddApi, IHost, IProbe, IProbeRequest, ISpec, IWritten } from './types';
 
@@ -25,56 +24,54 @@ export class AddRequests implements IAddApi {
 
   async hosts(config: string): Promise<readonly IHost[]> {
     const query = config.trim() ? URLExt.objectToQueryString({ config: config.trim() }) : '';
-    return (await this._ask('GET', `ssh-hosts${query}`)) as IHost[];
+    return this._get(`ssh-hosts${query}`);
   }
 
   async specs(): Promise<readonly ISpec[]> {
-    return (await this._ask('GET', 'kernelspecs')) as ISpec[];
+    return this._get('kernelspecs');
   }
 
   async start(request: IProbeRequest): Promise<IProbe> {
-    return (await this._ask('POST', 'probes', request)) as IProbe;
+    return this._post('probes', request);
   }
 
   async probe(id: string): Promise<IProbe> {
-    return (await this._ask('GET', `probes/${id}`)) as IProbe;
+    return this._get(`probes/${id}`);
   }
 
   async cancel(id: string): Promise<void> {
-    await this._ask('DELETE', `probes/${id}`);
+    await this._remove(`probes/${id}`);
   }
 
   async write(probe: string, name: string, replace: boolean): Promise<IWritten> {
-    return (await this._ask('POST', 'kernelspecs', { probe, name, replace })) as IWritten;
+    return this._post('kernelspecs', { probe, name, replace });
   }
 
   async remove(name: string): Promise<IRemoved> {
-    return (await this._ask('DELETE', `kernelspecs/${encodeURIComponent(name)}`)) as IRemoved;
+    return this._remove(`kernelspecs/${encodeURIComponent(name)}`);
   }
 
-  private async _ask(method: string, path: string, body?: object): Promise<unknown> {
-    const init = { method, ...(body ? { body: JSON.stringify(body) } : {}) };
-    const [response, text] = await send(this._settings, URLExt.join(API_PATH, path), init, TIMEOUT);
-    const answer = parse(text);
-    if (!response.ok) {
-      throw new Refusal(response.status, problemOf(response, answer), answer.field ?? '', answer.replaceable === true);
-    }
-    return answer;
+  private _get<T>(path: string): Promise<T> {
+    return described(get(this._settings, `${API_PATH}/${path}`, TIMEOUT));
+  }
+
+  private _post<T>(path: string, body: object): Promise<T> {
+    return described(post(this._settings, `${API_PATH}/${path}`, body, TIMEOUT));
+  }
+
+  private _remove<T>(path: string): Promise<T> {
+    return described(remove(this._settings, `${API_PATH}/${path}`));
   }
 
   private readonly _settings: ServerConnection.ISettings;
 }
 
-/** What a proxy answers is no JSON. */
-function parse(text: string): any {
+/** The answer to a request. Rejects with `Refusal`. */
+async function described<T>(answer: Promise<unknown>): Promise<T> {
   try {
-    return JSON.parse(text);
-  } catch {
-    return {};
+    return (await answer) as T;
+  } catch (error) {
+    const { field, replaceable } = await answerOf(error);
+    throw new Refusal(await problemOf(error), String(field ?? ''), replaceable === true);
   }
-}
-
-function problemOf(response: Response, answer: { error?: IProblem; message?: string }): IProblem {
-  const cause = answer.message || `${response.status} ${response.statusText}`;
-  return answer.error ?? { kind: 'Error', hop: '', cause, remedy: '' };
 }

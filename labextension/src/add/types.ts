@@ -128,10 +128,9 @@ export interface IWritten extends ISpec {
   readonly shadowed_by: string;
 }
 
-/** An error that the server describes. */
+/** The error of a failed request. */
 export class Refusal extends Error {
   constructor(
-    readonly status: number,
     readonly problem: IProblem,
     /** What of the form it is about; '' if nothing. */
     readonly field = '',
@@ -141,7 +140,7 @@ export class Refusal extends Error {
   }
 }
 
-/** The requests of the form. All reject with `Refusal` where the server describes the error. */
+/** The requests of the form. All reject with `Refusal`. */
 export interface IAddApi {
   hosts(config: string): Promise<readonly IHost[]>;
   specs(): Promise<readonly ISpec[]>;

@@ -18,7 +18,7 @@ import type { IJournalSource } from '../outputs/journalPoll';
 import { journalSource } from '../outputs/journalSource';
 import { MessageIds } from '../outputs/messageIds';
 import { isOurs } from '../specs';
-import { TOGGLE_LONG_CELLS, TRANSLATION_DOMAIN } from '../tokens';
+import { CommandIDs, TRANSLATION_DOMAIN } from '../tokens';
 import { Announcer } from './announcer';
 import { endOf, Runs } from './runs';
 import { Teller } from './tell';
@@ -44,7 +44,7 @@ export const longCells: JupyterFrontEndPlugin<void> = {
     const settings = await registry.load(ID);
     const enabled = (): boolean => settings.get('enabled').composite === true;
     addSwitch(app, settings, enabled, teller, trans.__('Notify When a Long Cell of a Remote GPU Ends'));
-    palette?.addItem({ command: TOGGLE_LONG_CELLS, category: trans.__('Remote GPUs') });
+    palette?.addItem({ command: CommandIDs.toggleLongCells, category: trans.__('Remote GPUs') });
 
     const announcer = new Announcer({
       settings: () => ({ enabled: enabled(), seconds: Number(settings.get('seconds').composite) }),
@@ -74,9 +74,9 @@ function addSwitch(
       void teller.askPermission();
     }
     before = enabled();
-    app.commands.notifyCommandChanged(TOGGLE_LONG_CELLS);
+    app.commands.notifyCommandChanged(CommandIDs.toggleLongCells);
   });
-  app.commands.addCommand(TOGGLE_LONG_CELLS, {
+  app.commands.addCommand(CommandIDs.toggleLongCells, {
     label,
     isToggleable: true,
     isToggled: enabled,

@@ -1,5 +1,5 @@
 /**
- * The types of the response to GET `OVERVIEW_PATH`.
+ * The types of the response to GET overview.
  *
  * The server extension has validated what comes from nodes; it is still the text of others, and shown as text only.
  */

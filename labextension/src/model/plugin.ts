@@ -4,14 +4,13 @@
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ServerConnection } from '@jupyterlab/services';
 
-import { MODEL_PLUGIN_ID } from '../tokens';
 import { RemoteModel } from './model';
 import { fetchKernels, fetchOverview } from './requests';
 import { IRemoteModel } from './tokens';
 import type { IModelProblem } from './tokens';
 
 export const model: JupyterFrontEndPlugin<IRemoteModel> = {
-  id: MODEL_PLUGIN_ID,
+  id: 'jupyter-gpu-kernel:model',
   description: 'Provides the nodes and kernels that the server knows, from one poll.',
   autoStart: true,
   provides: IRemoteModel,

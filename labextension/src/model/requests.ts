@@ -4,7 +4,7 @@
 import type { ServerConnection } from '@jupyterlab/services';
 
 import { get } from '../request';
-import { KERNELS_PATH, OVERVIEW_PATH } from '../tokens';
+import { API_PATH, KERNELS_PATH } from '../tokens';
 import type { IRemoteKernel } from '../tokens';
 import type { IOverview } from './overview';
 
@@ -26,5 +26,5 @@ export async function fetchKernels(
 
 /** All nodes with their GPUs, and all kernels, for which the server asks the nodes. Rejects as `get` does. */
 export async function fetchOverview(settings: ServerConnection.ISettings): Promise<IOverview> {
-  return (await get(settings, OVERVIEW_PATH, OVERVIEW_TIMEOUT)) as IOverview;
+  return (await get(settings, `${API_PATH}/overview`, OVERVIEW_TIMEOUT)) as IOverview;
 }

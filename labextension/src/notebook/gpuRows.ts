@@ -8,6 +8,8 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 // The imports have a suffix, for Node's test runner.
 import { clock, duration, memory, usersOf } from '../format.js';
 import type { IGpuUse, IRemoteKernel } from '../tokens';
+import { isRecord, line, listOf, recordOf } from '../untrusted.js';
+import type { Facts } from '../untrusted';
 
 export type Row = readonly [label: string, value: string];
 
@@ -16,14 +18,13 @@ const LONGEST = 300;
 /** An expression that gives the status as hexadecimal digits, so that no quotes are in the answer; it binds no name. */
 export const EXPRESSION = "__import__('json').dumps(__import__('gpu_kernel').status()).encode().hex()";
 
-type Facts = Readonly<Record<string, unknown>>;
-
 /** The status in the answer to `EXPRESSION`; null if it is malformed. */
 export function parseStatus(answer: unknown): Facts | null {
   const digits = /^'([0-9a-f]*)'$/.exec(typeof answer === 'string' ? answer : '')?.[1] ?? '';
   const bytes = Uint8Array.from(digits.match(/../g) ?? [], pair => parseInt(pair, 16));
   try {
-    return factsOf(JSON.parse(new TextDecoder().decode(bytes)), null);
+    const status: unknown = JSON.parse(new TextDecoder().decode(bytes));
+    return isRecord(status) ? status : null;
   } catch {
     return null;
   }
@@ -31,8 +32,8 @@ export function parseStatus(answer: unknown): Facts | null {
 
 /** The rows for a status of the kernel. `now`: in seconds since 1970. */
 export function rowsOfStatus(status: Facts, now: number, trans: TranslationBundle): Row[] {
-  const [used, job, code] = ['memory', 'job', 'code'].map(name => factsOf(status[name], {})!) as [Facts, Facts, Facts];
-  const names = listOf(status.gpu_names).join(', ') || listOf(status.gpus).join(', ');
+  const [used, job, code] = [recordOf(status.memory), recordOf(status.job), recordOf(status.code)];
+  const names = textsOf(status.gpu_names).join(', ') || textsOf(status.gpus).join(', ');
   const free = memory(numberOf(used.node_available_mib), numberOf(used.node_total_mib), trans);
   return filled([
     [trans.__('GPUs'), names || trans.__('none; the first cell takes them')],
@@ -42,7 +43,7 @@ export function rowsOfStatus(status: Facts, now: number, trans: TranslationBundl
     [trans.__('Slurm job'), textOf(job.id) && `${textOf(job.id)} (${textOf(job.partition)})`],
     [trans.__('Time left'), timeLeft(numberOf(job.end_time), now, trans)],
     [trans.__('Chosen host'), textOf(status.placement)],
-    [trans.__('Ignored leases'), listOf(status.ignored_leases).join(' ')],
+    [trans.__('Ignored leases'), textsOf(status.ignored_leases).join(' ')],
     [trans.__('Pinned code'), textOf(code.revision) && `${textOf(code.revision)} (${textOf(code.subject)})`],
     [trans.__('Guard against SIGTERM'), textOf(status.guard)],
     [trans.__('Last SIGTERM'), textOf(status.last_sigterm)],
@@ -74,19 +75,14 @@ function timeLeft(end: number | null, now: number, trans: TranslationBundle): st
   return end ? trans.__('%1 (until %2)', duration(Math.max(0, end - now), trans), clock(end)) : '';
 }
 
-function factsOf<T>(value: unknown, otherwise: T): Facts | T {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Facts) : otherwise;
-}
-
 function numberOf(value: unknown): number | null {
   return typeof value === 'number' && Number.isFinite(value) ? value : null;
 }
 
 function textOf(value: unknown): string {
-  const text = typeof value === 'string' || typeof value === 'number' ? String(value) : '';
-  return text.replace(/[\s\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069]+/g, ' ').slice(0, LONGEST);
+  return line(typeof value === 'number' ? String(value) : value, LONGEST);
 }
 
-function listOf(value: unknown): string[] {
-  return Array.isArray(value) ? value.slice(0, 16).map(textOf).filter(Boolean) : [];
+function textsOf(value: unknown): string[] {
+  return listOf(value).slice(0, 16).map(textOf).filter(Boolean);
 }

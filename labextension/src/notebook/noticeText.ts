@@ -3,8 +3,9 @@
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-// The import has a suffix, for Node's test runner.
+// The imports have a suffix, for Node's test runner.
 import { clock } from '../format.js';
+import { isHelpedByLogin } from '../tokens.js';
 import type { IRemoteKernel } from '../tokens';
 
 export interface INotice {
@@ -53,7 +54,7 @@ function nodeNotice(kernel: IRemoteKernel, trans: TranslationBundle): INotice {
   const away = away_since
     ? trans.__('%1 has been out of reach since %2; the kernel keeps running.', node, clock(away_since, true))
     : trans.__('%1 is out of reach; the kernel keeps running.', node);
-  const signIn = error?.login ?? error?.kind === 'AuthError';
+  const signIn = isHelpedByLogin(error);
   const remedy = signIn ? '' : error?.remedy ?? ''; // the button, and not a command for a terminal
   return {
     text: `${away} ${cell}`,

@@ -4,14 +4,14 @@
  */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { INotebookTracker } from '@jupyterlab/notebook';
-import type { NotebookPanel } from '@jupyterlab/notebook';
 import type { Kernel } from '@jupyterlab/services';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { IRemoteModel } from '../model/tokens';
+import { eachNotebook } from '../notebooks';
 import { get } from '../request';
 import { isOurs } from '../specs';
-import { NOTEBOOK_PLUGIN_ID, SIGN_IN, TRANSLATION_DOMAIN } from '../tokens';
+import { CommandIDs, TRANSLATION_DOMAIN } from '../tokens';
 import { CellNotice } from './cellNotice';
 import { Follower } from './follower';
 import { GpuButton } from './gpuButton';
@@ -19,7 +19,7 @@ import { keepOutHubNotices } from './hubNotice';
 import { Reconnect } from './reconnect';
 
 export const notebook: JupyterFrontEndPlugin<void> = {
-  id: NOTEBOOK_PLUGIN_ID,
+  id: 'jupyter-gpu-kernel:notebook',
   description: 'Shows in a notebook that its remote GPU kernel is out of reach, and offers it after a restart of the server.',
   autoStart: true,
   requires: [INotebookTracker, IRemoteModel],
@@ -33,20 +33,14 @@ export const notebook: JupyterFrontEndPlugin<void> = {
       await sessions.refreshRunning();
     };
     const now = (): number => Date.now() / 1000;
-    const add = (panel: NotebookPanel): void => {
+    eachNotebook(app, tracker, panel => {
       const { sessionContext } = panel;
       const follower = new Follower({ sessionContext, model, isOurs: ours, reachServer, now });
-      const signIn = (): void => void app.commands.execute(SIGN_IN, { name: follower.kernel?.name });
+      const signIn = (): void => void app.commands.execute(CommandIDs.signIn, { name: follower.kernel?.name });
       keepOutHubNotices(sessionContext, ours);
-      new CellNotice({ panel, follower, trans, now, signIn: app.commands.hasCommand(SIGN_IN) ? signIn : null });
+      new CellNotice({ panel, follower, trans, now, signIn: app.commands.hasCommand(CommandIDs.signIn) ? signIn : null });
       new GpuButton({ panel, follower, model, trans });
       new Reconnect({ panel, follower, model, trans });
-    };
-    tracker.widgetAdded.connect(async (_, panel) => {
-      await Promise.all([panel.context.ready, kernelspecs.ready]);
-      if (!panel.isDisposed) {
-        add(panel);
-      }
     });
   }
 };

@@ -5,6 +5,9 @@
  */
 import type { PartialJSONObject } from '@lumino/coreutils';
 
+// The import has a suffix, for Node's test runner.
+import { isRecord, listOf, recordOf } from '../untrusted.js';
+import type { Facts } from '../untrusted';
 import type { IRemoteKernel } from '../tokens';
 
 const STATUSES = ['waiting', 'running', 'ok', 'error', 'aborted'] as const;
@@ -54,12 +57,12 @@ export function mayAnswer(kernels: readonly IRemoteKernel[], kernelId: string): 
 
 /** The journal without malformed records. */
 export function parseJournal(answer: unknown): IJournal {
-  const { kernel, cells } = isObject(answer) ? answer : {};
+  const { kernel, cells } = recordOf(answer);
   return { kernel: String(kernel ?? ''), cells: listOf(cells).flatMap(parseRecord) };
 }
 
 function parseRecord(cell: unknown): IRecord[] {
-  if (!isObject(cell) || !areTexts(cell.msg_id, cell.cell_id, cell.code)) {
+  if (!isRecord(cell) || !areTexts(cell.msg_id, cell.cell_id, cell.code)) {
     return [];
   }
   if (!STATUSES.includes(cell.status as CellStatus) || !areNumbers(cell.execution_count, cell.started, cell.finished)) {
@@ -72,12 +75,10 @@ function parseRecord(cell: unknown): IRecord[] {
   return [{ ...known, session, left: cell.left === true, dropped: cell.dropped === true, asks, outputs }];
 }
 
-type Content = Record<string, unknown>;
+const hasBundle = ({ data, metadata, transient }: Facts): boolean =>
+  isRecord(data) && isRecord(metadata) && isRecord(transient ?? {});
 
-const hasBundle = ({ data, metadata, transient }: Content): boolean =>
-  isObject(data) && isObject(metadata) && isObject(transient ?? {});
-
-const VALID = new Map<unknown, (content: Content) => boolean>([
+const VALID = new Map<unknown, (content: Facts) => boolean>([
   ['stream', ({ name, text }) => areTexts(name, text)],
   ['display_data', hasBundle],
   ['update_display_data', hasBundle],
@@ -87,15 +88,7 @@ const VALID = new Map<unknown, (content: Content) => boolean>([
 ]);
 
 function isOutputMessage(message: unknown): message is IOutputMessage {
-  return isObject(message) && isObject(message.content) && VALID.get(message.msg_type)?.(message.content) === true;
-}
-
-function isObject(value: unknown): value is Content {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
-function listOf(value: unknown): unknown[] {
-  return Array.isArray(value) ? value : [];
+  return isRecord(message) && isRecord(message.content) && VALID.get(message.msg_type)?.(message.content) === true;
 }
 
 function areTexts(...values: unknown[]): boolean {

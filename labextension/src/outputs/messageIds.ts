@@ -1,6 +1,9 @@
 /**
  * A set of message ids that outlives a reload of the page: the most recent ones, in the browser's storage.
  */
+// The import has a suffix, for Node's test runner.
+import { listOf } from '../untrusted.js';
+
 const LIMIT = 500;
 
 export class MessageIds {
@@ -21,8 +24,7 @@ export class MessageIds {
 
   private _all(): string[] {
     try {
-      const stored: unknown = JSON.parse(this._storage.getItem(this._key) ?? '[]');
-      return Array.isArray(stored) ? stored.map(String) : [];
+      return listOf(JSON.parse(this._storage.getItem(this._key) ?? '[]')).map(String);
     } catch {
       return []; // another program wrote to this key
     }

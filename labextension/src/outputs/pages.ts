@@ -3,6 +3,9 @@
  * writes into a cell, all have. So only one may restore the outputs of an execution, and none while a page receives
  * them. Each page tells the others by the notebook's awareness. This module knows no cells.
  */
+// The import has a suffix, for Node's test runner.
+import { listOf } from '../untrusted.js';
+
 const FIELD = 'jupyterGpuKernel';
 /** Milliseconds in which the other pages answer a new one. */
 const ANSWER_TIME = 1000;
@@ -100,7 +103,7 @@ export class Pages {
     for (const [id, state] of this._awareness.getStates()) {
       const page = state[FIELD] as Partial<IPage> | null | undefined;
       if (id !== this._awareness.clientID && page) {
-        yield [id, { receives: listOf(page.receives), restores: listOf(page.restores) }];
+        yield [id, { receives: listOf(page.receives).map(String), restores: listOf(page.restores).map(String) }];
       }
     }
   }
@@ -111,8 +114,4 @@ export class Pages {
   private readonly _restores = new Set<string>();
   /** The other pages that received or restored outputs at the last change. */
   private _active = new Set<number>();
-}
-
-function listOf(value: unknown): string[] {
-  return Array.isArray(value) ? value.map(String) : [];
 }

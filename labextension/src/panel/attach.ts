@@ -1,11 +1,11 @@
 /**
  * A detached kernel gets its notebook again, or a console if it has none.
  */
-import { Dialog, showDialog } from '@jupyterlab/apputils';
 import type { ISessionContext } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { CommandRegistry } from '@lumino/commands';
 
+import { isConfirmed } from '../confirm';
 import type { IAttached } from './requests';
 
 /** Opens the notebook with the kernel that this server has now. If it has another kernel, the user decides. */
@@ -35,11 +35,6 @@ async function isWanted(trans: TranslationBundle, path: string, context: ISessio
   if (!context.session?.kernel) {
     return true;
   }
-  const { button } = await showDialog({
-    title: trans.__('Use this kernel instead?'),
-    body: trans.__('“%1” has another kernel (%2), which will be shut down.', path, context.kernelDisplayName),
-    buttons: [Dialog.cancelButton({ label: trans.__('Cancel') }), Dialog.warnButton({ label: trans.__('Use This One') })],
-    defaultButton: 0
-  });
-  return button.accept;
+  const body = trans.__('“%1” has another kernel (%2), which will be shut down.', path, context.kernelDisplayName);
+  return isConfirmed(trans, trans.__('Use this kernel instead?'), body, trans.__('Use This One'));
 }

@@ -4,17 +4,17 @@
  * Any output may have a button that executes a command (JupyterLab's “command linker”), also in a notebook that is not
  * trusted: a command that ends or disturbs something asks first, and its arguments may be anything.
  */
-import { Dialog, showDialog } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { CommandRegistry } from '@lumino/commands';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import type { Widget } from '@lumino/widgets';
 
+import { isConfirmed } from '../confirm';
 import type { IKernelOverview } from '../model/overview';
 import type { IRemoteModel } from '../model/tokens';
 import type { Actions } from './actions';
 import { openAttached } from './attach';
-import { CommandIDs } from './ids';
+import { CommandIDs } from '../tokens';
 import { kernelView, titleOf } from './kernelView';
 import type { KernelAction, Requests } from './requests';
 import { storyWidget } from './story';
@@ -135,9 +135,4 @@ function isTaken(trans: TranslationBundle, kernel: IKernelOverview): Promise<boo
   const [title, other] = [titleOf(trans, kernel), kernel.attached_from];
   const body = trans.__('“%1” on %2 is attached from %3, which then does not have it any more.', title, kernel.node, other);
   return isConfirmed(trans, trans.__('Attach this kernel here?'), body, trans.__('Attach'));
-}
-
-async function isConfirmed(trans: TranslationBundle, title: string, body: string, accept: string): Promise<boolean> {
-  const buttons = [Dialog.cancelButton({ label: trans.__('Cancel') }), Dialog.warnButton({ label: accept })];
-  return (await showDialog({ title, body, buttons, defaultButton: 0 })).button.accept;
 }

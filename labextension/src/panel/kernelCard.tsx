@@ -6,7 +6,7 @@ import type { LabIcon } from '@jupyterlab/ui-components';
 import React from 'react';
 
 import { usePanel } from './context';
-import { CommandIDs } from './ids';
+import { CommandIDs } from '../tokens';
 import type { IKernelView } from './kernelView';
 import { FailedAction, IconButton, NotebookLink, Problem } from './parts';
 

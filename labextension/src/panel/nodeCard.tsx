@@ -5,7 +5,7 @@ import React from 'react';
 
 import type { IClusterView } from './clusterView';
 import { usePanel } from './context';
-import { CommandIDs } from './ids';
+import { CommandIDs } from '../tokens';
 import type { IGpuView, INodeView } from './nodeView';
 import { Disclosure, FailedAction, Meter, NotebookLink, Problem } from './parts';
 import { QueueList } from './queueList';

@@ -8,7 +8,7 @@ import type { IOverview } from '../model/overview';
 import type { IModelProblem } from '../model/tokens';
 import { clusterView } from './clusterView';
 import { usePanel } from './context';
-import { CommandIDs } from './ids';
+import { CommandIDs } from '../tokens';
 import { KernelCard } from './kernelCard';
 import { kernelViews } from './kernelView';
 import { NodeCard } from './nodeCard';

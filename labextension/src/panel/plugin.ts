@@ -9,14 +9,13 @@ import { IStateDB } from '@jupyterlab/statedb';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { IRemoteModel } from '../model/tokens';
-import { refreshKernels } from '../request';
-import { PANEL_PLUGIN_ID, TRANSLATION_DOMAIN } from '../tokens';
+import { problemOf, refreshKernels } from '../request';
+import { CommandIDs, TRANSLATION_DOMAIN } from '../tokens';
 import { Actions } from './actions';
 import { CollapsedNodes } from './collapsed';
 import { addCommands, interrupt } from './commands';
-import { CommandIDs, PANEL_ID } from './ids';
-import { problemOf, Requests } from './requests';
-import { RemotePanel } from './widget';
+import { Requests } from './requests';
+import { PANEL_ID, RemotePanel } from './widget';
 
 const RANK = 210;
 const IN_PALETTE = [
@@ -29,7 +28,7 @@ const IN_PALETTE = [
 ];
 
 export const panel: JupyterFrontEndPlugin<void> = {
-  id: PANEL_PLUGIN_ID,
+  id: 'jupyter-gpu-kernel:panel',
   description: 'Shows all GPUs, kernels and queues in the sidebar.',
   autoStart: true,
   requires: [IRemoteModel],

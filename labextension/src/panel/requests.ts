@@ -1,10 +1,9 @@
 /**
- * The requests that change something on nodes, and what it means when one fails.
+ * The requests about kernels.
  */
-import { ServerConnection } from '@jupyterlab/services';
+import type { ServerConnection } from '@jupyterlab/services';
 
-import { get, post } from '../request';
-import { KERNELS_PATH } from '../tokens';
+import { get, kernelPath, post } from '../request';
 import type { IProblem } from '../tokens';
 
 /** A line of a kernel's log. */
@@ -34,40 +33,22 @@ export class Requests {
   }
 
   async act(kernel: string, action: KernelAction): Promise<void> {
-    await post(this._settings, pathOf(kernel, action), {});
+    await post(this._settings, kernelPath(kernel, action), {});
   }
 
   /** Makes a kernel that runs without this server one of its kernels. */
   async attach(kernel: string): Promise<IAttached> {
-    return (await post(this._settings, pathOf(kernel, 'attach'), {})) as IAttached;
+    return (await post(this._settings, kernelPath(kernel, 'attach'), {})) as IAttached;
   }
 
   async prioritize(kernel: string, priority: number): Promise<void> {
-    await post(this._settings, pathOf(kernel, 'priority'), { priority });
+    await post(this._settings, kernelPath(kernel, 'priority'), { priority });
   }
 
   async story(kernel: string): Promise<readonly IStoryRow[]> {
-    const rows = await get(this._settings, pathOf(kernel, 'story'));
+    const rows = await get(this._settings, kernelPath(kernel, 'story'));
     return Array.isArray(rows) ? (rows as IStoryRow[]) : [];
   }
 
   private readonly _settings: ServerConnection.ISettings;
-}
-
-/** Reads the error that the server described. */
-export async function problemOf(error: unknown): Promise<IProblem> {
-  const unknown = { kind: 'Error', hop: '', cause: error instanceof Error ? error.message : String(error), remedy: '' };
-  if (!(error instanceof ServerConnection.ResponseError)) {
-    return unknown;
-  }
-  try {
-    const reply = await error.response.json();
-    return reply.error?.cause ? (reply.error as IProblem) : { ...unknown, cause: String(reply.message || unknown.cause) };
-  } catch {
-    return unknown; // no JSON: a proxy has answered
-  }
-}
-
-function pathOf(kernel: string, what: string): string {
-  return `${KERNELS_PATH}/${encodeURIComponent(kernel)}/${what}`;
 }

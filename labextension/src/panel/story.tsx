@@ -6,9 +6,9 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { listIcon } from '@jupyterlab/ui-components';
 import React, { useEffect, useState } from 'react';
 
+import { problemOf } from '../request';
 import type { IProblem } from '../tokens';
 import { Problem } from './parts';
-import { problemOf } from './requests';
 import type { IStoryRow } from './requests';
 
 interface IProps {

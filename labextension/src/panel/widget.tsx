@@ -10,8 +10,9 @@ import { remoteGpuIcon } from '../icon';
 import type { IRemoteModel } from '../model/tokens';
 import { PanelContext } from './context';
 import type { IPanelContext } from './context';
-import { PANEL_ID } from './ids';
 import { Panel } from './panel';
+
+export const PANEL_ID = 'jupyter-gpu-kernel-panel';
 
 export class RemotePanel extends ReactWidget {
   constructor(model: IRemoteModel, context: IPanelContext) {

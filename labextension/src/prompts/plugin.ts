@@ -8,12 +8,16 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { Signal } from '@lumino/signaling';
 
-import { PROMPTS_EVENT, PROMPTS_PLUGIN_ID, SIGN_IN, TRANSLATION_DOMAIN } from '../tokens';
+import { refreshAt } from '../refresher';
+import { CommandIDs, TRANSLATION_DOMAIN } from '../tokens';
+import { line } from '../untrusted';
 import { showPrompt } from './dialog';
-import { line } from './prompt';
 import type { IPrompt } from './prompt';
 import { PromptQueue } from './queue';
 import { fetchPrompts, sendReply, signIn } from './requests';
+
+/** The schema of the event that there are other questions than before. */
+const EVENT = 'https://events.jupyter.org/jupyter_gpu_kernel/prompts/v1';
 
 const LONGEST_ERROR = 500;
 
@@ -21,12 +25,12 @@ const LONGEST_ERROR = 500;
 export const cancelled = new Signal<object, IPrompt>({});
 
 export const prompts: JupyterFrontEndPlugin<void> = {
-  id: PROMPTS_PLUGIN_ID,
+  id: 'jupyter-gpu-kernel:prompts',
   description: 'Asks for the passwords, codes and host keys that connections to remote GPU nodes need.',
   autoStart: true,
   optional: [ITranslator],
   activate: (app: JupyterFrontEnd, translator: ITranslator | null): void => {
-    const { serverSettings, events } = app.serviceManager;
+    const { serverSettings } = app.serviceManager;
     const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
     const queue = new PromptQueue({
       fetch: () => fetchPrompts(serverSettings),
@@ -39,18 +43,8 @@ export const prompts: JupyterFrontEndPlugin<void> = {
         return problem;
       }
     });
-    events.stream.connect((_, event) => {
-      if (event.schema_id === PROMPTS_EVENT) {
-        void queue.refresh();
-      }
-    });
-    document.addEventListener('visibilitychange', () => {
-      if (!document.hidden) {
-        void queue.refresh(); // an event may have been missed
-      }
-    });
-    void app.started.then(() => queue.refresh());
-    app.commands.addCommand(SIGN_IN, {
+    refreshAt(app, EVENT, () => queue.refresh());
+    app.commands.addCommand(CommandIDs.signIn, {
       label: trans.__('Sign In to a Remote GPU'),
       describedBy: { args: { type: 'object', properties: { name: { type: 'string' } }, required: ['name'] } },
       execute: args => (isName(args?.name) ? signInTo(serverSettings, args.name, trans) : false) // a link may call it, with anything

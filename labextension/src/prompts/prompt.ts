@@ -5,6 +5,9 @@
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
+// The import has a suffix, for Node's test runner.
+import { line, listOf, recordOf } from '../untrusted.js';
+
 export type PromptKind = 'password' | 'passphrase' | 'code' | 'pin' | 'text' | 'host';
 
 const KINDS: readonly string[] = ['password', 'passphrase', 'code', 'pin', 'text', 'host'];
@@ -46,12 +49,12 @@ export interface ITexts {
 
 /** The questions in the server's response; what is none is left out. */
 export function parsePrompts(response: unknown): IPrompt[] {
-  return Array.isArray(response) ? response.map(parsePrompt).filter(prompt => prompt !== null) : [];
+  return listOf(response).flatMap(each => parsePrompt(each) ?? []);
 }
 
 function parsePrompt(value: unknown): IPrompt | null {
-  const data = record(value);
-  const waits = record(data.for);
+  const data = recordOf(value);
+  const waits = recordOf(data.for);
   if (typeof data.id !== 'string' || !/^[0-9a-f]{32}$/.test(data.id) || !KINDS.includes(data.kind as string)) {
     return null;
   }
@@ -70,24 +73,6 @@ function parsePrompt(value: unknown): IPrompt | null {
     },
     saveable: data.saveable === true
   };
-}
-
-/** One line of printable text; '' for anything else. */
-export function line(value: unknown, most: number): string {
-  if (typeof value !== 'string') {
-    return '';
-  }
-  // Control characters, and those that change the direction of text.
-  const text = value
-    .replace(/\s+/g, ' ')
-    .replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}]/gu, '?')
-    .trim();
-  const characters = [...text];
-  return characters.length > most ? `${characters.slice(0, most - 1).join('')}…` : text;
-}
-
-function record(value: unknown): Record<string, unknown> {
-  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
 }
 
 export function textsOf(prompt: IPrompt, trans: TranslationBundle): ITexts {

@@ -8,9 +8,8 @@ import { Signal } from '@lumino/signaling';
 
 import { remoteGpuIcon } from '../icon';
 import type { IRemoteModel } from '../model/tokens';
+import { CommandIDs } from '../tokens';
 import { detailOf, labelOf, runningKernels, tooltipOf } from './items';
-
-const [OPEN, ATTACH, STOP] = ['open-notebook', 'attach', 'stop'].map(name => `jupyter-gpu-kernel:${name}`) as [string, string, string];
 
 export class RunningRemoteKernels implements IRunningSessions.IManager {
   constructor(options: RunningRemoteKernels.IOptions) {
@@ -39,8 +38,8 @@ export class RunningRemoteKernels implements IRunningSessions.IManager {
       label: () => labelOf(kernel),
       labelTitle: () => tooltipOf(kernel, trans),
       detail: () => detailOf(kernel, Date.now() / 1000, trans),
-      open: () => void this._run(kernel.path || kernel.kernel_id ? OPEN : ATTACH, kernel.id),
-      shutdown: commands.hasCommand(STOP) ? () => void this._run(STOP, kernel.id) : undefined
+      open: () => void this._run(kernel.path || kernel.kernel_id ? CommandIDs.open : CommandIDs.attach, kernel.id),
+      shutdown: commands.hasCommand(CommandIDs.stop) ? () => void this._run(CommandIDs.stop, kernel.id) : undefined
     }));
   }
 

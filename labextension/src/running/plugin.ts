@@ -7,15 +7,15 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { IDisposable } from '@lumino/disposable';
 
 import { IRemoteModel } from '../model/tokens';
-import { post, refreshKernels } from '../request';
-import { KERNELS_PATH, RUNNING_PLUGIN_ID, TRANSLATION_DOMAIN } from '../tokens';
+import { kernelPath, post, refreshKernels } from '../request';
+import { TRANSLATION_DOMAIN } from '../tokens';
 import { RunningRemoteKernels } from './manager';
 
 /** In JupyterLab; in Notebook 7 the id goes on. */
 const LIST = '[id^="jp-running-sessions"]';
 
 export const running: JupyterFrontEndPlugin<void> = {
-  id: RUNNING_PLUGIN_ID,
+  id: 'jupyter-gpu-kernel:running',
   description: 'Lists remote GPU kernels, detached ones too, among what is running.',
   autoStart: true,
   requires: [IRemoteModel],
@@ -29,7 +29,7 @@ export const running: JupyterFrontEndPlugin<void> = {
     const { serviceManager } = app;
     const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
     const stop = async (id: string): Promise<void> => {
-      await post(serviceManager.serverSettings, `${KERNELS_PATH}/${encodeURIComponent(id)}/stop`, {});
+      await post(serviceManager.serverSettings, kernelPath(id, 'stop'), {});
       await refreshKernels(serviceManager);
     };
     managers?.add(new RunningRemoteKernels({ model, commands: app.commands, stop, trans }));

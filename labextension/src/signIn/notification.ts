@@ -5,7 +5,7 @@ import { Clipboard, Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { CommandRegistry } from '@lumino/commands';
 
-import { SIGN_IN } from '../tokens';
+import { CommandIDs } from '../tokens';
 import type { INode } from '../tokens';
 
 /** Shows the notification. Returns a function that closes it. */
@@ -20,7 +20,7 @@ export function askToSignIn(
   const id = Notification.warning(text, {
     autoClose: false,
     actions: [
-      { label: trans.__('Sign In'), displayType: 'accent' as const, callback: () => void commands.execute(SIGN_IN, { name }) },
+      { label: trans.__('Sign In'), displayType: 'accent' as const, callback: () => void commands.execute(CommandIDs.signIn, { name }) },
       { label: trans.__('Copy Command'), callback: () => Clipboard.copyToSystem(command) }
     ].map(action => ({ ...action, callback: keepOpen(action.callback) }))
   });

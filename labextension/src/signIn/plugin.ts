@@ -8,13 +8,13 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { cancelled } from '../prompts/plugin';
 import type { IPrompt } from '../prompts/prompt';
 import { get } from '../request';
-import { NODES_PATH, SIGN_IN_PLUGIN_ID, TRANSLATION_DOMAIN } from '../tokens';
+import { NODES_PATH, TRANSLATION_DOMAIN } from '../tokens';
 import type { INode } from '../tokens';
 import { askToSignIn } from './notification';
 import { SignIn } from './signIn';
 
 export const signIn: JupyterFrontEndPlugin<void> = {
-  id: SIGN_IN_PLUGIN_ID,
+  id: 'jupyter-gpu-kernel:sign-in',
   description: 'Starts a remote GPU kernel again after the user has signed in to its node.',
   autoStart: true,
   requires: [INotebookTracker],

@@ -8,12 +8,14 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { CommandRegistry } from '@lumino/commands';
 
 import { IRemoteModel } from '../model/tokens';
-import { OPEN_PANEL, PLUGIN_ID, SIGN_IN, TRANSLATION_DOMAIN } from '../tokens';
+import { CommandIDs, TRANSLATION_DOMAIN } from '../tokens';
 import type { IRemoteKernel } from '../tokens';
 import { LinkStatus } from './status';
 
+const ID = 'jupyter-gpu-kernel:status';
+
 export const status: JupyterFrontEndPlugin<void> = {
-  id: PLUGIN_ID,
+  id: ID,
   description: "Shows the link state of the current notebook's remote GPU kernel.",
   autoStart: true,
   requires: [INotebookTracker, IRemoteModel],
@@ -37,7 +39,7 @@ export const status: JupyterFrontEndPlugin<void> = {
       open: (kernel, signIn) => void open(app.commands, kernel, signIn),
       trans: (translator ?? nullTranslator).load(TRANSLATION_DOMAIN)
     });
-    statusBar.registerStatusItem(PLUGIN_ID, {
+    statusBar.registerStatusItem(ID, {
       item,
       align: 'left',
       isActive: () => item.isActive(),
@@ -48,9 +50,9 @@ export const status: JupyterFrontEndPlugin<void> = {
 
 /** Starts the sign-in where that helps, or else opens the panel. */
 async function open(commands: CommandRegistry, kernel: IRemoteKernel, signIn: boolean): Promise<void> {
-  if (signIn && commands.hasCommand(SIGN_IN)) {
-    await commands.execute(SIGN_IN, { name: kernel.name });
-  } else if (commands.hasCommand(OPEN_PANEL)) {
-    await commands.execute(OPEN_PANEL);
+  if (signIn && commands.hasCommand(CommandIDs.signIn)) {
+    await commands.execute(CommandIDs.signIn, { name: kernel.name });
+  } else if (commands.hasCommand(CommandIDs.show)) {
+    await commands.execute(CommandIDs.show);
   }
 }

@@ -4,8 +4,9 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IGpuUse, IRemoteKernel } from '../tokens';
-// The import has a suffix, for Node's test runner.
+// The imports have a suffix, for Node's test runner.
 import { clock, duration, memory, roundTrip, usersOf } from '../format.js';
+import { isHelpedByLogin } from '../tokens.js';
 
 /** normal; attention: wait, or look at it soon; problem: it does not go on by itself. */
 export type Level = 'normal' | 'attention' | 'problem';
@@ -44,7 +45,7 @@ export function viewOf(
     text: [kernel.node, ...parts].filter(Boolean).join(' · '),
     tooltip: tooltipOf(kernel, uses, time, trans),
     level: trouble?.level ?? (little ? 'attention' : 'normal'),
-    signIn: kernel.link === 'away' && (kernel.error?.login ?? kernel.error?.kind === 'AuthError')
+    signIn: kernel.link === 'away' && isHelpedByLogin(kernel.error)
   };
 }
 

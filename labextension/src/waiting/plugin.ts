@@ -6,37 +6,31 @@ import { Notification } from '@jupyterlab/apputils';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { SIGN_IN, SIGN_INS_EVENT, TRANSLATION_DOMAIN, WAITING_PLUGIN_ID } from '../tokens';
+import { refreshAt } from '../refresher';
+import { CommandIDs, TRANSLATION_DOMAIN } from '../tokens';
 import { cancelWaitingStart, fetchWaitingStarts } from './requests';
 import { WaitingStarts } from './starts';
 import type { IWaitingStart } from './starts';
 
+/** The schema of the event that other kernels than before wait for a sign-in. */
+const EVENT = 'https://events.jupyter.org/jupyter_gpu_kernel/sign_ins/v1';
+
 export const waiting: JupyterFrontEndPlugin<void> = {
-  id: WAITING_PLUGIN_ID,
+  id: 'jupyter-gpu-kernel:waiting',
   description: 'Offers to sign in for remote GPU kernels that other programs start.',
   autoStart: true,
   optional: [ITranslator],
   activate: (app: JupyterFrontEnd, translator: ITranslator | null): void => {
-    const { serverSettings, events } = app.serviceManager;
+    const { serverSettings } = app.serviceManager;
     const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
     const starts = new WaitingStarts({
       fetch: () => fetchWaitingStarts(serverSettings),
       tell: start => {
-        const signIn = (): void => void app.commands.execute(SIGN_IN, { name: start.name });
+        const signIn = (): void => void app.commands.execute(CommandIDs.signIn, { name: start.name });
         return offer(start, signIn, () => void cancelWaitingStart(serverSettings, start.id), trans);
       }
     });
-    events.stream.connect((_, event) => {
-      if (event.schema_id === SIGN_INS_EVENT) {
-        void starts.refresh();
-      }
-    });
-    document.addEventListener('visibilitychange', () => {
-      if (!document.hidden) {
-        void starts.refresh(); // an event may have been missed
-      }
-    });
-    void app.started.then(() => starts.refresh());
+    refreshAt(app, EVENT, () => starts.refresh());
   }
 };
 

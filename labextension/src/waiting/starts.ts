@@ -2,8 +2,8 @@
  * Kernels that another program, such as VS Code, starts, and that wait until their user signs in here.
  */
 // The imports have a suffix, for Node's test runner.
-import { line } from '../prompts/prompt.js';
 import { Refresher } from '../refresher.js';
+import { line, listOf, recordOf } from '../untrusted.js';
 
 const LONGEST_NAME = 120;
 const MOST = 20;
@@ -20,18 +20,14 @@ export interface IWaitingStart {
 
 /** What waits, in the server's response; what is none is left out. */
 export function parseStarts(response: unknown): IWaitingStart[] {
-  if (!Array.isArray(response)) {
-    return [];
-  }
-  const starts = response.map((value: unknown) => {
-    const data = (typeof value === 'object' && value !== null ? value : {}) as Record<string, unknown>;
-    return {
-      id: String(data.id),
-      name: line(data.name, LONGEST_NAME),
-      node: line(data.node, LONGEST_NAME),
-      notebook: line(data.notebook, LONGEST_NAME)
-    };
-  });
+  const starts = listOf(response)
+    .map(recordOf)
+    .map(({ id, name, node, notebook }) => ({
+      id: String(id),
+      name: line(name, LONGEST_NAME),
+      node: line(node, LONGEST_NAME),
+      notebook: line(notebook, LONGEST_NAME)
+    }));
   return starts.filter(({ id, name }) => /^[0-9a-f]{32}$/.test(id) && name !== '').slice(0, MOST);
 }
 
