@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from login_nodes import LoginNode
+from played_agent import World
 from runtimes import RUNTIME
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError, HostKeyError, UnknownHost
+from jupyter_gpu_kernel.hub.jobs import job_nodes
 from jupyter_gpu_kernel.hub.jobs.job_nodes import JobNodes
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
 from jupyter_gpu_kernel.hub.slurm.dialect import JobState
@@ -88,3 +90,77 @@ def test_only_the_way_of_the_settings_is_tried(tmp_path: Path, way: str) -> None
     cluster = Cluster(tmp_path, AuthError("no job", hop="gpu1"))
     assert f"by {way}: " in reach(cluster, way=way)
     assert cluster.tried == [way]
+
+
+class Connection(LoginNode):
+    """A connection by which the agent is reached that a test plays."""
+
+    transport = ""
+
+    def __init__(self, folder: Path, world: World) -> None:
+        self._world, self.closed = world, False
+
+    def open(self, command: str) -> Any:
+        """The script that would start the agent is read first."""
+        stream = self._world.dial(False)
+        script, stream.write = stream.write, lambda data: setattr(stream, "write", script)  # type: ignore[method-assign]
+        return stream
+
+
+class Node(World):
+    """A node as one way leads to it. The job's process is seen at the attempt of this number."""
+
+    def __init__(self, seen_at: int) -> None:
+        super().__init__()
+        self.asked, self._seen_at = 0, seen_at
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.asked += 1
+        if self.asked < self._seen_at:
+            return {"error": {"code": "job", "text": "its process does not run here"}}
+        return {"job": {"id": "7"}}
+
+
+class Reachable(Cluster):
+    """Both ways lead to the job's node."""
+
+    def __init__(self, folder: Path, **seen_at: int) -> None:
+        super().__init__(folder, ConnectError("never", hop="gpu1"))
+        self.nodes = {way: Node(at) for way, at in seen_at.items()}
+        self.connections: dict[str, Connection] = {}
+
+    def __call__(self, route: Any, *_: Any, via: Any = (), **more: Any) -> LoginNode:
+        way = "srun" if via else "ssh" if route[-1].endswith("gpu1") else ""
+        if not way:
+            return super().__call__(route, **more)
+        self.connections[way] = Connection(self.folder, self.nodes[way])
+        return self.connections[way]
+
+
+@pytest.mark.parametrize(("by_ssh", "way"), [(2, "ssh"), (99, "srun")], ids=["started late", "own /tmp"])
+def test_a_step_is_taken_only_where_ssh_does_not_see_the_jobs_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_ssh: int, way: str
+) -> None:
+    """It may have been started when the step looks for it. The way that is not taken is closed."""
+    monkeypatch.setattr(job_nodes, "_OTHER_AFTER", 0.0)
+    cluster = Reachable(tmp_path, ssh=by_ssh, srun=1)
+
+    async def run() -> tuple[str, list[str]]:
+        log = logging.getLogger("test")
+        nodes = Nodes(RUNTIME, cluster, log)  # type: ignore[arg-type]
+        schedulers, jobs = Schedulers(RUNTIME, nodes, log), JobNodes(nodes, log)
+        try:
+            reaching = jobs.reach(SETTINGS, JOB, schedulers.of(SETTINGS), lambda text: None)
+            await asyncio.wait_for(reaching, DEADLINE)
+            left = [one for one, connection in cluster.connections.items() if not connection.closed]
+            return jobs.way("7", "login"), left
+        finally:
+            schedulers.close()
+            await nodes.hang_up(unused_only=False)
+
+    try:
+        assert asyncio.run(run()) == (way, [way])
+        assert {one: node.asked for one, node in cluster.nodes.items()} == {"ssh": 2, "srun": 1}
+    finally:
+        for node in cluster.nodes.values():
+            node.close()

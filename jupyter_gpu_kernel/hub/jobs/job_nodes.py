@@ -55,12 +55,14 @@ def login_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Attempts:
-    """The attempts to take one way: when the next one is due, and why the last one failed."""
+    """The attempts to take one way: when the next one is due, and why the last one failed. `node`: where the way leads,
+    if it does, also where the job's process is not seen."""
 
     def __init__(self) -> None:
         self.problem = ""
         self.due = 0.0
         self.delay = 0.0
+        self.node: Node | None = None
 
     def failed(self, problem: str, now: float, delays: tuple[float, float, float]) -> None:
         """The way cannot be taken now."""
@@ -103,6 +105,11 @@ class JobNodes:
         except BaseException:  # given up: a node where the job's process was not seen is not needed
             await self.leave(job.id, login.name)
             raise
+        finally:
+            taken = self._reached.get((login.name, job.id))
+            for one in attempts.values():
+                if one.node is not None and one.node is not taken:
+                    await self._discard_unused(one.node)
 
     async def _try_ways(
         self,
@@ -123,23 +130,52 @@ class JobNodes:
                 except (GpuKernelError, asyncio.TimeoutError) as error:
                     if isinstance(error, HostKeyError) and not isinstance(error, UnknownHost):
                         raise
-                    cause = error.cause if isinstance(error, GpuKernelError) else "no answer"
-                    if tried.problem != cause:
-                        self._log.info("%s: job %s by %s: %s", login.name, job.id, way, cause)
-                    reachable = getattr(error, "code", "") == "job"
-                    tried.failed(cause, loop.time(), _SOON if reachable else _LATER)
-                    if reachable:  # its process may not run yet; the other ways would say the same
-                        tell("waiting for its process to start, after its set-up lines")
-                        for other in attempts.values():
-                            other.due = max(other.due, loop.time() + _OTHER_AFTER)
-                        tried.due = loop.time() + tried.delay
-                    elif all(one.problem for one in attempts.values()):
-                        problems = (f"by {name}: {one.problem}" for name, one in attempts.items())
-                        tell(f"it cannot be reached yet: {'; '.join(problems)}")
+                    self._failed(way, attempts, error, (login.name, job.id), tell)
                     continue
+                tried.node = reached.node
+                if way == STEP and SSH in attempts and attempts[SSH].node is not None:
+                    way, reached = await self._rather_by_ssh(reached, settings, job, scheduler)
                 self._worked[login.name] = way
                 return reached
             await asyncio.sleep(max(0.1, min(tried.due for tried in attempts.values()) - loop.time()))
+
+    def _failed(
+        self,
+        way: str,
+        attempts: dict[str, _Attempts],
+        error: Exception,
+        key: tuple[str, str],
+        tell: Callable[[str], None],
+    ) -> None:
+        """A way cannot be taken now. `key`: the login node and the job."""
+        tried, now = attempts[way], asyncio.get_running_loop().time()
+        cause = error.cause if isinstance(error, GpuKernelError) else "no answer"
+        if tried.problem != cause:
+            self._log.info("%s: job %s by %s: %s", *key, way, cause)
+        reachable = getattr(error, "code", "") == "job"
+        tried.failed(cause, now, _SOON if reachable else _LATER)
+        if reachable:  # its process may not run yet; the other ways would say the same
+            tried.node = self._reached.get(key)
+            tell("waiting for its process to start, after its set-up lines")
+            for other in attempts.values():
+                other.due = max(other.due, now + _OTHER_AFTER)
+            tried.due = now + tried.delay
+        elif all(one.problem for one in attempts.values()):
+            problems = (f"by {name}: {one.problem}" for name, one in attempts.items())
+            tell(f"it cannot be reached yet: {'; '.join(problems)}")
+
+    async def _rather_by_ssh(
+        self, by_step: Reached, settings: dict[str, Any], job: JobState, scheduler: Scheduler
+    ) -> tuple[str, Reached]:
+        """A step sees the job's process, which SSH has not seen: perhaps only because it did not run yet. Return the
+        way to take: SSH if it leads to the process now, as nobody on the login node can read what passes there."""
+        try:
+            return SSH, await asyncio.wait_for(self._by_ssh(settings, job, scheduler), _CONNECT_WITHIN)
+        except HostKeyError:
+            raise
+        except (GpuKernelError, asyncio.TimeoutError):
+            self._reached[self.login(settings).name, job.id] = by_step.node
+            return STEP, by_step
 
     def way(self, job_id: str, login: str) -> str:
         """Return the way by which a job's node was reached: `SSH`, `STEP`, or "" if it was not."""
