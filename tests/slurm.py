@@ -268,7 +268,8 @@ class LoopbackSlurm(Slurm):
                 daemon.wait(DEADLINE)
             for server in (self.login, *self.machines):
                 server.stop()
-            left = kill(self._processes())
+            # What an sshd has started ends a moment after it.
+            left = kill(psutil.wait_procs(self._processes(), DEADLINE)[1])
         assert not left
 
 
