@@ -8,7 +8,6 @@ share that of their run. Where the system makes no namespace, the tests go on wi
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import socket
 import struct
@@ -40,6 +39,8 @@ def isolate() -> None:
 
 
 def _enter() -> None:
+    import fcntl  # which Windows lacks
+
     uid, gid = os.geteuid(), os.getegid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_NEW_NETWORK if uid == 0 else _NEW_USER | _NEW_NETWORK) != 0:
