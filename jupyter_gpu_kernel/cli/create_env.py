@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -88,55 +89,50 @@ def create(args: argparse.Namespace, settings: dict[str, Any], name: str, ask: A
 def _create_one(
     args: argparse.Namespace, settings: dict[str, Any], name: str, plan: dict[str, Any], ask: Ask
 ) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="jupyter-gpu-kernel-") as folder:
-        progress = Progress(lines=not args.json)
-        machine = Machine(plan["machine"], plan["libc"], plan["version"], plan["abi"])
-        try:
-            wheels = download(
-                PACKAGES, machine, Path(folder), lambda text: progress({"hop": "", "step": text})
-            )
-        finally:
-            progress.clear()
-        sent = sum(wheel.path.stat().st_size for wheel in wheels)
-        unpacked = sum(wheel.unpacked for wheel in wheels)
-        mib = round((sent + unpacked * (1 + _MORE)) / _MIB) + 1
-        _say(args, _described(plan, wheels, sent, mib, name, bool(settings.get("slurm"))))
+    with tempfile.TemporaryDirectory(prefix="jupyter-gpu-kernel-") as temporary:
+        folder = Path(temporary) / "wheels"
+        folder.mkdir()
+        wheels = _download(args, plan, folder)
+        _say(args, _described(plan, wheels, name, bool(settings.get("slurm"))))
         _require_consent(args)
-        made: dict[str, Any] = ask(
-            "create_environment",
-            settings=settings,
-            plan=plan,
-            mib=mib,
-            folder=folder,
-            wheels=[wheel.manifest() for wheel in wheels],
-            packages=list(PACKAGES),
-        )
-    shown = {key: made[key] for key in ("path", "python", "version", "packages", "tool", "mib")}
-    _say(args, [f"Made: {made['path']} ({len(made['packages'])} packages, {made['mib']} MiB)"])
-    return {"node": plan["node"], **shown, "base": plan["python"], "created": True}
+        packages = [(wheel.name, str(wheel.version)) for wheel in wheels]
+        archive = shutil.make_archive(str(folder), "zip", folder)
+        more = {"plan": plan, "archive": archive, "wanted": list(PACKAGES), "packages": packages}
+        made: dict[str, Any] = ask("create_environment", settings=settings, **more)
+    _say(args, [f"Made: {plan['path']} ({len(packages)} packages, {made['mib']} MiB)"])
+    facts = {"base": plan["python"], "version": plan["version"], "packages": packages, "tool": "venv"}
+    made.update(facts, path=plan["path"], python=f"{plan['path']}/bin/python", created=True)
+    return made
 
 
-def _described(
-    plan: dict[str, Any], wheels: list[Wheel], sent: int, mib: int, name: str, slurm: bool
-) -> list[str]:
+def _download(args: argparse.Namespace, plan: dict[str, Any], folder: Path) -> list[Wheel]:
+    progress = Progress(lines=not args.json)
+    machine = Machine(plan["machine"], plan["libc"], plan["version"], plan["abi"])
+    try:
+        return download(PACKAGES, machine, folder, lambda text: progress({"hop": "", "step": text}))
+    finally:
+        progress.clear()
+
+
+def _described(plan: dict[str, Any], wheels: list[Wheel], name: str, slurm: bool) -> list[str]:
     """Return the lines that say what will be made."""
-    tool = f"uv ({plan['uv']})" if plan["uv"] else "Python's venv and pip"
     setup = ", which the set-up lines bring" if plan.get("setup") else ""
     packages = ", ".join(f"{wheel.name} {wheel.version}" for wheel in wheels)
     state = {
         "broken": "; the environment there, whose Python does not start any more, is replaced",
         "unfinished": "; one that was not finished is begun anew",
     }
-    files = f"{sum(wheel.files for wheel in wheels):,}"
+    sent = sum(wheel.path.stat().st_size for wheel in wheels) / _MIB
+    mib = sent + sum(wheel.unpacked for wheel in wheels) * (1 + _MORE) / _MIB
+    files = sum(wheel.files for wheel in wheels)
     lines = [
         f"{plan['node']}: this virtual environment will be made, and used by the kernelspec {name}:",
         f"  folder    {plan['path']}{state.get(plan['state'], '')}",
-        f"  Python    {plan['python']} ({plan['version']}){setup}; made with {tool}",
+        f"  Python    {plan['python']} ({plan['version']}){setup}",
         f"  packages  {packages}",
-        f"  size      {sent / _MIB:.0f} MiB are sent from here; there about {mib} MiB in {files} files. "
-        f"{plan['free_mib']:.0f} MiB are free; writing {plan['written_mib']:.0f} MiB, as a trial, succeeded",
+        f"  size      {sent:.0f} MiB are sent from here; there about {mib:.0f} MiB in {files:,} files",
     ]
-    if plan.get("group"):
+    if plan["group"]:
         lines.append(f"  note      members of the group {plan['group']} could change what is in that folder")
     if plan["path"].startswith(("/tmp/", "/var/tmp/", "/dev/shm/")):
         lines.append("  note      that folder is on this node only, and may be cleaned")

@@ -96,8 +96,8 @@ class Remove(Verb):
         return self.ask_hub(op, lines=lines, settings=settings, name=self.args.spec, **arguments)
 
     def _remove_one(self, settings: dict[str, Any], status: dict[str, Any], path: str) -> dict[str, Any]:
-        removed = self._ask("remove_environment", settings, path=path, env_id=status["id"])
-        return {"node": status["node"], **removed}
+        removed: dict[str, Any] = self._ask("remove_environment", settings, path=path, env_id=status["id"])
+        return removed
 
     def _refuse_other_kernelspecs(self, name: str, path: str, ids: set[str]) -> None:
         """Raise if another kernelspec uses the same environment: the same path, on a node that has the same one."""
@@ -135,7 +135,7 @@ class Remove(Verb):
         """Return if the user agrees that packages are removed which `add` did not install."""
         if not status["added"] or self.args.yes:
             return
-        names = ", ".join(f"{name} {version}" for name, version in status["added"][:40])
+        names = ", ".join(" ".join(one) for one in status["added"][:40])
         text = f"{status['node']}: the environment ({status['mib']} MiB) also has packages that you have added: {names}"
         if self.args.json or not can_ask():
             raise SettingsError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from probed_node import Node, real_venv
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.hub.virtual_env.base_python import base_of, find_base
+from jupyter_gpu_kernel.hub.virtual_env.base_python import find_base
+from jupyter_gpu_kernel.hub.virtual_env.node_script import with_any_python
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the script runs on the work node's sh")
 
@@ -62,10 +64,10 @@ def test_no_python_that_is_new_enough(node: Node) -> None:
     assert "curl -LO https://" in raised.value.remedy and "-b -p ~/miniforge3" in raised.value.remedy
 
 
-def test_what_can_tell_about_an_environment_is_the_python_it_was_made_from(
-    node: Node, tmp_path: Path
-) -> None:
+def test_what_can_tell_about_an_environment_is_the_python_it_was_made_from(tmp_path: Path) -> None:
     path = tmp_path / "env"
     words = [sys.executable, "-m", "venv", "--without-pip", str(path)]
     subprocess.run(words, check=True, timeout=60)
-    assert base_of(node, "gpu2", str(path)) == str((path / "bin" / "python").resolve())
+    script = with_any_python("status", {"path": str(path)})
+    run = partial(subprocess.run, ["/bin/sh"], input=script.encode(), capture_output=True, timeout=60)
+    assert b'answer {"id": ""' in run(env={"PATH": str(tmp_path)}).stdout

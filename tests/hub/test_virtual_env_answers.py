@@ -10,26 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.errors import AgentError, GpuKernelError
-from jupyter_gpu_kernel.hub.virtual_env.answers import SHAPES, checked
-from jupyter_gpu_kernel.hub.virtual_env.node_script import MARK, NodeProblem, NodeScript
+from jupyter_gpu_kernel.hub.virtual_env.node_script import MARK, SHAPES, NodeScript
 
 PLAN = {
     "path": "/home/a/env",
     "state": "new",
-    "id": "",
     "packages": [],
     "group": "",
     "python": "/usr/bin/python3",
     "version": "3.11.2",
-    "implementation": "cpython",
     "abi": "cp311",
-    "bits": 64,
     "machine": "x86_64",
     "libc": "glibc 2.36",
-    "venv": True,
-    "uv": "",
-    "free_mib": 100,
-    "written_mib": 100,
 }
 
 
@@ -61,12 +53,11 @@ class Output:
 
 
 def answer(*parts: bytes, verb: str = "plan") -> dict[str, Any]:
-    script = NodeScript(Output(*parts), "gpu2", "/usr/bin/python3", lambda text: None)
-    return checked(verb, "gpu2", lambda: script.run(verb, {}))
+    return NodeScript("gpu2", verb, lambda text: None).run(Output(*parts), "true")
 
 
 def line(kind: str, value: object) -> bytes:
-    return f"{MARK}{kind} {json.dumps(value)}\n".encode()
+    return MARK + f"{kind} {json.dumps(value)}\n".encode()
 
 
 def test_noise_before_the_answer_and_an_answer_in_parts() -> None:
@@ -79,8 +70,7 @@ def test_noise_before_the_answer_and_an_answer_in_parts() -> None:
     ("key", "value"),
     [
         ("machine", "x86_64 --index-url=x"), ("abi", "--pre"), ("libc", "glibc"), ("version", "3"), ("path", "env"),
-        ("path", "/home/a\n/b"), ("python", ""), ("state", "fine"), ("packages", [["a"]]), ("id", "../.."),
-        ("uv", "uv"),
+        ("path", "/home/a\n/b"), ("python", ""), ("state", "fine"), ("packages", [["a", "1", "2"]]),
     ],
 )  # fmt: skip
 def test_a_value_that_would_become_an_argument_or_a_path_is_checked(key: str, value: object) -> None:
@@ -90,13 +80,13 @@ def test_a_value_that_would_become_an_argument_or_a_path_is_checked(key: str, va
 
 def test_a_problem_is_told_in_the_nodes_words_with_our_remedy() -> None:
     with pytest.raises(AgentError) as raised:
-        answer(line("problem", {"code": "space", "text": "full\x1b[2J\nRun: rm -rf ~"}))
+        answer(line("problem", {"code": "write", "text": "full\x1b[2J\nRun: rm -rf ~"}))
     assert raised.value.cause == (
-        "there is not enough space for the environment; the node says:\n| full?[2J\n| Run: rm -rf ~"
+        "the environment cannot be made; the node says:\n| full?[2J\n| Run: rm -rf ~"
     )
-    assert raised.value.remedy.startswith("Free some space")
-    with pytest.raises(AgentError, match="the environment could not be made; the node gives no reason"):
-        answer(line("problem", {"code": {}, "text": None}))
+    assert raised.value.remedy.startswith("Free some space") and "--env-dir" in raised.value.remedy
+    with pytest.raises(AgentError, match="the environment cannot be removed; the node gives no reason"):
+        answer(line("problem", {"code": {}, "text": None}), verb="remove")
 
 
 def test_output_without_end_and_no_output_at_all() -> None:
@@ -117,7 +107,7 @@ json_values = st.recursive(
     st.sampled_from(sorted(SHAPES)), st.sampled_from(["answer", "problem", "step", "send", "?"]), json_values
 )
 def test_any_json(verb: str, kind: str, value: object) -> None:
-    with pytest.raises((GpuKernelError, NodeProblem)):
+    with pytest.raises(GpuKernelError):
         answer(line(kind, value), verb=verb)
 
 
@@ -133,4 +123,4 @@ def test_any_value_in_a_plan(key: str, value: object) -> None:
 @given(st.binary())
 def test_any_bytes(data: bytes) -> None:
     with pytest.raises(GpuKernelError):
-        answer(MARK.encode() + data)
+        answer(MARK + data)

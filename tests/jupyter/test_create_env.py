@@ -4,7 +4,9 @@ with the wheels of what is installed here."""
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -163,9 +165,7 @@ class Left(Exception):
 def test_a_client_that_leaves_while_wheels_are_sent_leaves_nothing(node: Node) -> None:
     route = {"route": list(node.remote.hops.route), "config": str(node.remote.hops.ssh_config), "gpus": 0}
     settings = {**route, "python": str(node.python)}
-    name = "half-1.0-py3-none-any.whl"
-    (node.folder / name).write_bytes(b"x" * 1000)
-    wheels = [{"name": name, "size": 2000, "sha256": ""}]  # so that the node waits for more
+    archive = shutil.make_archive(str(node.folder / "wheels"), "zip", os.environ["PIP_FIND_LINKS"])
 
     def plan() -> dict[str, Any]:
         return dict(hub.call("plan_environment", timeout=DEADLINE, name="left", settings=settings))
@@ -175,7 +175,7 @@ def test_a_client_that_leaves_while_wheels_are_sent_leaves_nothing(node: Node) -
             raise Left
 
     with HubClient() as hub:
-        asked = {"plan": plan(), "mib": 1, "folder": str(node.folder), "wheels": wheels, "packages": []}
+        asked = {"plan": plan(), "archive": archive, "wanted": ["ipykernel"], "packages": []}
         with HubClient() as client, pytest.raises(Left):
             client.call("create_environment", timeout=DEADLINE, settings=settings, progress=leave, **asked)
         eventually(lambda: not node.envs.exists(), "nothing is left")

@@ -1,35 +1,28 @@
 """The hub's operations for virtual environments on nodes: plan, create, status and remove.
 
 An operation is a method `op_<name>(call)`, as in `hub/operations.py`. The client downloads the wheels, with the user's
-settings of pip; it names the files, and the hub sends them.
+settings of pip, and packs them into one file; it names the file, and the hub sends it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ...errors import AgentError, HubError
 from ...wire.runtime import Runtime
 from ..kernels import Kernels
 from ..node.node import Node
 from ..node.nodes import Nodes
 from ..node.shared_connection import Connection
 from ..rpc import Call
-from ..transport.stream import CommandStream
-from .answers import checked
-from .base_python import base_of, find_base
-from .node_script import NodeScript, Send
+from .base_python import find_base
+from .node_script import NodeScript, with_any_python, with_python
 
 FOLDER = "~/.local/share/jupyter-gpu-kernel-envs"
 """Where environments are, by the kernelspec's name: in the home, which outlives the node's own storage."""
-ESTIMATE = 120
-"""MiB that an environment takes, roughly, with the wheels; known exactly when these are downloaded."""
-_BLOCK = 256 * 1024
-_MAX_WHEELS = 500
 
 
 class EnvironmentOperations:
@@ -42,148 +35,77 @@ class EnvironmentOperations:
 
     async def op_plan_environment(self, call: Call) -> dict[str, Any]:
         """Return how an environment would be made there: {path, state, python, version, …}. Changes nothing."""
-        settings, node = self._of(call)
+        settings = call.arguments["settings"]
+        node = self._nodes.of(settings)
         setup = settings.get("setup") or ()
-        path = str(call.arguments.get("env_dir") or f"{FOLDER}/{call.arguments['name']}")
+        request = {"path": str(call.arguments.get("env_dir") or f"{FOLDER}/{call.arguments['name']}")}
         call.progress(node.name, "looking for a Python for the environment")
 
-        def plan(connection: Connection) -> dict[str, Any]:
+        def plan(script: NodeScript, connection: Connection) -> dict[str, Any]:
             wanted = settings.get("python") or ""
             base = find_base(connection, node.name, wanted, setup, self._runtime.monotonic)
-            script = NodeScript(connection, node.name, base.path, self._steps(call, node), setup)
-            request = {"path": path, "mib": ESTIMATE}
-            answer = checked("plan", node.name, lambda: script.run("plan", request))
-            return {**answer, "node": node.name, "setup": base.source == "setup"}
+            answer = script.run(connection, with_python(base.path, setup, "plan", request))
+            return {**answer, "setup": base.source == "setup"}
 
-        answer: dict[str, Any] = await node.over_connection(call, plan)
-        if fault := _unsuitable(answer):
-            raise AgentError(
-                f"{answer['python']} {fault}",
-                hop=node.name,
-                remedy="Choose another Python of the node with --python PATH, or with --setup LINE.",
-            )
-        return answer
+        return await self._run(call, node, "plan", plan)
 
     async def op_create_environment(self, call: Call) -> dict[str, Any]:
-        """Make the environment of a `plan` from the `wheels` in a local `folder`. Return {python, path, …}."""
-        settings, node = self._of(call)
-        plan, wheels = call.arguments["plan"], call.arguments["wheels"]
-        folder = Path(str(call.arguments["folder"]))
-        await asyncio.to_thread(_check_wheels, folder, wheels)
+        """Make the environment of a `plan`: from the wheels in the local file `archive`, install those of the
+        requirements `wanted`. Return {mib, node}."""
+        settings, plan = call.arguments["settings"], call.arguments["plan"]
+        archive = Path(str(call.arguments["archive"]))
+        data = await asyncio.to_thread(archive.read_bytes)
         request = {
             "path": plan["path"],
-            "uv": plan["uv"],
-            "venv": plan["venv"],
-            "id": self._runtime.new_id(),
-            "wheels": wheels,
+            "size": len(data),
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "wanted": call.arguments["wanted"],
             "packages": call.arguments["packages"],
-            "mib": call.arguments["mib"],
         }
-        send = _sender(folder, wheels, self._steps(call, node))
+        script = with_python(plan["python"], settings.get("setup") or (), "create", request)
         return await self._run(
-            call, node, plan["python"], "create", request, settings.get("setup") or (), send
+            call,
+            self._nodes.of(settings),
+            "create",
+            lambda run, connection: run.run(connection, script, archive),
         )
 
     async def op_environment_status(self, call: Call) -> dict[str, Any]:
-        """Return {id, there, packages, added, mib, users, node} of the environment `path` on the node.
+        """Return {id, there, added, mib, users, node} of the environment `path` on the node.
 
         Among its users are also kernels on other nodes with a Python at that path, which may share the folder.
         """
-        _, node = self._of(call)
+        node = self._nodes.of(call.arguments["settings"])
         path = str(call.arguments["path"])
-        answer = await self._run(call, node, path, "status", {"path": path})
-        users = [one for one in answer.get("users", []) if one.get("kernel")]
-        known = {one["kernel"] for one in users}
-        here = [
-            {"pid": 0, "kernel": remote.kernel_id, "command": ""}
+        script = with_any_python("status", {"path": path})
+        answer = await self._run(call, node, "status", lambda run, connection: run.run(connection, script))
+        attached = {
+            remote.kernel_id
             for remote in self._kernels
-            if str(remote.settings.get("python")).startswith(f"{path}/") and remote.kernel_id not in known
-        ]
-        return {**answer, "users": [*users, *here], "node": node.name}
+            if str(remote.settings.get("python")).startswith(f"{path}/")
+        }
+        known = [one["kernel"] for one in answer["users"]]
+        users = [{"kernel": one} for one in dict.fromkeys([*known, *sorted(attached)])]
+        return {**answer, "users": users}
 
     async def op_remove_environment(self, call: Call) -> dict[str, Any]:
         """Remove the environment `path` with that `env_id` from the node, unless something uses it."""
-        _, node = self._of(call)
+        node = self._nodes.of(call.arguments["settings"])
         path = str(call.arguments["path"])
         await self._nodes.close_idle_links(path)  # their agents run with the environment's Python
-        return await self._run(call, node, path, "remove", {"path": path, "id": call.arguments["env_id"]})
-
-    # -------------------------------------------------------------------------------------- helpers
-
-    def _of(self, call: Call) -> tuple[dict[str, Any], Node]:
-        settings = call.arguments["settings"]
-        return settings, self._nodes.of(settings)
+        script = with_any_python("remove", {"path": path, "id": call.arguments["env_id"]})
+        answer = await self._run(call, node, "remove", lambda run, connection: run.run(connection, script))
+        return {**answer, "path": path}
 
     @staticmethod
-    def _steps(call: Call, node: Node) -> Callable[[str], None]:
-        return lambda text: call.progress(node.name, text)
-
     async def _run(
-        self,
-        call: Call,
-        node: Node,
-        python: str,
-        verb: str,
-        request: dict[str, Any],
-        setup: Sequence[str] = (),
-        send: Send | None = None,
+        call: Call, node: Node, verb: str, work: Callable[[NodeScript, Connection], dict[str, Any]]
     ) -> dict[str, Any]:
-        """Run the script. If the client leaves meanwhile, end it."""
-        running: list[NodeScript] = []
-
-        def work(connection: Connection) -> dict[str, Any]:
-            program = python if verb in ("plan", "create") else base_of(connection, node.name, python)
-            running.append(NodeScript(connection, node.name, program, self._steps(call, node), setup))
-            return checked(verb, node.name, lambda: running[-1].run(verb, request, send))
-
+        """Return the answer, and the node's name. If the client leaves meanwhile, end the program on the node."""
+        script = NodeScript(node.name, verb, lambda text: call.progress(node.name, text))
         try:
-            return await node.over_connection(call, work)
+            answer = await node.over_connection(call, lambda connection: work(script, connection))
         except asyncio.CancelledError:
-            for script in running:
-                await asyncio.to_thread(script.close)
+            await asyncio.to_thread(script.close)
             raise
-
-
-def _unsuitable(plan: dict[str, Any]) -> str:
-    """Return why no environment can be made from this Python, or ""."""
-    if plan["implementation"] != "cpython":
-        return f"is {plan['implementation']}, for which there are few wheels; CPython is needed"
-    if plan["bits"] != 64:
-        return "is a 32-bit program; a 64-bit one is needed"
-    if not plan["libc"]:
-        return "runs with an unknown C library, so that no wheels can be chosen for it"
-    if not plan["venv"] and not plan["uv"]:
-        return "has no module venv (Debian: python3-venv), and there is no uv"
-    return ""
-
-
-def _check_wheels(folder: Path, wheels: Any) -> None:
-    """Raise HubError if these are not wheels in that folder."""
-    if not isinstance(wheels, list) or len(wheels) > _MAX_WHEELS:
-        raise HubError("the list of wheels is malformed")
-    for wheel in wheels:
-        name = str(wheel["name"])
-        if not re.fullmatch(r"[A-Za-z0-9_.+!-]+\.whl", name) or not (folder / name).is_file():
-            raise HubError(f"there is no wheel {name!r} in {folder}")
-
-
-def _sender(folder: Path, wheels: list[dict[str, Any]], step: Callable[[str], None]) -> Send:
-    """Return the function that writes the wheels, one after the other."""
-    total = sum(int(wheel["size"]) for wheel in wheels)
-
-    def send(stream: CommandStream, written: Callable[[], None]) -> None:
-        sent = 0
-        for wheel in wheels:
-            try:
-                data = (folder / wheel["name"]).read_bytes()
-            except OSError:  # the client has left, and removed it
-                return stream.close()
-            for start in range(0, len(data), _BLOCK):
-                block = data[start : start + _BLOCK]
-                stream.write(block)
-                written()
-                before, sent = sent, sent + len(block)
-                if before * 10 // total < sent * 10 // total:  # often enough
-                    step(f"sending packages: {sent / 2**20:.1f} of {total / 2**20:.1f} MiB")
-
-    return send
+        return {**answer, "node": node.name}

@@ -69,11 +69,7 @@ def _find(probe: Probe, hop: str, clock: Callable[[], float]) -> FoundPythons:
     surveyed = [_judged_by_files(python) for python in probe.survey("all", "python3", "python")]
     unfit = [python for python in surveyed if python.why_not]
     rest = sorted((python for python in surveyed if not python.why_not), key=_preference)
-    deadline = clock() + _BUDGET
-    tried: list[Python] = []
-    while rest and all(python.why_not for python in tried) and clock() < deadline:
-        tried += map(_judged, probe.start(rest[:_AT_ONCE], _START_TIMEOUT))
-        del rest[:_AT_ONCE]
+    tried = start_some(probe, rest, _judged, clock)
     good = sorted((python for python in tried if not python.why_not), key=_preference)
     skipped = list(probe.skipped)
     if not good and rest:
@@ -86,6 +82,19 @@ def _find(probe: Probe, hop: str, clock: Callable[[], float]) -> FoundPythons:
     others = _distinct([good[0], *second, *later, *bad, *unfit])[1:]
     usable = frozenset(python.path for python in [*good[1:], *later])
     return FoundPythons(good[0], tuple(others), probe.node, tuple(skipped), usable)
+
+
+def start_some(
+    probe: Probe, rest: list[Python], judged: Callable[[Python], Python], clock: Callable[[], float]
+) -> list[Python]:
+    """Start Pythons in this order, a few at a time, until one is good or the time is over. Return those that were
+    started, with what `judged` says about each; they are taken from `rest`."""
+    deadline = clock() + _BUDGET
+    tried: list[Python] = []
+    while rest and all(python.why_not for python in tried) and clock() < deadline:
+        tried += map(judged, probe.start(rest[:_AT_ONCE], _START_TIMEOUT))
+        del rest[:_AT_ONCE]
+    return tried
 
 
 def _check(probe: Probe, hop: str, wanted: str) -> FoundPythons:
@@ -130,10 +139,17 @@ def _judged(python: Python) -> Python:
     return python if python.why_not else replace(python, why_not=_lacks(python))
 
 
+def too_old(python: Python) -> str:
+    """Return that this version is too old, as the rest of a sentence, or ""."""
+    if at_least(python.version, OLDEST_PYTHON):
+        return ""
+    return f"is Python {python.version}; {_dotted(OLDEST_PYTHON)} or newer is needed"
+
+
 def _lacks(python: Python) -> str:
     """Return what prevents a Python from running a kernel, as the rest of a sentence, or ""."""
-    if not at_least(python.version, OLDEST_PYTHON):
-        return f"is Python {python.version}; {_dotted(OLDEST_PYTHON)} or newer is needed"
+    if old := too_old(python):
+        return old
     if not python.ipykernel:
         return f"(Python {python.version}) has no ipykernel"
     if not at_least(python.ipykernel, OLDEST_IPYKERNEL):

@@ -24,7 +24,7 @@ from typing import NamedTuple
 _PACKAGE = "jupyter_gpu_kernel"
 _FOLDER = Path(__file__).resolve().parents[3]
 _LOADER = f"{_PACKAGE}/agent/loader.py"
-_NOT_SENT = "/agent/virtual_env/"
+_NOT_SENT = "/agent/virtual_env.py"
 """A program that is sent by itself, before there is an agent."""
 _COMPLETE_ONLY = re.compile("/agent/(stack/|job/(allocation|controller|facts|output|process|sockets).py)")
 _packing = threading.Lock()
@@ -83,6 +83,6 @@ def _read_sources() -> dict[str, str]:
     sources = {f"{_PACKAGE}/__init__.py": ""}
     for folder in ("agent", "wire"):
         for path in (_FOLDER / folder).rglob("*.py"):
-            if _NOT_SENT not in path.as_posix():
+            if not path.as_posix().endswith(_NOT_SENT):
                 sources[f"{_PACKAGE}/{path.relative_to(_FOLDER).as_posix()}"] = path.read_text("utf-8")
     return sources
