@@ -2,6 +2,7 @@
  * The plugins of this extension. Each folder has one job and exports its plugin.
  */
 import { add } from './add/plugin';
+import { links } from './links/plugin';
 import { longCells } from './longCells/plugin';
 import { model } from './model/plugin';
 import { notebook } from './notebook/plugin';
@@ -15,6 +16,7 @@ import { waiting } from './waiting/plugin';
 
 export default [
   add,
+  links,
   longCells,
   model,
   notebook,

@@ -31,6 +31,8 @@ REFUSING = {
     "restart": {"id": "of nobody"},
 }
 """These do nothing with such arguments."""
+ACTING = {"sign-in": {"name": "gpu"}, "add": {}}
+"""These act without a question of their own."""
 HARMLESS = {"open-panel", "refresh", "add", "open-notebook", "log", "toggle-long-cells"}
 
 
@@ -43,20 +45,20 @@ def links(asked: list[tuple[str, object]]) -> str:
     )
 
 
-def press(page: Page, number: int) -> None:
-    """Click on a button of the output, and agree to the general question that newer JupyterLabs ask first."""
-    page.get_by_role("button", name=f"{number} harmless").click()
-    dialog = page.get_by_role("dialog")
-    if page.evaluate("jupyterapp.version") >= "4.6":
-        expect(dialog).to_contain_text("Run Command?")
-    if dialog.filter(has_text="Run Command?").count():
-        dialog.get_by_role("button", name="Run Once").click()
-        expect(dialog.filter(has_text="Run Command?")).to_have_count(0)
+def press(page: Page, number: int, answer: str = "Run") -> None:
+    """Click on a button of the output, and answer the general question that comes first."""
+    page.get_by_role("button", name=f"{number} harmless", exact=True).click()
+    question = page.get_by_role("dialog").filter(
+        has_text="You have clicked a button that executes this command"
+    )
+    expect(question.get_by_role("button", name="Cancel")).to_be_focused()
+    question.get_by_role("button", name=answer, exact=True).click()
+    expect(question).to_have_count(0)
 
 
 def test_a_link_does_no_harm_without_a_question_that_names_it(lab: Lab, page: Page) -> None:
     """A link in an output, for each of our commands, about the notebook's kernel and about others."""
-    asked = [*((name, {"name": "gpu"}) for name in ASKING), *REFUSING.items()]
+    asked = [*((name, {"name": "gpu"}) for name in ASKING), *REFUSING.items(), *ACTING.items()]
     html = {"text/html": links(asked)}
     cells = [
         new_code_cell("import time\ntime.sleep(600)", id="c0"),
@@ -91,7 +93,7 @@ def test_a_link_does_no_harm_without_a_question_that_names_it(lab: Lab, page: Pa
         page.keyboard.press("Escape")
         expect(dialog).to_have_count(0)
     for number in range(len(ASKING), len(asked)):
-        press(page, number)
+        press(page, number, "Cancel" if number >= len(ASKING) + len(REFUSING) else "Run")
     page.evaluate(
         "fetch('api/status').then(answer => answer.text())"
     )  # later requests would have come before
