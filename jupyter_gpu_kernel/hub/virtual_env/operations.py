@@ -58,7 +58,7 @@ class EnvironmentOperations:
         request = {
             "path": plan["path"],
             "size": len(data),
-            "sha256": hashlib.sha256(data).hexdigest(),
+            "sha256": (await asyncio.to_thread(hashlib.sha256, data)).hexdigest(),
             "wanted": call.arguments["wanted"],
             "packages": call.arguments["packages"],
         }
