@@ -20,6 +20,8 @@ from sshd import Sshd, TwoHops, make_key
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import GpuKernelError
+from jupyter_gpu_kernel.hub.openssh import connect as by_ssh
+from jupyter_gpu_kernel.hub.openssh import needs
 from jupyter_gpu_kernel.hub.ssh import algorithms
 from jupyter_gpu_kernel.hub.ssh.connect import connect
 from jupyter_gpu_kernel.hub.ssh.route import Hop, parse_route
@@ -92,12 +94,14 @@ class Lab:
             return error
 
     def connect(self, hops: tuple[Hop, ...] | GpuKernelError) -> Seen | GpuKernelError:
-        """What the server saw of us on this route."""
+        """What the server saw of us on this route: of paramiko, or of ssh where a certificate needs that."""
         if isinstance(hops, GpuKernelError):
             return hops
         since = len(self.login.log)
+        certified = any("certificate" in reason for reason in needs.reasons(hops[-1]))
         try:
-            connect(hops, ask=None, trust_file=self.two.trust_file).close()
+            dial = by_ssh.connect if certified else connect
+            dial(hops, ask=None, trust_file=self.two.trust_file).close()
         except GpuKernelError as error:
             return error
         return seen(self.login, since)

@@ -21,6 +21,7 @@ from sshd import TwoHops, make_key
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
+from jupyter_gpu_kernel.hub.openssh import needs
 from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
 from jupyter_gpu_kernel.hub.ssh.restrictions import UNRESTRICTED
 
@@ -283,7 +284,9 @@ def test_the_agents_keys_are_used(two_hops: TwoHops, agent: str, tmp_path: Path)
         connect(only, ask=None, trust_file=two_hops.trust_file)
 
 
-def test_a_certificate_in_the_agent_is_used(two_hops: TwoHops, agent: str, tmp_path: Path) -> None:
+def test_a_certificate_in_the_agent_needs_the_ssh_program(
+    two_hops: TwoHops, agent: str, tmp_path: Path
+) -> None:
     """Without the key itself, as sites' programs for signing in leave it."""
     authority = Authority(tmp_path / "authority")
     key = make_key(tmp_path / "key")
@@ -297,20 +300,24 @@ def test_a_certificate_in_the_agent_is_used(two_hops: TwoHops, agent: str, tmp_p
         ["ssh-add", "-L"], env=add, capture_output=True, text=True, timeout=DEADLINE
     ).stdout
     assert listed.startswith("ssh-ed25519-cert-v01@openssh.com") and len(listed.splitlines()) == 1
-    connect([hop], ask=None, trust_file=two_hops.trust_file).close()
+    assert needs.reasons(hop) == ("a certificate in the ssh agent",)
+    with pytest.raises(AuthError):
+        connect([hop], ask=None, trust_file=two_hops.trust_file)
+    subprocess.run(["ssh-add", "-q", "-D"], env=add, check=True, timeout=DEADLINE)
+    assert needs.reasons(hop) == ()
 
 
-def test_a_certificate_file_of_a_key_in_the_agent_is_used(
-    two_hops: TwoHops, agent: str, tmp_path: Path
+def test_a_certificate_beside_a_key_is_offered_where_there_is_no_ssh_program(
+    two_hops: TwoHops, tmp_path: Path
 ) -> None:
+    """paramiko has loaded it; then the key itself is offered."""
     authority = Authority(tmp_path / "authority")
     key = make_key(tmp_path / "key")
-    add = {"SSH_AUTH_SOCK": agent, "PATH": "/usr/bin:/bin"}
-    subprocess.run(["ssh-add", "-q", str(key)], env=add, check=True, timeout=DEADLINE)
     authority.sign_user(key)
+    hop = replace(two_hops.hops[0], identity_files=(key,))
+    with pytest.raises(AuthError, match=r"key with .*key-cert\.pub, .*key\)"):
+        connect([hop], ask=None, trust_file=two_hops.trust_file)
     authority.admit_users(two_hops.login)
-    key.unlink()
-    hop = replace(two_hops.hops[0], identity_files=(key,), identity_agent=agent)
     connect([hop], ask=None, trust_file=two_hops.trust_file).close()
 
 

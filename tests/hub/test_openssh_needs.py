@@ -43,6 +43,9 @@ FIDO = "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAI
         ("Ciphers chacha20-poly1305@openssh.com", "Ciphers chacha20"),
         ("PreferredAuthentications gssapi-with-mic", "PreferredAuthentications"),
         ("BindInterface lo", "BindInterface"),
+        ("IdentityFile {folder}/certified", "the certificate {folder}/certified-cert.pub"),
+        ("CertificateFile {folder}/fido", "the certificate {folder}/fido"),
+        ("CertificateFile {folder}/missing", ""),
         ("ControlPath {folder}/master\n  ControlMaster auto", ""),
         ("Match exec true\n  ProxyCommand nc %h %p", "ProxyCommand nc"),
         ("Match exec false\n  ProxyCommand nc %h %p", ""),
@@ -50,17 +53,18 @@ FIDO = "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAI
 )
 def test_what_a_configuration_needs(tmp_path: Path, lines: str, reason: str) -> None:
     (tmp_path / "fido").write_text(FIDO)
+    (tmp_path / "certified-cert.pub").write_text("")
     authority = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA=="
     (tmp_path / "authorities").write_text(f"@cert-authority *.cluster {authority}\n")
     (tmp_path / "other_authorities").write_text(f"@cert-authority *.elsewhere {authority}\n")
     config = tmp_path / "config"
     config.write_text(
-        f"Host gpu2\n  HostName gpu2.cluster\n  {lines.format(folder=tmp_path)}\n"
+        f"Host gpu2\n  HostName gpu2.cluster\n  IdentityAgent none\n  {lines.format(folder=tmp_path)}\n"
         "Host *\n  UserKnownHostsFile none\n  GlobalKnownHostsFile none\n"
     )
     hop = resolve(["gpu2"], config=str(config))[-1]
     found = needs.reasons(hop, has_ticket=lambda: True)
-    assert bool(found) == bool(reason) and reason in "; ".join(found)
+    assert bool(found) == bool(reason) and reason.format(folder=tmp_path) in "; ".join(found)
     assert not any("Kerberos" in one for one in needs.reasons(hop, has_ticket=lambda: False))
 
 

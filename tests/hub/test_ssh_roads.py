@@ -129,7 +129,7 @@ def test_certificates_of_users(login: TwoHops, tmp_path: Path) -> None:
     assert run_ssh(config(login, tmp_path / "named", named), "login").connected
     without = config(login, tmp_path / "without", f"IdentityFile {key}")
     assert not run_ssh(without, "login").connected
-    for transport, kind in (("auto", SSHConnection), ("ssh", OpenSSHConnection)):
+    for transport, kind in (("auto", OpenSSHConnection), ("ssh", OpenSSHConnection)):
         connection = dial(login, tmp_path / "named", transport=transport)
         assert isinstance(connection, kind) and connection.run("echo on").stdout == b"on\n"
         connection.close()

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..ssh import hostkeys
+from ..ssh.keys import CERTIFICATE, open_agent
 from ..ssh.restrictions import switched
 from ..ssh.route import Hop
 from .program import find_program, is_available
 
 _KLIST_TIMEOUT = 5.0  # seconds
+_AGENT_TIMEOUT = 2.0  # seconds
 _MASTER_TIMEOUT = 2.0  # seconds for a ControlMaster on this machine to answer
 
 
@@ -74,6 +76,7 @@ def _reasons(
     yield from hop.restrictions.unsupported
     yield from _sign_in(hop, has_ticket)
     yield from _token_keys(hop)
+    yield from _certificates(hop)
     for entry in hostkeys.lookup(hop, Path(os.devnull)):
         if entry.marker == "@cert-authority":
             yield f"the certificate authority for hosts in {entry.file}, line {entry.line}"
@@ -92,6 +95,18 @@ def _token_keys(hop: Hop) -> Iterator[str]:
     for file in hop.identity_files:
         if _is_token_key(file):
             yield f"the FIDO key {file}"
+
+
+def _certificates(hop: Hop) -> Iterator[str]:
+    files = hop.certificate_files or [Path(f"{key}-cert.pub") for key in hop.identity_files]
+    yield from (f"the certificate {file}" for file in files if file.is_file())
+    agent = open_agent(hop, _AGENT_TIMEOUT) if not hop.identities_only else None
+    if agent is not None:
+        try:
+            if any(key.get_name().endswith(CERTIFICATE) for key in agent.get_keys()):
+                yield "a certificate in the ssh agent"
+        finally:
+            agent.close()
 
 
 def _is_token_key(file: Path) -> bool:

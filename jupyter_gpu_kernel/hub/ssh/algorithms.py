@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from .key_blobs import CERTIFICATE
-
 # The preferred ones first: GCM is twice as fast as the other ciphers. Nothing with SHA-1, MD5, CBC or 3DES.
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
 MACS = (
@@ -37,7 +35,7 @@ HOST_KEYS: dict[
     "ecdsa-sha2-nistp521": ("ecdsa-sha2-nistp521",),
     "ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256"),
 }
-_PLAIN_USER_KEYS = (
+USER_KEYS = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
     "ecdsa-sha2-nistp384",
@@ -47,7 +45,6 @@ _PLAIN_USER_KEYS = (
     "sk-ssh-ed25519@openssh.com",  # these two through the agent only
     "sk-ecdsa-sha2-nistp256@openssh.com",
 )
-USER_KEYS = (*_PLAIN_USER_KEYS, *(one.removesuffix("@openssh.com") + CERTIFICATE for one in _PLAIN_USER_KEYS))
 
 
 @dataclass(frozen=True)
@@ -77,11 +74,9 @@ class Algorithms:
         yield from (directive for directive, left in kinds.items() if not left)
 
     def signatures(self, key_type: str) -> tuple[str, ...]:
-        """Return the permitted signature algorithms of a user's key or certificate of this type."""
-        base = key_type.removesuffix(CERTIFICATE)
-        ending = key_type[len(base) :]
-        possible = HOST_KEYS["ssh-rsa"] if base == "ssh-rsa" else (base,)
-        return tuple(one for one in possible if one + ending in self.user_keys)
+        """Return the permitted signature algorithms of a user's key of this type."""
+        possible = HOST_KEYS["ssh-rsa"] if key_type == "ssh-rsa" else (key_type,)
+        return tuple(one for one in possible if one in self.user_keys)
 
 
 ALGORITHMS = Algorithms()

@@ -19,8 +19,6 @@ import paramiko
 from ...errors import AuthError, ConnectError
 from ..sanitize import one_line
 from . import Asker, failures, secret_kinds
-from .certificates import offered_type
-from .key_blobs import rsa_bits
 from .keys import UserKeys, open_agent
 from .route import Hop
 from .transport import Transport
@@ -124,11 +122,11 @@ class _SignIn:
 
     def _forbidden(self, key: paramiko.PKey) -> str:
         """Return why the ssh configuration forbids this key; "" if it does not."""
-        kind = offered_type(key)
+        kind = key.get_name()
         if not self.transport.algorithms.signatures(kind):
             return f"{kind} is not permitted by PubkeyAcceptedAlgorithms"
-        bits, least = rsa_bits(key.asbytes()), self.hop.restrictions.rsa_bits
-        return f"{bits} bits, RequiredRSASize is {least}" if 0 < bits < least else ""
+        bits, least = key.get_bits(), self.hop.restrictions.rsa_bits
+        return f"{bits} bits, RequiredRSASize is {least}" if kind == "ssh-rsa" and bits < least else ""
 
     # --- passwords and codes
 

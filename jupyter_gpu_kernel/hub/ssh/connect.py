@@ -94,6 +94,8 @@ class _Connector:
         self.connection.add(hop, transport)
         with self._step(hop, "host key"):
             key = transport.get_remote_server_key()
+            if key.get_name() == "ssh-rsa":
+                hostkeys.check_rsa_size(hop, key.get_bits())
             confirm = ask.confirm_host if ask else None
             hostkeys.verify(hop, key.get_name(), key.asbytes(), entries, self.trust_file, confirm)
             if hop.restrictions.check_address and before is None:

@@ -18,7 +18,7 @@ def _words(text: str) -> frozenset[str]:
 # ssh itself chooses the values that apply, and the other modules of this package follow them.
 HONOURED = _words("""
     AddressFamily BatchMode BindAddress CanonicalDomains CanonicalizeFallbackLocal CanonicalizeHostname
-    CanonicalizeMaxDots CanonicalizePermittedCNAMEs CertificateFile CheckHostIP Ciphers ConnectTimeout
+    CanonicalizeMaxDots CanonicalizePermittedCNAMEs CheckHostIP Ciphers ConnectTimeout
     GlobalKnownHostsFile Host HostKeyAlgorithms HostKeyAlias Hostname IdentitiesOnly IdentityAgent IdentityFile
     IgnoreUnknown Include KbdInteractiveAuthentication KbdInteractiveDevices KexAlgorithms MACs Match
     NumberOfPasswordPrompts PasswordAuthentication Port PreferredAuthentications ProxyJump PubkeyAcceptedAlgorithms
@@ -31,7 +31,7 @@ NEEDS_SSH = _words("BindInterface KnownHostsCommand ProxyCommand ProxyUseFdpass 
 
 # They permit more than paramiko does, and ssh can use it: a way to sign in, or a connection that is open already.
 ONLY_SSH_USES = _words("""
-    CASignatureAlgorithms ControlMaster ControlPath ControlPersist EnableSSHKeysign GSSAPIAuthentication
+    CASignatureAlgorithms CertificateFile ControlMaster ControlPath ControlPersist EnableSSHKeysign GSSAPIAuthentication
     GSSAPIClientIdentity GSSAPIDelegateCredentials GSSAPIKexAlgorithms GSSAPIKeyExchange GSSAPIRenewalForcesRekey
     GSSAPIServerIdentity GSSAPITrustDns HostbasedAcceptedAlgorithms HostbasedAuthentication
     PKCS11Provider SecurityKeyProvider

@@ -22,7 +22,6 @@ from pathlib import Path
 from ...errors import BY_LOGIN, HostKeyError, UnknownHost
 from ...wire.texts import as_typed
 from .algorithms import HOST_KEYS
-from .key_blobs import rsa_bits
 from .restrictions import KRL
 from .route import Hop
 
@@ -131,7 +130,7 @@ def verify(
     for entry in entries:
         if entry.marker == "@revoked" and entry.blob == blob:
             raise revoked(hop, entry, fingerprint(blob))
-    _check_restrictions(hop, key_type, blob)
+    _check_revoked(hop, blob)
     known = [entry for entry in entries if not entry.marker and entry.key_type in HOST_KEYS]
     if any(entry.blob == blob for entry in known):
         return
@@ -230,8 +229,9 @@ def unknown(
 # --- RevokedHostKeys and RequiredRSASize of the ssh configuration
 
 
-def _check_restrictions(hop: Hop, key_type: str, blob: bytes) -> None:
-    """Raise HostKeyError unless the key is permitted. As in ssh, an unreadable revocation list permits none."""
+def _check_revoked(hop: Hop, blob: bytes) -> None:
+    """Raise HostKeyError for a key that the ssh configuration revokes. As in ssh, a list that cannot be read permits no
+    key."""
     for file in hop.restrictions.revoked:
         try:
             data = file.read_bytes()
@@ -241,9 +241,13 @@ def _check_restrictions(hop: Hop, key_type: str, blob: bytes) -> None:
             raise not_permitted(hop, f"RevokedHostKeys {file} is a binary list, which needs --transport ssh")
         if blob in _public_keys(data):
             raise revoked_by_file(hop, file)
-    if key_type == "ssh-rsa" and rsa_bits(blob) < hop.restrictions.rsa_bits:
+
+
+def check_rsa_size(hop: Hop, bits: int) -> None:
+    """Raise HostKeyError for an RSA key that is shorter than the ssh configuration permits."""
+    if bits < hop.restrictions.rsa_bits:
         raise not_permitted(
-            hop, f"its RSA key has {rsa_bits(blob)} bits, RequiredRSASize is {hop.restrictions.rsa_bits}"
+            hop, f"its RSA key has {bits} bits, RequiredRSASize is {hop.restrictions.rsa_bits}"
         )
 
 

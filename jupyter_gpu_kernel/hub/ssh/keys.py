@@ -18,9 +18,12 @@ import paramiko
 from paramiko.agent import AgentSSH
 
 from ...wire.texts import as_typed
-from . import Asker, certificates, secret_kinds
+from . import Asker, secret_kinds
+from .algorithms import USER_KEYS
 from .route import Hop
 
+CERTIFICATE = "-cert-v01@openssh.com"
+"""How the types of certificates end."""
 _LOGIN = "“jupyter gpu-kernel login NAME”"
 
 
@@ -35,15 +38,15 @@ class UserKeys:
 
     def offered(self) -> Iterator[tuple[str, paramiko.PKey]]:
         """Yield agent keys that the configuration names, key files, other agent keys, encrypted key files."""
-        held = {key.asbytes(): key for key in map(certificates.whole, self._agent_keys)}
+        held = {key.asbytes(): key for key in self._agent_keys if not key.get_name().endswith(CERTIFICATE)}
         locked: list[Path] = []
         for file in self._hop.identity_files:
             key = held.pop(_public_blob(file) or b"", None)
             if key is not None:
-                yield from self._certified(f"{file} (in the agent)", key, file)
+                yield f"{file} (in the agent)", key
             elif file.is_file() and self._is_private(file):
                 try:
-                    yield from self._certified(str(file), _load_key(file, None), file)
+                    yield from self._certified(str(file), _load_key(file, None))
                 except _LockedKey:
                     locked.append(file)
                 except _UnusableKey as error:
@@ -53,17 +56,13 @@ class UserKeys:
         for file in locked:
             opened = self._unlock(file)
             if opened is not None:
-                yield from self._certified(str(file), opened, file)
+                yield from self._certified(str(file), opened)
 
-    def _certified(
-        self, name: str, key: paramiko.PKey, identity: Path
-    ) -> Iterator[tuple[str, paramiko.PKey]]:
-        """Yield the key with each of its certificates, then the key itself."""
-        for file in self._hop.certificate_files or (Path(f"{identity}-cert.pub"),):
-            certificate = certificates.certificate_of(key, file)
-            if certificate is not None:
-                key.public_blob = certificate
-                yield f"{name} with {file}", key
+    def _certified(self, name: str, key: paramiko.PKey) -> Iterator[tuple[str, paramiko.PKey]]:
+        """Yield the key with the certificate beside it, which paramiko has loaded, then the key itself. Where there is
+        an ssh program, the way with a certificate is that program's."""
+        if key.public_blob is not None and self._hop.restrictions.algorithms.user_keys == USER_KEYS:
+            yield f"{name} with {name}-cert.pub", key
         key.public_blob = None
         yield name, key
 
@@ -119,13 +118,11 @@ class _UnusableKey(Exception):
 def _load_key(file: Path, passphrase: str | None) -> paramiko.PKey:
     """Return the private key. _LockedKey or _UnusableKey."""
     try:
-        key = paramiko.PKey.from_path(file, passphrase.encode() if passphrase else None)  # type: ignore[arg-type]
+        return paramiko.PKey.from_path(file, passphrase.encode() if passphrase else None)  # type: ignore[arg-type]
     except TypeError as error:  # raised by cryptography if the passphrase is missing
         raise _LockedKey from error
     except Exception as error:  # a hardware token's key, a damaged file: each format has its own exceptions
         raise _UnusableKey(_reason(file, error)) from error
-    key.public_blob = None  # a certificate beside the file, which paramiko would always use
-    return key
 
 
 def _reason(file: Path, error: Exception) -> str:

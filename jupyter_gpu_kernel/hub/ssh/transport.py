@@ -88,8 +88,7 @@ class Transport(paramiko.Transport):
 
     def sign_in_with(self, user: str, key: paramiko.PKey) -> list[str]:
         """Offer this key, or its certificate. Return the methods that the server wants next, if any."""
-        certificate = getattr(key, "public_blob", None)
-        self._signatures = self.algorithms.signatures(certificate.key_type if certificate else key.get_name())
+        self._signatures = self.algorithms.signatures(key.get_name())
         return self.auth_publickey(user, key)
 
     def auth_interactive(self, username: str, handler: Answers, submethods: str = "") -> list[str]:
