@@ -75,7 +75,7 @@ class Acquisition:
         """Who has leases that this kernel ignores, by the GPU's UUID."""
         self.held_since: Optional[float] = None
         """Since when the kernel has leases, in seconds since the epoch."""
-        self._given = GivenGpus(loop, processes, bool(settings.job), self._named, on_given)
+        self._given = GivenGpus(context, self._named, on_given)
         self._count = 0 if self._given.in_job else settings.gpus
         self._state = _Need.ACQUIRED if self._count == 0 else _Need.IDLE
         self._loop, self._processes = loop, processes

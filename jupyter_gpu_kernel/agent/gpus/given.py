@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 from typing import Callable, Dict, List, Tuple
 
-from ..loop import Loop
-from ..process_control import ProcessControl
+from ..kernel_context import KernelContext
 from .devices.gpu import Gpu, SmiError
 from .devices.gpu_reader import GpuReader, device_variable
 from .judge import allowed_gpus
@@ -20,17 +19,14 @@ class GivenGpus:
 
     def __init__(
         self,
-        loop: Loop,
-        processes: ProcessControl,
-        in_job: bool,
+        context: KernelContext,
         on_named: Callable[[List[str]], None],
         on_read: Callable[[], None],
     ) -> None:
-        self.in_job = in_job
+        self.in_job = bool(context.settings.now.job)
         self.names: Dict[str, str] = {}
         """"GPU 0 (NVIDIA A100)", by UUID."""
-        self._loop = loop
-        self._processes = processes
+        self._loop, self._processes = context.loop, context.processes
         self._on_named = on_named
         self._on_read = on_read
         self._begun = False

@@ -12,10 +12,8 @@ from typing import Callable, NamedTuple, Optional
 
 from ...wire.messages import Channel
 from ...wire.texts import duration
-from ..kernel_settings import SiteRules
-from ..loop import Loop
+from ..kernel_context import KernelContext
 from ..relay.relay import Relay
-from ..story import Story
 from .status import Status
 
 NOTICE = 600.0
@@ -65,26 +63,20 @@ class HoldLimit:
     """Watches from its creation on, if the site has such a limit."""
 
     def __init__(
-        self,
-        loop: Loop,
-        site: SiteRules,
-        relay: Relay,
-        story: Story,
-        status: Status,
-        stop: Callable[[str], None],
+        self, context: KernelContext, relay: Relay, status: Status, stop: Callable[[str], None]
     ) -> None:
         """`stop(why)`: called when the GPUs must go back, and the kernel may have opened them."""
-        self._loop = loop
+        self._loop, self._story = context.loop, context.story
         self._relay = relay
-        self._story = story
         self._status = status
         self._stop = stop
         self._told = False
         self._ending = False
-        if site.longest_hold is not None:
-            self._longest = site.longest_hold
-            self._clock = HoldClock(site.longest_hold, NOTICE)
-            loop.later(INTERVAL, self._look)
+        longest = context.settings.now.site.longest_hold
+        if longest is not None:
+            self._longest = longest
+            self._clock = HoldClock(longest, NOTICE)
+            self._loop.later(INTERVAL, self._look)
 
     def _look(self) -> None:
         self._loop.later(INTERVAL, self._look)

@@ -16,10 +16,9 @@ from ...wire.texts import duration
 from ..in_kernel.signal_rules import Sender, classify
 from ..job.end_notices import EndNotices
 from ..job.member import Membership
-from ..loop import Loop
+from ..kernel_context import KernelContext
 from ..procfs import known_user_name
 from ..relay.relay import Relay
-from ..story import Story
 
 REQUEST = "gpu_kernel_notice"
 """The type of the control request by which the kernel is told."""
@@ -32,22 +31,16 @@ class JobNotices:
     """Watches from its creation on, until the loop ends."""
 
     def __init__(
-        self,
-        loop: Loop,
-        membership: Membership,
-        relay: Relay,
-        story: Story,
-        on_end_time: Callable[[], None],
+        self, context: KernelContext, membership: Membership, relay: Relay, on_end_time: Callable[[], None]
     ) -> None:
         """`on_end_time`: called when it becomes known that the job ends at another time."""
-        self._loop = loop
+        self._loop, self._story = context.loop, context.story
         self._membership = membership
         self._relay = relay
-        self._story = story
         self._on_end_time = on_end_time
         self._notices = EndNotices(membership.start_time)
         self._end_told = False
-        loop.later(0, self._look)
+        self._loop.later(0, self._look)
 
     def event(self, event: Dict[str, Any]) -> None:
         """The job's process has told something. Raises FieldError if it is malformed."""

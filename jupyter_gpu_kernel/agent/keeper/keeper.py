@@ -106,7 +106,7 @@ class Keeper:
         self._requests = KernelRequests(
             self, context, self.server, relay, self.status, self.pause, self.idle_timer
         )
-        self._hold_limit = HoldLimit(loop, settings.site, relay, self.story, self.status, self.stop)
+        self._hold_limit = HoldLimit(context, relay, self.status, self.stop)
         self._housekeeping = Housekeeping(
             context, self.idle_timer, self.status, self.ready, self.gpus, self.stop
         )
@@ -137,7 +137,7 @@ class Keeper:
     def _make_job_notices(self) -> Optional[JobNotices]:
         if self._job is None:
             return None
-        return JobNotices(self.loop, self._job, self.relay, self.story, self.status.tell)
+        return JobNotices(self._context, self._job, self.relay, self.status.tell)
 
     def _gpus_changed_state(self, state: str) -> None:
         self.status.become(state)
