@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from ...wire.runtime import Runtime
 from ..kernels import Kernels
 from ..node.node import Node
 from ..node.nodes import Nodes
+from ..node.python_probe import Python
 from ..node.shared_connection import Connection
 from ..rpc import Call
 from .base_python import find_base
@@ -41,13 +41,13 @@ class EnvironmentOperations:
         request = {"path": str(call.arguments.get("env_dir") or f"{FOLDER}/{call.arguments['name']}")}
         call.progress(node.name, "looking for a Python for the environment")
 
-        def plan(script: NodeScript, connection: Connection) -> dict[str, Any]:
+        def find(connection: Connection) -> Python:
             wanted = settings.get("python") or ""
-            base = find_base(connection, node.name, wanted, setup, self._runtime.monotonic)
-            answer = script.run(connection, with_python(base.path, setup, "plan", request))
-            return {**answer, "setup": base.source == "setup"}
+            return find_base(connection, node.name, wanted, setup, self._runtime.monotonic)
 
-        return await self._run(call, node, "plan", plan)
+        base = await node.over_connection(call, find)
+        answer = await self._run(call, node, "plan", with_python(base.path, setup, "plan", request))
+        return {**answer, "setup": base.source == "setup"}
 
     async def op_create_environment(self, call: Call) -> dict[str, Any]:
         """Make the environment of a `plan`: from the wheels in the local file `archive`, install those of the
@@ -63,12 +63,7 @@ class EnvironmentOperations:
             "packages": call.arguments["packages"],
         }
         script = with_python(plan["python"], settings.get("setup") or (), "create", request)
-        return await self._run(
-            call,
-            self._nodes.of(settings),
-            "create",
-            lambda run, connection: run.run(connection, script, archive),
-        )
+        return await self._run(call, self._nodes.of(settings), "create", script, archive)
 
     async def op_environment_status(self, call: Call) -> dict[str, Any]:
         """Return {id, there, added, mib, users, node} of the environment `path` on the node.
@@ -77,8 +72,7 @@ class EnvironmentOperations:
         """
         node = self._nodes.of(call.arguments["settings"])
         path = str(call.arguments["path"])
-        script = with_any_python("status", {"path": path})
-        answer = await self._run(call, node, "status", lambda run, connection: run.run(connection, script))
+        answer = await self._run(call, node, "status", with_any_python("status", {"path": path}))
         attached = {
             remote.kernel_id
             for remote in self._kernels
@@ -94,18 +88,18 @@ class EnvironmentOperations:
         path = str(call.arguments["path"])
         await self._nodes.close_idle_links(path)  # their agents run with the environment's Python
         script = with_any_python("remove", {"path": path, "id": call.arguments["env_id"]})
-        answer = await self._run(call, node, "remove", lambda run, connection: run.run(connection, script))
+        answer = await self._run(call, node, "remove", script)
         return {**answer, "path": path}
 
     @staticmethod
     async def _run(
-        call: Call, node: Node, verb: str, work: Callable[[NodeScript, Connection], dict[str, Any]]
+        call: Call, node: Node, verb: str, script: str, archive: Path | None = None
     ) -> dict[str, Any]:
         """Return the answer, and the node's name. If the client leaves meanwhile, end the program on the node."""
-        script = NodeScript(node.name, verb, lambda text: call.progress(node.name, text))
+        program = NodeScript(node.name, verb, lambda text: call.progress(node.name, text))
         try:
-            answer = await node.over_connection(call, lambda connection: work(script, connection))
+            answer = await node.over_connection(call, lambda one: program.run(one, script, archive))
         except asyncio.CancelledError:
-            await asyncio.to_thread(script.close)
+            await asyncio.to_thread(program.close)
             raise
         return {**answer, "node": node.name}
