@@ -8,49 +8,30 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from subprocess import CompletedProcess
 
-from ...errors import ConnectError
-from ..sanitize import one_line
 from ..ssh.route import Hop, begins_with
-from ..transport.short_command import run_to_end
+from ..ssh.route_connection import OPEN_TIMEOUT, RouteConnection, SessionRefused
 from ..transport.stream import CommandStream
 from .master import Master
 from .program import Program
-from .session import NoSession, SessionEnds, SessionRefused, reporting
+from .session import NoSession, SessionEnds, reporting
 
-_SSH_FAILED = 255  # the exit status of ssh itself, or of a command
-_MAX_COMMANDS = 4  # short commands at a time; a server allows 10 sessions per connection (MaxSessions)
-_OPEN_TIMEOUT = 20.0  # seconds for the server to open a session
-_SESSION_RETRY = 2.0  # seconds in which a refused session is asked for again
 _sharing = threading.Lock()  # while it changes who uses a master
 
 
-class OpenSSHConnection:
-    """A connection through one or more hops."""
+class OpenSSHConnection(RouteConnection):
+    """A connection through one or more hops by the ssh program."""
 
     def __init__(self, program: Program, transport: str) -> None:
+        super().__init__(transport)
         self._program = program
-        self.transport = transport
-        """What speaks SSH, and why, in words."""
-        self.steps: list[tuple[str, str, float]] = []
-        """(hop, step, seconds) of each step of connecting, in order."""
-        self.closed = False
-        """Whether `close` was called."""
         self._lost = False  # a master has ended while a session was asked for
-        self.host_keys: list[tuple[str, str]] = []
-        """(hop, fingerprint) of each hop's verified host key; "" for the user's own connection."""
-        self.hops: list[Hop] = []
-        self._typed = 0  # the number of hops up to the last one for which the user typed a secret
         self.masters: list[Master] = []
         """Our own, to be ended."""
         self._control: Path | None = None
         self._streams: set[CommandStream] = set()
-        self._lock = threading.Lock()
-        self._short_commands = threading.BoundedSemaphore(_MAX_COMMANDS)
 
     # --- for connect.py
 
@@ -99,35 +80,12 @@ class OpenSSHConnection:
     def _open_session_briefly(self, control: Path) -> None:
         # A refusal (nologin, MaxSessions) does no harm: the connection works all the same.
         with contextlib.suppress(SessionRefused, NoSession):
-            stream = self._start(control, "true", _OPEN_TIMEOUT)
+            stream = self._session(control, "true", OPEN_TIMEOUT)
             stream.close_stdin()
-            stream.wait(_OPEN_TIMEOUT)
+            stream.wait(OPEN_TIMEOUT)
             stream.close()
 
     # --- for all users
-
-    @property
-    def interactive(self) -> bool:
-        """Whether the user typed a secret for it: it cannot be opened again without the user."""
-        return self._typed > 0
-
-    def open(self, command: str) -> CommandStream:
-        """Run `command` in the last hop's login shell; return its stdin and stdout as a stream.
-
-        Raises ConnectError if the connection is broken, or the host refuses or does not answer in time.
-        """
-        return self._open(command, _OPEN_TIMEOUT)
-
-    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> CompletedProcess[bytes]:
-        """Run a short command. Raises ConnectError if it does not end within `timeout` (s), or the connection breaks.
-
-        The return code is -1 if the server did not report one; stderr is the last 64 KiB."""
-        with self._short_commands:
-            stream = self._open(reporting(command), min(timeout, _OPEN_TIMEOUT))
-            done = run_to_end(stream, stdin, timeout, self.hops[-1].label, command)
-        if done.returncode in (-1, _SSH_FAILED) and not self.alive():
-            raise self._lost_error()
-        return done
 
     def alive(self) -> bool:
         """Whether all masters run. A connection that died silently is found out by `responds` only."""
@@ -143,7 +101,7 @@ class OpenSSHConnection:
         """Whether the last hop opens a session, or refuses to, within so many seconds. Blocks."""
         assert self._control is not None
         try:
-            self._start(self._control, "true", within).close()
+            self._session(self._control, "true", within).close()
         except SessionRefused:
             return self.alive()
         except NoSession:
@@ -169,36 +127,23 @@ class OpenSSHConnection:
 
     # --- sessions
 
-    def _open(self, command: str, timeout: float) -> CommandStream:
-        stream = self._session(command, time.monotonic() + timeout)
+    def _short(self, command: str) -> str:
+        return reporting(command)
+
+    def _start(self, command: str, timeout: float) -> CommandStream:
+        assert self._control is not None
+        try:
+            stream = self._session(self._control, command, timeout)
+        except NoSession as error:
+            if error.timed_out and self.alive():
+                raise self._timeout_error() from error
+            self._lost = True
+            raise self._lost_error() from error
         with self._lock:
             self._streams = {one for one in self._streams if not one.closed} | {stream}
         return stream
 
-    def _session(self, command: str, end: float) -> CommandStream:
-        assert self._control is not None
-        patience = min(time.monotonic() + _SESSION_RETRY, end)
-        while True:
-            try:
-                return self._start(self._control, command, max(end - time.monotonic(), 0.05))
-            except SessionRefused as error:
-                # The server may not have released yet a session that we have just closed.
-                if time.monotonic() > patience:
-                    raise ConnectError(
-                        f"refused another session on this connection (MaxSessions): {one_line(str(error))}",
-                        hop=self.hops[-1].label,
-                        remedy="Close other uses of this connection, or ask its administrators for a higher limit.",
-                    ) from error
-                time.sleep(0.05)
-            except NoSession as error:
-                if not error.timed_out or not self.alive():
-                    self._lost = True
-                    raise self._lost_error() from error
-                raise ConnectError(
-                    "timed out", hop=self.hops[-1].label, remedy="Check the network and try again."
-                ) from error
-
-    def _start(self, control: Path, command: str, timeout: float) -> CommandStream:
+    def _session(self, control: Path, command: str, timeout: float) -> CommandStream:
         """Run a command, once the server has opened a session for it. Raises SessionRefused, or NoSession."""
         ends = SessionEnds(self._program.session(control, command))
         stream = CommandStream(ends)
@@ -208,8 +153,3 @@ class OpenSSHConnection:
             stream.close()
             raise
         return stream
-
-    def _lost_error(self) -> ConnectError:
-        return ConnectError(
-            "the connection was lost", hop=self.hops[-1].label, remedy="Check the network and try again."
-        )

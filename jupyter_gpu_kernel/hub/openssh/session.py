@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..ssh.route_connection import SessionRefused
 from ..transport.process import ProcessEnds
 
 _OPENED = re.compile(rb"debug1: mux_client_request_session: master session id: \d+\r?\n")
@@ -25,10 +26,6 @@ def reporting(command: str) -> str:
     """Return a command that does the same, and reports its exit status."""
     report = 'status=$?; printf \'jupyter-gpu-kernel: exit status %s\\n\' "$status" >&2; exit "$status"'
     return shlex.join(["/bin/sh", "-c", f"({command}); {report}"])
-
-
-class SessionRefused(Exception):
-    """The server refused a session."""
 
 
 class NoSession(Exception):
@@ -59,6 +56,13 @@ class SessionEnds(ProcessEnds):
             if refused := _REFUSED.search(self._log):
                 raise SessionRefused(refused[1].decode("utf-8", "replace"))
             raise NoSession(timed_out=not self._ended)
+
+    def read(self, size: int) -> bytes:
+        """Block for 1 to `size` bytes; b"" once the command has ended, or the stream is closed or broken."""
+        data = super().read(size)
+        if not data:
+            self.close_stdin()  # at once: the master may take a moment to do so, and a writer must not be deceived
+        return data
 
     def read_stderr(self, size: int) -> bytes:
         """Return what the command writes; the log of ssh and the report are taken from it."""

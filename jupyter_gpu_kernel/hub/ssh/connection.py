@@ -10,45 +10,29 @@ import contextlib
 import threading
 import time
 from collections.abc import Sequence
-from subprocess import CompletedProcess
 
 import paramiko
 
 from ...errors import ConnectError
-from ..transport.short_command import run_to_end
 from ..transport.stream import CommandStream
 from . import tcp
 from .channel import ChannelEnds
 from .hostkeys import fingerprint
 from .route import Hop, begins_with
+from .route_connection import OPEN_TIMEOUT, RouteConnection, SessionRefused
 from .transport import WINDOW, Transport
 
-_MAX_COMMANDS = 4  # short commands at a time; a server allows 10 sessions per connection (MaxSessions)
-_OPEN_TIMEOUT = 20.0  # seconds for the server to open a session
-_SESSION_RETRY = 2.0  # seconds in which a refused session is asked for again
 _sharing = threading.Lock()  # while it changes who uses a hop
 
 
-class SSHConnection:
-    """A connection through one or more hops."""
-
-    transport = "paramiko"
-    """What speaks SSH."""
+class SSHConnection(RouteConnection):
+    """A connection through one or more hops by paramiko."""
 
     def __init__(self) -> None:
-        self.steps: list[tuple[str, str, float]] = []
-        """(hop, step, seconds) of each step of connecting, in order."""
-        self.closed = False
-        """Whether `close` was called."""
-        self.host_keys: list[tuple[str, str]] = []
-        """(hop, fingerprint) of each hop's verified host key, in order."""
-        self.hops: list[Hop] = []
-        self._typed = 0  # the number of hops up to the last one for which the user typed a secret
+        super().__init__("paramiko")
         self._transports: list[Transport] = []
         # An open channel must not be garbage-collected: its finalizer would send.
         self._channels: set[paramiko.Channel] = set()
-        self._lock = threading.Lock()
-        self._short_commands = threading.BoundedSemaphore(_MAX_COMMANDS)
 
     # --- for connect.py
 
@@ -91,7 +75,7 @@ class SSHConnection:
 
     def _open_session_briefly(self, transport: Transport) -> None:
         try:
-            channel = transport.open_session(timeout=_OPEN_TIMEOUT)
+            channel = transport.open_session(timeout=OPEN_TIMEOUT)
             with self._lock:
                 self._channels.add(channel)
             channel.exec_command("true")
@@ -105,29 +89,6 @@ class SSHConnection:
         tcp.disable_user_timeout(self._transports[0].socket.source)
 
     # --- for all users
-
-    @property
-    def interactive(self) -> bool:
-        """Whether the user typed a secret for it: it cannot be opened again without the user."""
-        return self._typed > 0
-
-    def open(self, command: str) -> CommandStream:
-        """Run `command` in the last hop's login shell; return its stdin and stdout as a stream.
-
-        Raises ConnectError if the connection is broken, or the host refuses or does not answer in time.
-        """
-        return self._open(command, _OPEN_TIMEOUT)
-
-    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> CompletedProcess[bytes]:
-        """Run a short command. Raises ConnectError if it does not end within `timeout` (s), or the connection breaks.
-
-        The return code is -1 if the server did not report one; stderr is the last 64 KiB."""
-        with self._short_commands:
-            stream = self._open(command, timeout)
-            done = run_to_end(stream, stdin, timeout, self.hops[-1].label, command)
-        if done.returncode < 0 and not self.alive():
-            raise self._lost_error()
-        return done
 
     def alive(self) -> bool:
         """Whether every hop still looks connected. A connection that died silently is found out by `responds` only."""
@@ -165,52 +126,37 @@ class SSHConnection:
             with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # already closed
                 one.close()
 
-    def _open(self, command: str, timeout: float) -> CommandStream:
-        channel = self._session(time.monotonic() + min(timeout, _OPEN_TIMEOUT))
+    def _start(self, command: str, timeout: float) -> CommandStream:
+        end = time.monotonic() + timeout
+        try:
+            channel = self._transports[-1].open_session(WINDOW, timeout=timeout)
+            self._run(channel, command, end)
+        except paramiko.ChannelException as error:
+            raise SessionRefused(error.text) from error
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise self._session_error(error) from error
+        return CommandStream(ChannelEnds(channel))
+
+    def _run(self, channel: paramiko.Channel, command: str, end: float) -> None:
         with self._lock:
             self._channels = {one for one in self._channels if not one.closed} | {channel}
-        timer = threading.Timer(timeout, channel.close)  # exec_command has no timeout
+        timer = threading.Timer(
+            max(end - time.monotonic(), 0.05), channel.close
+        )  # exec_command has no timeout
         timer.daemon = True
         timer.start()
         try:
             channel.exec_command(command)
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            raise self._session_error(error) from error
         finally:
             timer.cancel()
-        return CommandStream(ChannelEnds(channel))
-
-    def _session(self, end: float) -> paramiko.Channel:
-        patience = min(time.monotonic() + _SESSION_RETRY, end)
-        while True:
-            try:
-                return self._transports[-1].open_session(WINDOW, timeout=max(end - time.monotonic(), 0.05))
-            except paramiko.ChannelException as error:
-                # The server may not have released yet a session that we have just closed.
-                if time.monotonic() > patience:
-                    raise ConnectError(
-                        f"refused another session on this connection (MaxSessions): {error.text}",
-                        hop=self.hops[-1].label,
-                        remedy="Close other uses of this connection, or ask its administrators for a higher limit.",
-                    ) from error
-                time.sleep(0.05)
-            except (paramiko.SSHException, OSError, EOFError) as error:
-                raise self._session_error(error) from error
 
     def _session_error(self, error: Exception) -> ConnectError:
         if not self.alive():
             return self._lost_error()
         if str(error) == "Timeout opening channel.":
-            return ConnectError(
-                "timed out", hop=self.hops[-1].label, remedy="Check the network and try again."
-            )
+            return self._timeout_error()
         return ConnectError(
             f"does not run commands: {error}",
             hop=self.hops[-1].label,
             remedy="Try `ssh HOST true` by hand.",
-        )
-
-    def _lost_error(self) -> ConnectError:
-        return ConnectError(
-            "the connection was lost", hop=self.hops[-1].label, remedy="Check the network and try again."
         )
