@@ -61,7 +61,7 @@ class Agent:
         self.stream = Socket(theirs)
         self.vanished = threading.Event()
         self._world = world
-        self._sock = ours
+        self._sock, self._sending = ours, threading.Lock()
         self._reader = FrameReader(greeting=False)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -105,7 +105,10 @@ class Agent:
         if frame.kind is Kind.DATA and frame.number == self._world.last:
             self.vanished.set()
         if not self.vanished.is_set():
-            self._sock.sendall(frame.encode())
+            with (
+                self._sending
+            ):  # the test's thread says something, too, and a full socket takes a part of a frame
+                self._sock.sendall(frame.encode())
 
     def close(self) -> None:
         """Hangs up."""

