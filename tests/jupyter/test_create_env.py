@@ -178,5 +178,5 @@ def test_a_client_that_leaves_while_wheels_are_sent_leaves_nothing(node: Node) -
         asked = {"plan": plan(), "archive": archive, "wanted": ["ipykernel"], "packages": []}
         with HubClient() as client, pytest.raises(Left):
             client.call("create_environment", timeout=DEADLINE, settings=settings, progress=leave, **asked)
-        eventually(lambda: not node.envs.exists(), "nothing is left")
+        eventually(lambda: not (node.envs / "left").exists(), "nothing is left")
         assert plan()["state"] == "new"
