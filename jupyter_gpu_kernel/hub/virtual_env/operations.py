@@ -13,9 +13,9 @@ from typing import Any
 
 from ...wire.runtime import Runtime
 from ..kernels import Kernels
+from ..node.check.python_probe import Python
 from ..node.node import Node
 from ..node.nodes import Nodes
-from ..node.python_probe import Python
 from ..node.shared_connection import Connection
 from ..rpc import Call
 from .base_python import find_base
