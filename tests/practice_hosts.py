@@ -30,6 +30,7 @@ from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub import shared_wait
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.install import agent_file
 from jupyter_gpu_kernel.hub.operations import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
@@ -206,10 +207,11 @@ class Lab:
         assert len(found) == 1, found
         return found[0]
 
-    def choose(self, **settings: Any) -> dict[str, Any]:
+    def choose(self, **settings: Any) -> KernelSettings:
         """The settings for the host on which a kernel with these settings would start."""
         placement, owner = self.operations._kernels.relocation._placement, self.operations._kernels.owner
-        return self.loop.run(placement.choose(self.settings(name="lab", **settings), None, owner))
+        given = KernelSettings.from_json(self.settings(name="lab", **settings))
+        return self.loop.run(placement.choose(given, None, owner))
 
     def clear(self) -> None:
         """Ends all kernels; the hosts and their GPUs can be used again."""

@@ -38,6 +38,7 @@ from jupyter_gpu_kernel.hub.kernel.placeholder import KernelInfoCache
 from jupyter_gpu_kernel.hub.kernel.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 
 T = TypeVar("T")
@@ -300,12 +301,17 @@ class LoopThread:
     ) -> RemoteKernel:
         """A kernel behind the link, perhaps not up yet; let go of at the end."""
         kernel_id = kernel_id or uuid.uuid4().hex[:12]
-        settings = {"id": kernel_id, "gpus": 0, "python": sys.executable, "name": "test", **settings}
+        given = {"id": kernel_id, "gpus": 0, "python": sys.executable, "name": "test", **settings}
         connection = {"ip": "127.0.0.1", "transport": "tcp", "key": key, "signature_scheme": "hmac-sha256"}
         front_end = FrontEndSpec(connection)
         remote = self.call(
             lambda: RemoteKernel(
-                HubContext(RUNTIME, log, infos), kernel_id, settings, front_end, link, Origin(session=session)
+                HubContext(RUNTIME, log, infos),
+                kernel_id,
+                KernelSettings.from_json(given),
+                front_end,
+                link,
+                Origin(session=session),
             )
         )
 

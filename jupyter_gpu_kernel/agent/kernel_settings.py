@@ -9,7 +9,7 @@ import sys
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from ..wire import DEFAULT_GPUS
-from ..wire.fields import FieldError
+from ..wire.fields import changed_values, typed_values
 
 
 class SiteRules(NamedTuple):
@@ -80,16 +80,14 @@ class KernelSettings(NamedTuple):
     def from_json(cls, data: Mapping[str, Any]) -> KernelSettings:
         """Read a hub's object, or that of `to_json`. Raises FieldError for a value of a wrong type. Unknown keys are
         ignored: a newer hub may send them."""
-        given = {name: data[name] for name in cls._fields if data.get(name) is not None}
-        values = {name: _read(name, value, cls._field_defaults[name]) for name, value in given.items()}
-        return cls(**{**values, "python": values.get("python") or sys.executable})
+        values = typed_values(data, {**cls._field_defaults, "site": []})
+        most, hold, reserved = values.get("site", SiteRules())
+        site = SiteRules(most, hold, tuple(reserved))
+        return cls(**{**values, "python": values.get("python") or sys.executable, "site": site})
 
     def to_json(self) -> Dict[str, Any]:
         """Return the values that are not the defaults."""
-        changed = {
-            name: value for name, value in self._asdict().items() if value != self._field_defaults[name]
-        }
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
+        return changed_values(self._asdict(), self._field_defaults)
 
 
 class CurrentSettings:
@@ -103,21 +101,3 @@ class CurrentSettings:
         """Replace some of the values."""
         self.now = self.now._replace(**changes)
         self._on_change()
-
-
-def _read(name: str, value: Any, default: Any) -> Any:
-    """Return the value as its field has it, whose type is seen from its default."""
-    if isinstance(default, SiteRules):
-        most, hold, reserved = _of(name, value, list)
-        return SiteRules(most, hold, tuple(reserved))
-    if isinstance(default, tuple):
-        return tuple(_of(name, one, str) for one in _of(name, value, list, tuple))
-    if default is None or isinstance(default, float):
-        return float(_of(name, value, int, float))
-    return _of(name, value, dict if isinstance(default, Mapping) else type(default))
-
-
-def _of(name: str, value: Any, *types: type) -> Any:
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise FieldError(f"the setting {name!r} is of the wrong type")
-    return value

@@ -18,6 +18,7 @@ from .kernel.cell_history import read_cell_history
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
 from .kernel.vscode_notebook import is_file
+from .kernel_settings import KernelSettings
 from .kernels import Kernels, can_be_found, front_end_of
 from .node.node import Node
 from .node.nodes import Nodes, conflict, distinct, has_kernel, not_found
@@ -47,22 +48,20 @@ class FrontEndOperations:
             return await self._serve(returning, call, restart=True)
         kernel_id = _kernel_id(call.arguments.get("kernel") or self._runtime.new_id()[:12])
         login_wait = float(call.arguments.get("login_wait") or 0)
-        if settings.get("slurm"):
+        if settings.slurm:
             return await self._start_later(kernel_id, settings, call, login_wait)
         restarted_on = self._kernels.restarted_on(settings, call)
         settings = await self._placement.choose(settings, call, self._kernels.owner, login_wait, restarted_on)
         node = self._nodes.of(settings)
         self._nodes.record_start(kernel_id, node)
-        node.add_name(settings["name"])
+        node.add_name(settings.name)
         if login_wait:
             await node.signed_in(call, login_wait)
         elif node.needs_user:  # the link does not ask
             await node.connected(call)
-        settings["python"] = settings.get("python") or await node.best_python(
-            call, settings.get("setup") or ()
-        )
-        link = node.begin_link(settings["python"], call)
-        remote = self._kernels.create(kernel_id, settings, call, link, "create")
+        python = settings.python or await node.best_python(call, settings.setup)
+        link = node.begin_link(python, call)
+        remote = self._kernels.create(kernel_id, settings._replace(python=python), call, link, "create")
         return await self._serve(remote, call)
 
     async def op_attach(self, call: Call) -> dict[str, Any]:
@@ -71,9 +70,12 @@ class FrontEndOperations:
         remote = self._kernels.here(kernel_id)
         if remote is None:
             node, state, settings = await self._where(kernel_id, call)
-            known = {key: state.get(key, "") for key in ("name", "notebook")}
-            jupyters_id = str(call.arguments.get("kernel_id") or "")
-            settings = {**settings, **known, "kernel_id": jupyters_id, "python": node.python}
+            settings = settings._replace(
+                name=str(state.get("name", "")),
+                notebook=str(state.get("notebook", "")),
+                kernel_id=str(call.arguments.get("kernel_id") or ""),
+                python=node.python,
+            )
             link = await node.link(node.python, call)
             remote = self._kernels.find(kernel_id, node)  # another front end may have come to it meanwhile
             if remote is None:
@@ -86,17 +88,17 @@ class FrontEndOperations:
             self._kernels.remove(remote, front)
             raise
         notebook = str(call.arguments.get("notebook") or "")
-        if len(remote.front_ends) == 1 and is_file(notebook) and notebook != remote.settings["notebook"]:
+        if len(remote.front_ends) == 1 and is_file(notebook) and notebook != remote.settings.notebook:
             remote.set_notebook(notebook)  # which can return to it from now on
         self._kernels.watch_client(remote, call)
-        return {**_answer(remote, call.client), "settings": remote.settings}
+        return {**_answer(remote, call.client), "settings": remote.settings.to_json()}
 
     async def op_adopt(self, call: Call) -> dict[str, Any]:
         """Serve a kernel whose hub was killed, with the same ports and key. Return at once; events tell the rest."""
         kernel_id, number = _kernel_id(call.arguments["kernel"]), int(call.arguments.get("front", 0))
         settings = _settings(call)
         node = self._nodes.of(settings)
-        in_job = bool(settings.get("slurm"))  # then its node is another one
+        in_job = settings.slurm  # then its node is another one
         remote = self._kernels.here(kernel_id) if in_job else self._kernels.find(kernel_id, node)
         if remote is not None:
             remote.front_ends.add(front_end_of(call, number))
@@ -105,8 +107,8 @@ class FrontEndOperations:
             remote = self._kernels.create(kernel_id, settings, call, no_link, "adopt", number)
             self._kernels.connect(remote, call)
         else:
-            settings["python"] = settings.get("python") or node.python
-            link = node.begin_link(settings["python"], None)
+            settings = settings._replace(python=settings.python or node.python)
+            link = node.begin_link(settings.python, None)
             link.keep_trying()  # the hub before had it up: the kernel is there, whatever keeps us from it now
             remote = self._kernels.create(kernel_id, settings, call, link, "adopt", number)
             self._kernels.connect(remote, call)
@@ -163,7 +165,7 @@ class FrontEndOperations:
         paths)."""
         before, after = str(call.arguments["before"]), str(call.arguments["after"])
         for remote in self._kernels:
-            notebook = str(remote.settings["notebook"])
+            notebook = remote.settings.notebook
             if notebook == before or notebook.startswith((before + "/", before + os.sep)):
                 remote.set_notebook(after + notebook[len(before) :])
         return {"ok": True}
@@ -209,7 +211,7 @@ class FrontEndOperations:
 
     def _here(self, wanted: str) -> RemoteKernel:
         """Return the kernel of a front end here with this id, ours or Jupyter's."""
-        by_jupyters_id = (one for one in self._kernels if one.settings["kernel_id"] == wanted)
+        by_jupyters_id = (one for one in self._kernels if one.settings.kernel_id == wanted)
         remote = next(by_jupyters_id, None) or self._kernels.here(wanted)
         if remote is None:
             raise AgentError(
@@ -219,11 +221,11 @@ class FrontEndOperations:
         return remote
 
     async def _start_later(
-        self, kernel_id: str, settings: dict[str, Any], call: Call, login_wait: float
+        self, kernel_id: str, settings: KernelSettings, call: Call, login_wait: float
     ) -> dict[str, Any]:
         """Start a kernel in a job: a cell of its user submits that. Only the sign-in takes place now."""
         login = self._nodes.of(settings)
-        login.add_name(settings["name"])
+        login.add_name(settings.name)
         await (login.signed_in(call, login_wait) if login_wait else login.connected(call))
         no_link = self._kernels.jobs.no_link(settings)
         return await self._serve(self._kernels.create(kernel_id, settings, call, no_link, "create"), call)
@@ -258,7 +260,7 @@ class FrontEndOperations:
             await self._nodes.of(remote.settings).connected(call)
             await _until_up(remote)
 
-    async def _where(self, kernel_id: str, call: Call) -> tuple[Node, dict[str, Any], dict[str, Any]]:
+    async def _where(self, kernel_id: str, call: Call) -> tuple[Node, dict[str, Any], KernelSettings]:
         """Return the node that has the kernel, the keeper's status, and settings that lead to that node."""
         specs = self._nodes.specs_for(kernel_id, call)
         asked = await self._kernels.jobs.ask_each(call, "list", specs=specs)
@@ -267,19 +269,18 @@ class FrontEndOperations:
             raise not_found(kernel_id, asked)
         if len(having) > 1:
             raise conflict([one.node for one in having], [kernel_id])
-        node, answer, settings = having[0].node, having[0].answer, having[0].settings or {}
+        node, answer, settings = having[0].node, having[0].answer, having[0].settings or KernelSettings()
         state = next(state for state in answer["kernels"] if state["id"] == kernel_id)
         return node, state, settings
 
 
-def _settings(call: Call) -> dict[str, Any]:
-    settings = dict(call.arguments["settings"], name=call.arguments.get("name", ""))
+def _settings(call: Call) -> KernelSettings:
     notebook = str(call.arguments.get("notebook") or "")
-    more = {
-        "notebook": notebook if is_file(notebook) else "",
-        "kernel_id": call.arguments.get("kernel_id", ""),
-    }
-    return {**settings, **more}
+    return call.settings._replace(
+        name=str(call.arguments.get("name") or ""),
+        notebook=notebook if is_file(notebook) else "",
+        kernel_id=str(call.arguments.get("kernel_id") or ""),
+    )
 
 
 def _kernel_id(kernel_id: Any) -> str:
@@ -293,10 +294,8 @@ def _answer(remote: RemoteKernel, client: ClientConnection) -> dict[str, Any]:
     """Return what a front end needs of its kernel; `python` and `front` are for another hub, which adopts it."""
     front = remote.front_ends.of(client)
     more = {} if front is None else {"connection": front.edge.connection, "front": front.number}
-    settings = (
-        {"settings": remote.settings} if remote.settings.get("hosts") else {}
-    )  # with the host that was chosen
-    return {**remote.describe(), "python": remote.settings.get("python") or "", **settings, **more}
+    placed = {"settings": remote.settings.to_json()} if remote.settings.hosts else {}  # on the chosen host
+    return {**remote.describe(), "python": remote.settings.python, **placed, **more}
 
 
 # -------------------------------------------------------------------------------- until a kernel can be used

@@ -27,6 +27,7 @@ from .kernel.relayed_kernel import HubContext
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState, Phase
 from .kernel.vscode_sessions import VSCodeSession, VSCodeSessions
+from .kernel_settings import KernelSettings
 from .node.node import Node
 from .node.node_link import NodeLink
 from .node.nodes import Nodes, conflict
@@ -111,12 +112,12 @@ class Kernels:
             kernel.close()
         await self._disk.done(_SAVE_WITHIN)
 
-    def pop_returning(self, settings: dict[str, Any], call: Call) -> RemoteKernel | None:
+    def pop_returning(self, settings: KernelSettings, call: Call) -> RemoteKernel | None:
         """Return the kernel whose front end has returned with the same ports; None if it is a new front end. If that
         has the notebook of one that was waited for, the wait is over."""
         remote = self._reconnect_grace.pop(call.arguments["connection"])
         if remote is None:
-            self._reconnect_grace.release(settings["name"], settings["notebook"])
+            self._reconnect_grace.release(settings.name, settings.notebook)
         return remote
 
     def listed(self, states: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -129,17 +130,17 @@ class Kernels:
         reserved = self.relocation.reserved
         return [dict(one, id=reserved.get(one["id"], one["id"])) for one in queue]
 
-    def restarted_on(self, settings: dict[str, Any], call: Call) -> str:
+    def restarted_on(self, settings: KernelSettings, call: Call) -> str:
         """Return the host of the kernel that the call's client, a launcher of VS Code, may restart by a new one."""
-        if settings["notebook"] or "parent" not in call.arguments:
+        if settings.notebook or "parent" not in call.arguments:
             return ""
-        window = int(call.arguments["parent"]), str(settings["name"])
+        window = int(call.arguments["parent"]), settings.name
         return self._vscode_sessions.restarted_on(window, self._age(call))
 
     def create(
         self,
         kernel_id: str,
-        settings: dict[str, Any],
+        settings: KernelSettings,
         call: Call,
         link: NodeLink,
         how: str,
@@ -241,17 +242,17 @@ class Kernels:
         """Give the front ends the kernel that their notebook has left on another host, or in a job."""
         starter = remote.late_start.starter
         if isinstance(starter, JobStarter):
-            remote.settings = dict(remote.settings, notebook=wanted["notebook"])
+            remote.settings = remote.settings._replace(notebook=wanted["notebook"])
             starter.notebook_known()
             return False
         return await self.relocation.find_elsewhere(remote, wanted)
 
-    def _new_session(self, settings: dict[str, Any], call: Call) -> VSCodeSession | None:
+    def _new_session(self, settings: KernelSettings, call: Call) -> VSCodeSession | None:
         """Return a session for a launcher, whose front end may tell its notebook later; None for other clients."""
-        notebook = str(settings["notebook"])
+        notebook = settings.notebook
         if "parent" not in call.arguments or (notebook and call.op == "start") or call.op == "attach":
             return None
-        parent, name = int(call.arguments["parent"]), str(settings["name"])
+        parent, name = int(call.arguments["parent"]), settings.name
         used, age = call.op == "adopt", self._age(call)
         return VSCodeSession(self._vscode_sessions, parent, name, notebook, used, age)
 
@@ -330,7 +331,7 @@ class _ReconnectGrace:
     def release(self, name: str, notebook: str) -> None:
         """Release the kernel of this kernelspec and notebook, as the notebook returns by another front end."""
         for ports, (remote, restarts, timer) in list(self._waiting.items()):
-            before = remote.settings["name"], remote.settings["notebook"]
+            before = remote.settings.name, remote.settings.notebook
             if notebook and not restarts and before == (name, notebook):
                 timer.cancel()
                 del self._waiting[ports]
@@ -360,7 +361,7 @@ def front_end_of(call: Call, number: int | None = None) -> FrontEndSpec:
 
 def can_be_found(remote: RemoteKernel) -> bool:
     """Whether its front end can find the kernel again by its notebook, which VS Code may not have told or saved yet."""
-    return bool(remote.settings["notebook"]) or remote.is_of_vs_code
+    return bool(remote.settings.notebook) or remote.is_of_vs_code
 
 
 def _ports_of(connection: dict[str, Any]) -> Ports:

@@ -24,7 +24,7 @@ from .kernel_operations import KernelOperations
 from .kernels import Kernels
 from .node.check.check import check
 from .node.check.probe import probe
-from .node.hosts import each_host, each_spec
+from .node.hosts import each_spec
 from .node.node import Node
 from .node.nodes import (
     KernelRows,
@@ -102,7 +102,7 @@ class Operations:
         Of several hosts some may fail: their errors are returned.
         """
         nodes, errors = [], list[GpuKernelError]()
-        for settings in each_host(call.arguments["settings"]):  # one after another, as each may ask
+        for settings in call.settings.each_host():  # one after another, as each may ask
             node = self._nodes.of(settings)
             node.add_name(str(call.arguments.get("name") or ""))
             try:
@@ -121,8 +121,9 @@ class Operations:
 
         With `specs`: those to which these lead, each machine once, and their names.
         """
-        specs = call.arguments.get("specs")
-        return self._nodes.describe() if specs is None else self._nodes.describe_specs(each_spec(specs))
+        if call.arguments.get("specs") is None:
+            return self._nodes.describe()
+        return self._nodes.describe_specs(each_spec(call.specs))
 
     async def op_hang_up(self, call: Call) -> dict[str, Any]:
         """Close every connection that no kernel uses."""
@@ -131,15 +132,15 @@ class Operations:
 
     async def op_probe(self, call: Call) -> dict[str, Any]:
         """Connect to the node, find a Python with ipykernel, and read the state of the GPUs; or of Slurm."""
-        settings = call.arguments["settings"]
-        if settings.get("slurm"):
+        settings = call.settings
+        if settings.slurm:
             return await probe_slurm(self._schedulers.of(settings), self._nodes.of(settings), settings, call)
         return await probe(self._nodes, settings, call)
 
     async def op_check(self, call: Call) -> list[dict[str, Any]]:
         """Connect step by step, and return the time of each step, with a remedy where one fails."""
-        hosts, gpu = each_host(call.arguments["settings"]), call.arguments.get("gpu") is True
-        if hosts[0].get("slurm"):
+        hosts, gpu = call.settings.each_host(), call.arguments.get("gpu") is True
+        if hosts[0].slurm:
             steps = partial(check_slurm, self._schedulers, call, gpu, self._jobs.ways(hosts[0]))
             return await check(self._nodes, hosts[0], call, more=steps)
         rows = await asyncio.gather(*(check(self._nodes, one, call, gpu) for one in hosts))
@@ -149,9 +150,9 @@ class Operations:
         """Return every GPU of every node, those of the user's jobs included, once; and a row for each login node.
 
         The rows of each node are reported when it has answered."""
-        specs = call.arguments["specs"]
-        in_jobs = [spec for spec in specs if spec["settings"].get("slurm")]
-        direct = [spec for spec in specs if not spec["settings"].get("slurm")]
+        specs = call.specs
+        in_jobs = [spec for spec in specs if spec.settings.slurm]
+        direct = [spec for spec in specs if not spec.settings.slurm]
 
         def tell(reply: NodeReply) -> None:
             call.progress(reply.node.name, "answered", _rows([reply], "gpus", _gpu_key))
@@ -240,8 +241,8 @@ class Operations:
         kernel_id = str(call.arguments["kernel"])
         call.progress("", f"stopping {kernel_id}")
         specs = self._nodes.specs_for(kernel_id, call)
-        in_jobs = [spec for spec in specs if spec["settings"].get("slurm")]
-        direct = [spec for spec in specs if not spec["settings"].get("slurm")]
+        in_jobs = [spec for spec in specs if spec.settings.slurm]
+        direct = [spec for spec in specs if not spec.settings.slurm]
         asking = asyncio.ensure_future(self._nodes.ask_each(call, "list", specs=direct))
         try:
             if await self._jobs.stop(kernel_id, call, kill=call.arguments.get("kill") is True):

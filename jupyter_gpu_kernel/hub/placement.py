@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from ..errors import GpuKernelError, HubError
-from ..wire import DEFAULT_GPUS
 from . import sanitize
-from .node.hosts import as_given, each_host, none_usable, placed
+from .kernel_settings import KernelSettings
+from .node.hosts import none_usable
 from .node.node import Node
 from .node.nodes import Nodes
 from .rpc import REPORT_BUG, Call
@@ -36,7 +36,7 @@ class Offer(NamedTuple):
     """What one host offers, or the error for which it could not be asked."""
 
     node: Node
-    settings: dict[str, Any]
+    settings: KernelSettings
     answer: dict[str, Any]
     error: GpuKernelError | None = None
     at: float = 0.0
@@ -102,23 +102,23 @@ class Placement:
 
     async def choose(
         self,
-        settings: dict[str, Any],
+        settings: KernelSettings,
         call: Call | None,
         owner: dict[str, str],
         login_wait: float = 0.0,
         restarted_on: str = "",
-    ) -> dict[str, Any]:
+    ) -> KernelSettings:
         """Return the settings for one of the hosts: with the route to it, its Python, and the reason ("placement").
 
         `restarted_on`: the host on which the kernel ran that is restarted by a new one, if that can be used.
         Raises the first host's error if none can be used."""
-        candidates = each_host(as_given(settings))
+        candidates = settings.as_given().each_host()
         if len(candidates) == 1:
             return candidates[0]
-        names = [str(one["route"][-1]) for one in candidates]
+        names = [one.route[-1] for one in candidates]
         if call is not None:
             call.progress("", f"asking {', '.join(names)} for free GPUs")
-        notebook = str(settings.get("name") or ""), str(settings.get("notebook") or "")
+        notebook = settings.name, settings.notebook
         last_host = restarted_on or self._last_hosts.get(notebook, "")
         offers = await self._ask_all(candidates, call, owner, login_wait, last_host)
         usable = [one for one in offers if one.error is None]
@@ -131,13 +131,13 @@ class Placement:
             call.progress(best.node.name, text)
         if notebook[1]:
             self._remember(notebook, best.node.name)
-        python = best.settings.get("python") or best.node.python
-        standby = CELL if int(settings.get("gpus", DEFAULT_GPUS)) else ""
-        return placed(best.settings, python, text, standby)
+        python = best.settings.python or best.node.python
+        standby = CELL if settings.gpus else ""
+        return best.settings.placed(python, text, standby)
 
     async def _ask_all(
         self,
-        candidates: list[dict[str, Any]],
+        candidates: list[KernelSettings],
         call: Call | None,
         owner: dict[str, str],
         login_wait: float,
@@ -152,7 +152,7 @@ class Placement:
         offers: list[Offer] = []
         pending = set(tasks)
         while pending:
-            last_is_pending = any(str(tasks[task]["route"][-1]) == last_host for task in pending)
+            last_is_pending = any(tasks[task].route[-1] == last_host for task in pending)
             deadline = wait_until(offers, last_is_pending)
             timeout = None if deadline is None else max(0.0, deadline - loop.time())
             done, pending = await asyncio.wait(pending, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -162,14 +162,14 @@ class Placement:
         return sorted(offers, key=lambda one: candidates.index(one.settings))
 
     async def _ask(
-        self, settings: dict[str, Any], call: Call | None, owner: dict[str, str], login_wait: float
+        self, settings: KernelSettings, call: Call | None, owner: dict[str, str], login_wait: float
     ) -> Offer:
         node = self._nodes.of(settings)
         answer, problem = dict[str, Any](), None
         try:
             answer = await self._request_offer(node, settings, call, owner, login_wait)
         except GpuKernelError as error:
-            error.fill_in("NAME", str(settings.get("name") or ""))
+            error.fill_in("NAME", settings.name)
             problem = error
         except Exception as error:  # a bug of ours, perhaps triggered by this node
             self._log.exception("%s: “offer” failed", node.name)
@@ -179,18 +179,18 @@ class Placement:
     async def _request_offer(
         self,
         node: Node,
-        settings: dict[str, Any],
+        settings: KernelSettings,
         call: Call | None,
         owner: dict[str, str],
         login_wait: float,
     ) -> dict[str, Any]:
-        node.add_name(str(settings.get("name") or ""))
+        node.add_name(settings.name)
         if login_wait and call is not None:
             await node.signed_in(call, login_wait)
-        wanted = {key: settings[key] for key in _NEEDED if key in settings}
+        wanted = {key: value for key, value in settings._asdict().items() if key in _NEEDED}
         here = node.kernel_ids
         return await node.request(
-            settings.get("python"), call, "offer", REQUEST_TIMEOUT, **wanted, **owner, here=here
+            settings.python, call, "offer", REQUEST_TIMEOUT, **wanted, **owner, here=here
         )
 
     def _remember(self, notebook: tuple[str, str], host: str) -> None:
@@ -200,9 +200,9 @@ class Placement:
             del self._last_hosts[next(iter(self._last_hosts))]
 
 
-def _left_out(candidates: Iterable[dict[str, Any]], offers: Iterable[Offer]) -> str:
+def _left_out(candidates: Iterable[KernelSettings], offers: Iterable[Offer]) -> str:
     """Return the sentence that names the hosts which did not make an offer, and why; "" if all did."""
     answered = [one.settings for one in offers]
     skipped = [f"{one.node.name}: {sanitize.one_line(one.error.cause)}" for one in offers if one.error]
-    skipped += [f"{one['route'][-1]}: no answer yet" for one in candidates if one not in answered]
+    skipped += [f"{one.route[-1]}: no answer yet" for one in candidates if one not in answered]
     return f". Left out: {'; '.join(skipped)}" if skipped else ""

@@ -16,7 +16,7 @@ from ..wire.runtime import Runtime
 from .background import BackgroundTasks
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
-from .node.hosts import as_given, each_host
+from .kernel_settings import KernelSettings
 from .node.node import Node
 from .node.nodes import Nodes
 from .paths import hub_folder
@@ -55,7 +55,7 @@ class Relocation:
         """The ids of all reservations, which are no kernels of their own, and of the kernels that wait by them."""
         return {one: kernel_id for wait in self._waits for one, kernel_id in wait.reserved.items()}
 
-    def delivered(self, settings: dict[str, Any], kernel_id: str) -> Path:
+    def delivered(self, settings: KernelSettings, kernel_id: str) -> Path:
         """Return the file for the counts of a kernel."""
         return hub_folder() / "delivered" / self._nodes.of(settings).digest / kernel_id
 
@@ -66,13 +66,13 @@ class Relocation:
         )
         self._waits.add(wait)
         remote.on_create = lambda: self._place(remote, remote.settings, restart=False)
-        if len(each_host(remote.settings)) > 1:
+        if len(remote.settings.each_host()) > 1:
             remote.on_host_lost = lambda: self._host_lost(remote, wait)
         self._tasks.spawn(wait.run())
 
     async def restart(self, remote: RemoteKernel, call: Call) -> None:
         """Restart the kernel: on its host, unless that or its GPUs are lost, and there are others."""
-        if len(each_host(remote.settings)) < 2 or not await self._is_lost(remote):
+        if len(remote.settings.each_host()) < 2 or not await self._is_lost(remote):
             return remote.restart()
         settings = await self._placement.choose(remote.settings, call, self._owner)
         link, kernel_id = remote.link, remote.kernel_id
@@ -82,7 +82,7 @@ class Relocation:
     async def find_elsewhere(self, remote: RemoteKernel, wanted: dict[str, Any]) -> bool:
         """Give the front ends the kernel that their notebook has left on another host. Return whether there is one."""
         current = self._nodes.of(remote.settings)
-        others = [one for one in each_host(as_given(remote.settings)) if self._nodes.of(one) is not current]
+        others = [one for one in remote.settings.as_given().each_host() if self._nodes.of(one) is not current]
         found = [
             one for one in await asyncio.gather(*(self._ask_left(one, wanted) for one in others)) if one[0]
         ]
@@ -96,21 +96,21 @@ class Relocation:
             return False
         if not answer.get("kernel") or not len(remote.front_ends):
             return False
-        settings = {**settings, "python": node.python, "given_python": settings.get("python") or ""}
+        settings = settings.placed(node.python)
         kernel_id = str(answer["kernel"])
         remote.relocate(link, settings, self.delivered(settings, kernel_id))
         remote.switch(kernel_id)
         return True
 
     async def _ask_left(
-        self, settings: dict[str, Any], wanted: dict[str, Any]
-    ) -> tuple[float, Node, dict[str, Any]]:
+        self, settings: KernelSettings, wanted: dict[str, Any]
+    ) -> tuple[float, Node, KernelSettings]:
         """Return when the kernel was started that the notebook has left on that host; 0 if there is none."""
         node = self._nodes.of(settings)
         try:
             more = {**wanted, "gpus": 0, "here": node.kernel_ids}
             answer = await asyncio.wait_for(
-                node.request(settings.get("python"), None, "offer", ASK_WITHIN, **more), ASK_WITHIN
+                node.request(settings.python, None, "offer", ASK_WITHIN, **more), ASK_WITHIN
             )
         except (GpuKernelError, asyncio.TimeoutError):
             return 0.0, node, settings
@@ -126,7 +126,7 @@ class Relocation:
         gpus = remote.status["gpus"]
         if not gpus:
             return False
-        node, count = self._nodes.of(remote.settings), remote.settings.get("gpus")
+        node, count = self._nodes.of(remote.settings), remote.settings.gpus
         try:
             answer = await node.request(None, None, "offer", ASK_WITHIN, gpus=count)
         except GpuKernelError:
@@ -150,9 +150,9 @@ class Relocation:
         finally:
             remote.resume()
 
-    def _place(self, remote: RemoteKernel, settings: dict[str, Any], *, restart: bool) -> None:
+    def _place(self, remote: RemoteKernel, settings: KernelSettings, *, restart: bool) -> None:
         node = self._nodes.of(settings)
-        link = node.begin_link(settings["python"], None)
+        link = node.begin_link(settings.python, None)
         delivered = self.delivered(settings, remote.kernel_id)
         if restart:
             remote.restart_on(link, settings, delivered)

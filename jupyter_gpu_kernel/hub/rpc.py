@@ -22,6 +22,7 @@ from ..errors import Cancelled, GpuKernelError, HubError, NotAnswered
 from ..wire.runtime import Runtime
 from .challenge import accept_client
 from .client_connection import CANCELLED, BadMessage, ClientConnection, shut_down
+from .kernel_settings import KernelSettings, Spec
 from .ssh import Secret
 
 ANSWER_TIMEOUT = 300.0
@@ -51,6 +52,16 @@ class Call:
         self.op: str = message["op"]
         self.asks = message.get("asks") is True
         self.arguments = {key: value for key, value in message.items() if key not in ("id", "op", "asks")}
+
+    @property
+    def settings(self) -> KernelSettings:
+        """The settings for which the call is. Raises SettingsError if a value is of a wrong type."""
+        return KernelSettings.from_json(self.arguments["settings"])
+
+    @property
+    def specs(self) -> list[Spec]:
+        """The kernelspecs to whose nodes the call is. Raises SettingsError if a value is of a wrong type."""
+        return [Spec.from_json(one) for one in self.arguments["specs"]]
 
     @property
     def repeated(self) -> bool:

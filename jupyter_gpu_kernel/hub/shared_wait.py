@@ -21,7 +21,7 @@ from . import sanitize
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.reservation import Reservation
 from .kernel.states import LinkState
-from .node.hosts import as_given, each_host, placed
+from .kernel_settings import KernelSettings
 from .node.link import Link
 from .node.node import Node
 from .node.node_link import NodeLink
@@ -42,7 +42,7 @@ _LOST_REMEDY = "Restart the kernel: it then starts on the best host that can be 
 class OtherHost:
     """One of the hosts that the kernel does not run on: its reservation, or why there is none."""
 
-    def __init__(self, node: Node, settings: dict[str, Any]) -> None:
+    def __init__(self, node: Node, settings: KernelSettings) -> None:
         self.node = node
         self.settings = settings
         self.reservation: Reservation | None = None
@@ -90,7 +90,7 @@ class SharedWait:
         nodes: Nodes,
         owner: dict[str, str],
         remote: RemoteKernel,
-        delivered: Callable[[dict[str, Any], str], Path],
+        delivered: Callable[[KernelSettings, str], Path],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         log: logging.Logger,
     ) -> None:
@@ -148,7 +148,7 @@ class SharedWait:
         self._since = now if self._since is None else self._since
         if now - self._since < OPEN_AFTER and remote.link_state is LinkState.UP:
             return OPEN_AFTER - (now - self._since)
-        if not (remote.standby.can_move and len(each_host(remote.settings)) > 1):
+        if not (remote.standby.can_move and len(remote.settings.each_host()) > 1):
             remote.standby.confirm()  # its cells are known only there
             self._cancel_all("the kernel does not wait any more")
             if remote.is_lost:
@@ -174,7 +174,7 @@ class SharedWait:
 
     def _open_all(self, now: float) -> None:
         remote = self._remote
-        for settings in each_host(as_given(remote.settings)):
+        for settings in remote.settings.as_given().each_host():
             node = self._nodes.of(settings)
             if not remote.is_lost and node.same_as(self._nodes.of(remote.settings)):
                 continue
@@ -198,18 +198,16 @@ class SharedWait:
         kernel_id = self._runtime.new_id()[:12]
         self._nodes.record_start(kernel_id, other.node)
         text = f"waits here, too, for kernel {self._remote.kernel_id} on {self._remote.link.name}"
-        settings = placed(other.settings, other.settings.get("python") or other.node.python, text, "")
+        settings = other.settings.placed(other.settings.python or other.node.python, text)
         priority = self._remote.status.get("priority")
-        settings |= {"priority": priority} if priority is not None else {}
+        settings = settings if priority is None else settings._replace(priority=priority)
         other.reservation = Reservation(
             self._runtime, kernel_id, settings, self._owner, link, self._changed.set
         )
 
     async def _link(self, other: OtherHost) -> Link:
         node = other.node
-        return await node.link(
-            other.settings.get("python") or node.python or await node.best_python(None), None
-        )
+        return await node.link(other.settings.python or node.python or await node.best_python(None), None)
 
     def _renew(self, now: float) -> None:
         """Tell all keepers that the hub is there, the kernel's own what the other hosts say, and these its priority."""
@@ -237,7 +235,8 @@ class SharedWait:
         link, kernel_id = remote.link, remote.kernel_id
         self._log.info("kernel %s moves from %s to %s", kernel_id, link.name, to.link.name)
         del self._others[winner.node.name]
-        to.settings["placement"] = f"{to.link.name} was chosen: its GPUs were free first"
+        placement = f"{to.link.name} was chosen: its GPUs were free first"
+        to.settings = to.settings._replace(placement=placement)
         remote.move(to, self._delivered(to.settings, to.kernel_id))
         why = f"its cells run on {to.link.name}, whose GPUs were free first"
         self._spawn(end_kernel(link, kernel_id, why))

@@ -18,6 +18,7 @@ from jupyter_gpu_kernel.hub.kernel.transient_displays import (
     WAITS_FOR_HOST,
     OfflineNotice,
 )
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -41,7 +42,7 @@ class Hub:
         self.texts: list[str] = []
         self.shown: list[Message] = []  # the cells that have output
         self.notice = OfflineNotice(
-            RUNTIME, self._say, "node", {"name": "gpu2"}, lambda cell: cell in self.shown
+            RUNTIME, self._say, "node", KernelSettings(name="gpu2"), lambda cell: cell in self.shown
         )
         self.deferred = DeferredRequests(
             Placeholder(RUNTIME, self._say, None, lambda info: None), self.notice

@@ -15,6 +15,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError, KernelStartError
 from jupyter_gpu_kernel.hub.kernel.reservation import Reservation
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.hosts import each_host
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node import Node
@@ -77,7 +78,7 @@ def test_how_long_hosts_are_waited_for(
 @pytest.mark.parametrize("state", ["waiting", "idle"])  # the second one after an outage
 def test_a_reservation_is_granted_once_its_keeper_has_gpus(loop: LoopThread, state: str) -> None:
     def granted() -> list[bool]:  # in one step, before the link reports that it cannot connect
-        reservation = Reservation(RUNTIME, "k", {}, {}, link, lambda: None)
+        reservation = Reservation(RUNTIME, "k", KernelSettings(), {}, link, lambda: None)
         reservation.attached()
         seen = []
         for gpus in ([], ["GPU-1"]):
@@ -95,7 +96,7 @@ def test_a_reservation_is_granted_once_its_keeper_has_gpus(loop: LoopThread, sta
 def test_each_host_replaces_the_last_hop() -> None:
     settings = {"route": ["login", "gpu1"], "hosts": ["gpu1", "bob@gpu2"], "gpus": 2}
     assert [one["route"] for one in each_host(settings)] == [["login", "gpu1"], ["login", "bob@gpu2"]]
-    assert each_host({"route": ["gpu1"]}) == [{"route": ["gpu1"]}]
+    assert each_host({"route": ["gpu1"], "gpus": 0}) == [{"route": ["gpu1"], "gpus": 0}]
 
 
 def test_a_kernel_starts_on_the_best_host_and_its_notebook_finds_it_there(lab: Lab) -> None:
@@ -120,7 +121,7 @@ def test_a_kernel_starts_on_the_best_host_and_its_notebook_finds_it_there(lab: L
     assert (again.kernel_id, again.link.name) == (remote.kernel_id, "gpu2")
     with Front(again.edge.connection) as front:
         assert "42" in str(front.run("treasure").outputs)
-    assert lab.choose(notebook="/home/me/b.ipynb")["route"] == ["gpu1"]
+    assert lab.choose(notebook="/home/me/b.ipynb").route == ("gpu1",)
 
 
 def test_dead_hosts_are_left_out_and_delay_nothing(lab: Lab) -> None:
@@ -137,7 +138,7 @@ def test_dead_hosts_are_left_out_and_delay_nothing(lab: Lab) -> None:
 
 
 def chosen(lab: Lab) -> str:
-    return str(lab.choose()["placement"])
+    return lab.choose().placement
 
 
 BUSY = {"pid": 1, "memory": 900}

@@ -21,13 +21,14 @@ from jupyter_gpu_kernel.hub.jobs.job_table import JobTable
 from jupyter_gpu_kernel.hub.jobs.records import Record, Records
 from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
 from jupyter_gpu_kernel.hub.kernel.states import Phase
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
 from jupyter_gpu_kernel.hub.slurm import job_queue
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
-SETTINGS = {"route": ["login"], "name": "a100", "slurm": True, "notebook": "/home/ada/a.ipynb"}
+SETTINGS = KernelSettings(("login",), name="a100", slurm=True, notebook="/home/ada/a.ipynb")
 
 
 class Cluster(LoginNode):
@@ -75,7 +76,7 @@ class Table:
 
     def kernel(self, kernel_id: str, **settings: Any) -> Any:
         """A kernel of the notebook, which has not been started."""
-        return KernelState(kernel_id, {**SETTINGS, **settings}, NoLink("login"), "create")
+        return KernelState(kernel_id, SETTINGS._replace(**settings), NoLink("login"), "create")
 
     def submitted(self, job_id: str, kernel: Any) -> Any:
         job = self.jobs.submitted(job_id, kernel, "login")

@@ -17,12 +17,13 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError, HostKeyError, UnknownHost
 from jupyter_gpu_kernel.hub.jobs import job_nodes
 from jupyter_gpu_kernel.hub.jobs.job_nodes import JobNodes
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
 from jupyter_gpu_kernel.hub.slurm.dialect import JobState
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
-SETTINGS = {"route": ["login"], "slurm": True, "python": "/usr/bin/python3"}
+SETTINGS = KernelSettings(("login",), slurm=True, python="/usr/bin/python3")
 JOB = JobState("7", "RUNNING", node="gpu1")
 
 
@@ -52,7 +53,7 @@ def reach(cluster: Cluster, **settings: Any) -> str:
         log = logging.getLogger("test")
         nodes = Nodes(RUNTIME, cluster, log)  # type: ignore[arg-type]
         schedulers, failed = Schedulers(RUNTIME, nodes, log), asyncio.get_running_loop().create_future()
-        given = {**SETTINGS, **settings}
+        given = SETTINGS._replace(**settings)
 
         def tell(text: str) -> None:
             if "cannot be reached" in text and not failed.done():

@@ -23,6 +23,7 @@ from jupyter_gpu_kernel.errors import HubError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -255,7 +256,11 @@ def test_ports_in_use(loop: LoopThread, link: Link, remote: RemoteKernel) -> Non
         with pytest.raises(HubError, match=str(port)):
             loop.call(
                 lambda: RemoteKernel(
-                    HubContext(RUNTIME, link._log), uuid.uuid4().hex, {}, FrontEndSpec(connection), link
+                    HubContext(RUNTIME, link._log),
+                    uuid.uuid4().hex,
+                    KernelSettings(),
+                    FrontEndSpec(connection),
+                    link,
                 )
             )
     assert link.kernel_ids == [remote.kernel_id]

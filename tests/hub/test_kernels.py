@@ -23,6 +23,7 @@ from jupyter_gpu_kernel.hub.jobs import job_kernels
 from jupyter_gpu_kernel.hub.jobs.records import Record
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import Phase
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.kernels import Kernels, front_end_of
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
 from jupyter_gpu_kernel.hub.placement import Placement
@@ -49,11 +50,11 @@ class Hub:
 
     def start(self, call: Call, **settings: Any) -> RemoteKernel:
         """A kernel that was attached, whose first front end the call's client serves."""
-        settings = {
-            "route": ["node"], "python": "python", "gpus": 0, "name": "n", "notebook": "", "kernel_id": "", **settings
-        }  # fmt: skip
-        link = self.nodes.of(settings).begin_link("python", None)
-        remote = self.kernels.create("k1", settings, call, link, "create")
+        given = KernelSettings.from_json(
+            {"route": ["node"], "python": "python", "gpus": 0, "name": "n", **settings}
+        )
+        link = self.nodes.of(given).begin_link("python", None)
+        remote = self.kernels.create("k1", given, call, link, "create")
         self.kernels.connect(remote, call)
         self.kernels.watch_client(remote, call)
         remote.attached()
@@ -122,7 +123,9 @@ def test_a_restart_that_fails_gives_up_the_kernel_and_its_ports(play: Any) -> No
         remote = hub.start(call, hosts=["node", "other"])
         remote.shutdown_requested(restart=True)
         hub.leaves(call)
-        again = hub.call("start", connection=remote.edge.connection, settings=remote.settings, name="n")
+        again = hub.call(
+            "start", connection=remote.edge.connection, settings=remote.settings.to_json(), name="n"
+        )
         with pytest.raises(KernelStartError, match="none of the hosts"):
             await hub.operations.op_start(again)
         assert remote.phase in (Phase.STOP, Phase.CLOSED) and not len(remote.front_ends)

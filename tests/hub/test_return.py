@@ -20,6 +20,7 @@ from jupyter_gpu_kernel.hub.kernel.cell_history import read_cell_history
 from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
 from jupyter_gpu_kernel.hub.kernel.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 
 STATUSES = "[cell['status'] for cell in gpu_kernel.missed()]"
@@ -78,7 +79,7 @@ def test_a_killed_hubs_successor_finds_what_was_passed_on_of_a_kernel_that_was_f
     first = start(loop, link, "/home/me/found.ipynb")
     loop.call(first.close)
     detached(loop, link, first.kernel_id)
-    settings = {"gpus": 0, "python": sys.executable, "notebook": "/home/me/found.ipynb", "name": "gpu2"}
+    settings = KernelSettings(gpus=0, python=sys.executable, notebook="/home/me/found.ipynb", name="gpu2")
     connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "key"}
     again = loop.call(
         lambda: RemoteKernel(
@@ -261,7 +262,7 @@ def test_what_tells_of_a_moment_is_removed_before_the_front_end_leaves(loop: Loo
 
 def owned(loop: LoopThread, link: Link, notebook: str, owner: str) -> RemoteKernel:
     """A kernel that the hub of this owner asks for."""
-    settings = {"gpus": 0, "python": sys.executable, "notebook": notebook, "name": "gpu2"}
+    settings = KernelSettings(gpus=0, python=sys.executable, notebook=notebook, name="gpu2")
     connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "key"}
     kernel_id = uuid.uuid4().hex[:12]
     front_end = FrontEndSpec(connection)

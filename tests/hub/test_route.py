@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.errors import GpuKernelError, RouteError
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.ssh.route import Hop, parse_route, resolve
 
@@ -251,8 +252,9 @@ def test_an_empty_route_is_refused() -> None:
 
 def test_ways_that_differ_in_anything_share_no_connection() -> None:
     """Else a kernelspec would be served with the key, or by the config, of another one."""
-    settings = {"route": ["login", "gpu2"], "identity": ["/a"], "config": "/c"}
-    others = [{"route": ["gpu2"]}, {"identity": ["/b"]}, {"identity": []}, {"config": "/d"}, {"config": None}]
-    ways = {RouteSettings.from_settings({**settings, **other}) for other in ({}, *others)}
+    settings = KernelSettings(("login", "gpu2"), ("/a",), "/c")
+    others = [{"route": ("gpu2",)}, {"identity": ("/b",)}, {"identity": ()}, {"config": "/d"}, {"config": ""}]
+    ways = {RouteSettings.from_settings(settings._replace(**other)) for other in ({}, *others)}
     assert len(ways) == 1 + len(others)
-    assert RouteSettings.from_settings({**settings, "gpus": 2, "python": "/p"}) in ways
+    assert RouteSettings.from_settings(settings._replace(gpus=2, python="/p")) in ways
+    assert RouteSettings.from_settings(RouteSettings.from_settings(settings).to_settings()) in ways

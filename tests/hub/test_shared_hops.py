@@ -17,6 +17,7 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, GpuKernelError
 from jupyter_gpu_kernel.hub.connections.connect import OpenConnections, connect
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
 from jupyter_gpu_kernel.hub.node.shared_connection import Connection, RouteSettings, SharedConnection
 
@@ -164,7 +165,7 @@ def test_a_sign_in_lets_nodes_try_again_that_waited_for_the_user() -> None:
 
     with LoopThread() as loop:
         nodes = loop.call(Nodes, RUNTIME, first_hop, logging.getLogger("test"))
-        other, node = (loop.call(nodes.of, {"route": ["login", name]}) for name in ("other", "work"))
+        other, node = (loop.call(nodes.of, KernelSettings(("login", name))) for name in ("other", "work"))
         for _ in range(2):
             with pytest.raises(AuthError):
                 loop.run(other.connected(Repeated()))  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.errors import SettingsError
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.install import agent_file
 from jupyter_gpu_kernel.hub.slurm.batch_script import batch_script, directives
 from jupyter_gpu_kernel.settings import Settings
@@ -21,10 +22,11 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the script runs
 
 
 def test_the_options_for_sbatch():
-    settings = {"gpus": 2, "gpu_type": "a100", "time": "4:00:00", "partition": "gpu", "cpus": 8, "mem": "32G"}
-    options = directives(
-        {**settings, "account": "p1", "qos": "long", "nodes": 2, "sbatch": ["--exclude=gpu7"]}, "0f3e-1"
-    )
+    settings = KernelSettings(
+        gpus=2, gpu_type="a100", time="4:00:00", partition="gpu", cpus=8, mem="32G", account="p1", qos="long", nodes=2,
+        sbatch=("--exclude=gpu7",),
+    )  # fmt: skip
+    options = directives(settings, "0f3e-1")
     assert options[:2] == ["--job-name=jgk-0f3e-1", "--no-requeue"]
     assert set(options[2:]) == {
         *("--output=/dev/null", "--signal=B:USR1@300", "--gres=gpu:a100:2"),
@@ -42,13 +44,15 @@ def test_the_options_for_sbatch():
 
 
 def test_what_is_not_set_is_left_to_slurm():
-    options = directives({"gpus": 0, "warn_before": 0}, "1")
+    options = directives(KernelSettings(gpus=0, warn_before=0), "1")
     assert [one.partition("=")[0] for one in options] == ["--job-name", "--no-requeue", "--output", "--nodes"]
-    assert "--signal=B:USR1@60" in directives({"time": "3:00"}, "1"), "not before there is something to save"
-    assert "--signal=B:USR1@300" in directives({"time": "UNLIMITED"}, "1")
-    assert "--signal=B:USR1@150" in directives({"time": "3:00", "warn_before": 150}, "1")
-    assert "--signal=B:USR2@60" in directives({"warn_before": 60.0, "warn_signal": "USR2"}, "1")
-    assert "--gres=gpu:1" in directives({}, "1")
+    assert "--signal=B:USR1@60" in directives(KernelSettings(time="3:00"), "1"), (
+        "not before there is something to save"
+    )
+    assert "--signal=B:USR1@300" in directives(KernelSettings(time="UNLIMITED"), "1")
+    assert "--signal=B:USR1@150" in directives(KernelSettings(time="3:00", warn_before=150), "1")
+    assert "--signal=B:USR2@60" in directives(KernelSettings(warn_before=60.0, warn_signal="USR2"), "1")
+    assert "--gres=gpu:1" in directives(KernelSettings(), "1")
 
 
 def package() -> agent_file.Package:
@@ -65,7 +69,7 @@ def package() -> agent_file.Package:
 def test_the_script_sets_up_installs_and_becomes_the_agent(tmp_path):
     setup = ["umask 022; export LOADED='a module'"]
     settings = {"python": sys.executable, "setup": setup, "env": {"TOKEN": "hunter2"}}
-    script = batch_script(settings, "0f3e", package())
+    script = batch_script(KernelSettings.from_json(settings), "0f3e", package())
     assert b"hunter2" not in script and script.startswith(b"#!/bin/bash -l\n#SBATCH --job-name=jgk-0f3e\n")
     tmp_path.chmod(0o700)
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "JUPYTER_GPU_KERNEL_BASE": str(tmp_path)}
@@ -87,7 +91,7 @@ def test_the_script_sets_up_installs_and_becomes_the_agent(tmp_path):
 
 def test_a_kernelspec_without_a_python_is_refused():
     with pytest.raises(SettingsError, match="names no Python"):
-        batch_script({}, "0f3e", package())
+        batch_script(KernelSettings(), "0f3e", package())
 
 
 SLURM = {"route": ["login"], "slurm": True}

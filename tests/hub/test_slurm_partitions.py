@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_kernel.errors import SettingsError
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.slurm.choice import choose
 from jupyter_gpu_kernel.hub.slurm.login_node import Output
 from jupyter_gpu_kernel.hub.slurm.partitions import SlurmCluster, cluster, gpus
@@ -106,7 +107,7 @@ CHOICES = [
 
 @pytest.mark.parametrize(("settings", "chosen", "note"), CHOICES)
 def test_what_is_chosen(settings: dict[str, Any], chosen: dict[str, Any], note: str):
-    choice = choose(read(), {"gpus": 1, **settings}, "login")
+    choice = choose(read(), KernelSettings.from_json({"gpus": 1, **settings}), "login")
     assert choice.settings == chosen and note in " ".join(choice.notes)
 
 
@@ -128,12 +129,12 @@ REFUSED = [
 @pytest.mark.parametrize(("settings", "cause", "remedy"), REFUSED)
 def test_what_can_never_run_is_refused_with_the_valid_values(settings, cause, remedy):
     with pytest.raises(SettingsError) as caught:
-        choose(read(), {"gpus": 1, **settings}, "login")
+        choose(read(), KernelSettings.from_json({"gpus": 1, **settings}), "login")
     assert cause in caught.value.cause and remedy in caught.value.remedy and caught.value.hop == "login"
 
 
 def test_a_cluster_whose_types_are_unknown():
     text = "n1|gpu*|idle|gpu:2|0/8/0/8|32000|1-00:00:00|1:00:00|up\n=== status 0"
-    assert choose(read(text), {"gpus": 2}, "login").settings["partition"] == "gpu"
+    assert choose(read(text), KernelSettings(gpus=2), "login").settings["partition"] == "gpu"
     with pytest.raises(SettingsError, match=r"no type of GPU a100[\s\S]*leave out --gpu-type"):
-        choose(read(text), {"gpus": 2, "gpu_type": "a100"}, "login")
+        choose(read(text), KernelSettings(gpus=2, gpu_type="a100"), "login")

@@ -16,6 +16,7 @@ from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import LINK_STATES, PHASES, LinkState, Phase, transition
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
 from jupyter_gpu_kernel.hub.placement import Placement
@@ -37,7 +38,7 @@ def on(test: Callable[[RemoteKernel, Link], None]) -> None:
         remote = RemoteKernel(
             HubContext(RUNTIME, log),
             "k1",
-            {"gpus": 0, "name": "lab"},
+            KernelSettings(gpus=0, name="lab"),
             FrontEndSpec(dict(KEY), revives=True),
             link,
         )
@@ -158,7 +159,7 @@ def test_a_kernel_is_created_anew_over_a_new_link_if_its_own_was_closed_meanwhil
         raise ConnectError("there is no route", hop="node")
 
     async def main() -> None:
-        nodes, settings = Nodes(RUNTIME, connect, log), {"route": ["node"], "python": "python", "gpus": 0}
+        nodes, settings = Nodes(RUNTIME, connect, log), KernelSettings(("node",), python="python", gpus=0)
         relocation = Relocation(RUNTIME, nodes, Placement(nodes, log), {}, log)
         link = nodes.of(settings).begin_link("python", None)
         remote = RemoteKernel(

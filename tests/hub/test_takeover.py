@@ -15,6 +15,7 @@ from streams import LoopThread, Node, log, until, wait_for
 
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import LinkTimeouts
 
 pytestmark = [
@@ -37,8 +38,9 @@ class Computers:
 
     def come(self, owner: str, how: str, **settings: Any) -> RemoteKernel:
         link = self.loop.link(self._node, LinkTimeouts(retry=0.02))
+        given, front_end = KernelSettings.from_json(settings), FrontEndSpec(dict(CONNECTION))
         remote = self.loop.call(
-            RemoteKernel, RUNTIME, self.kernel_id, settings, FrontEndSpec(dict(CONNECTION)), link, log,
+            RemoteKernel, RUNTIME, self.kernel_id, given, front_end, link, log,
             how=how, owner={"owner": owner, "by": owner},
         )  # fmt: skip
         self.loop.closing(remote.close)

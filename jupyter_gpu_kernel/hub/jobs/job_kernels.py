@@ -19,15 +19,17 @@ from ...errors import AgentError, GpuKernelError, HostKeyError, KernelStartError
 from ...wire.runtime import Runtime
 from ..background import BackgroundTasks
 from ..kernel.remote_kernel import RemoteKernel
+from ..kernel_settings import KernelSettings, Spec
 from ..node.hosts import each_spec
 from ..node.node import Node
 from ..node.node_link import NoLink
 from ..node.nodes import NodeReply, Nodes
+from ..node.shared_connection import RouteSettings
 from ..rpc import Call
 from ..slurm.dialect import JobState
 from ..slurm.scheduler import Schedulers
 from . import job_output
-from .job_nodes import JobNodes, login_settings
+from .job_nodes import JobNodes
 from .job_starter import JobStarter
 from .job_table import JobTable
 from .our_job import describe
@@ -50,7 +52,7 @@ class JobKernels:
         nodes: Nodes,
         schedulers: Schedulers,
         records: Records,
-        delivered: Callable[[dict[str, Any], str], Path],
+        delivered: Callable[[KernelSettings, str], Path],
         log: logging.Logger,
     ) -> None:
         """`delivered(settings, kernel id)`: the file for the counts of a kernel."""
@@ -70,18 +72,18 @@ class JobKernels:
         """Whether a job is kept for a notebook, or is being ended."""
         return self._table.in_use
 
-    def starter(self, settings: dict[str, Any]) -> JobStarter | None:
+    def starter(self, settings: KernelSettings) -> JobStarter | None:
         """Return what starts a kernel with these settings; None if it does not run in a job."""
-        if not settings.get("slurm"):
+        if not settings.slurm:
             return None
-        scheduler = self._schedulers.of(login_settings(settings))
+        scheduler = self._schedulers.of(settings.at_login())
         return JobStarter(self._runtime, self._table, scheduler, self._job_nodes, self._delivered, self._log)
 
-    def no_link(self, settings: dict[str, Any]) -> NoLink:
+    def no_link(self, settings: KernelSettings) -> NoLink:
         """Return the link of a kernel that is not started."""
         return NoLink(self._job_nodes.login(settings).name)
 
-    def ways(self, settings: dict[str, Any]) -> str:
+    def ways(self, settings: KernelSettings) -> str:
         """Return by which ways the nodes of jobs are reached, in words."""
         return self._job_nodes.ways(settings)
 
@@ -97,24 +99,24 @@ class JobKernels:
         call: Call,
         do: str,
         timeout: float = 30,
-        specs: list[dict[str, Any]] | None = None,
+        specs: list[Spec] | None = None,
         more: Callable[[Node], dict[str, Any]] = lambda node: {},
         tell: Callable[[NodeReply], None] = lambda reply: None,
     ) -> list[NodeReply]:
         """Do as `Nodes.ask_each`, with the nodes of the jobs that run instead of login nodes; `tell` is not called
         for these."""
-        given = each_spec(call.arguments["specs"]) if specs is None else specs
-        direct = [spec for spec in given if not spec["settings"].get("slurm")]
+        given = each_spec(call.specs) if specs is None else specs
+        direct = [spec for spec in given if not spec.settings.slurm]
 
-        async def ask_jobs(specs: list[dict[str, Any]]) -> list[NodeReply]:
+        async def ask_jobs(specs: list[Spec]) -> list[NodeReply]:
             errors: list[NodeReply] = []
             active = await self._active(specs[0], call, errors)
             asked = await asyncio.gather(*(self._spec(specs, job, call) for job in active))
             errors += [one for one in asked if isinstance(one, NodeReply)]
-            found = [(job, one) for job, one in zip(active, asked, strict=True) if isinstance(one, dict)]
+            found = [(job, one) for job, one in zip(active, asked, strict=True) if isinstance(one, Spec)]
             replies = await self._nodes.ask_each(call, do, timeout, [one for _, one in found], more)
             for reply in [one for one in replies if one.error is not None]:
-                jobs = [job for job, spec in found if self._nodes.of(spec["settings"]) is reply.node]
+                jobs = [job for job, spec in found if self._nodes.of(spec.settings) is reply.node]
                 if all([await self._has_ended(specs[0], job) for job in jobs]):
                     replies.remove(reply)
             return replies + errors
@@ -128,7 +130,7 @@ class JobKernels:
         waiting = {one.kernel_id: self._waiting_row(one) for one in self._waiting}
         rows = [row for row in rows if row.get("id") not in waiting]
         for spec, jobs in await self._active_jobs(call):
-            login = self._job_nodes.login(spec["settings"]).name
+            login = self._job_nodes.login(spec.settings).name
             for job in jobs:
                 kernels = self._kernels_in(job, login)
                 found = [row for row in rows if _is_in(row, job, kernels)]
@@ -148,7 +150,7 @@ class JobKernels:
 
     @staticmethod
     def _waiting_row(remote: RemoteKernel) -> dict[str, Any]:
-        notebook = str(remote.settings.get("notebook") or "")
+        notebook = remote.settings.notebook
         row = {"attached": True, "attached_from": "", "notebook": notebook, "job": None, **remote.describe()}
         place = (row["job"] or {}).get("place") or None
         row = {**_NO_CELLS, **row, "place": place, "cells": remote.late_start.cells}
@@ -173,15 +175,15 @@ class JobKernels:
             "job": describe(job),
         }
 
-    async def _active_jobs(self, call: Call) -> list[tuple[dict[str, Any], list[JobState]]]:
+    async def _active_jobs(self, call: Call) -> list[tuple[Spec, list[JobState]]]:
         """Return a spec of each login node, and our jobs there that have not ended."""
-        specs = [specs[0] for specs in self._by_login(call.arguments["specs"])]
+        specs = [specs[0] for specs in self._by_login(call.specs)]
         jobs = await asyncio.gather(*(self._active(spec, call, []) for spec in specs))
         return list(zip(specs, jobs, strict=True))
 
-    async def _active(self, spec: dict[str, Any], call: Call, errors: list[NodeReply]) -> list[JobState]:
+    async def _active(self, spec: Spec, call: Call, errors: list[NodeReply]) -> list[JobState]:
         """Return our jobs of one login node that have not ended."""
-        settings = login_settings(spec["settings"])
+        settings = spec.settings.at_login()
         node = self._job_nodes.login(settings)
         await self._table.records.loaded(_READ_WITHIN)
         call.progress(node.name, "asking Slurm")
@@ -189,44 +191,42 @@ class JobKernels:
             await node.connected(call)
             jobs = await self._schedulers.of(settings).jobs()
         except GpuKernelError as error:
-            error.fill_in("NAME", str(spec.get("name") or ""))
+            error.fill_in("NAME", spec.name)
             errors.append(NodeReply(node, {}, error))
             return []
         return [job for job in jobs if not job.over and not self._table.is_over(job.id, node.name)]
 
-    async def _has_ended(self, spec: dict[str, Any], job: JobState) -> bool:
+    async def _has_ended(self, spec: Spec, job: JobState) -> bool:
         """Whether a job, which was active when Slurm was asked, ends or has ended since."""
         with contextlib.suppress(GpuKernelError):
-            ended = await self._schedulers.of(login_settings(spec["settings"])).ended(job.id)
+            ended = await self._schedulers.of(spec.settings.at_login()).ended(job.id)
             return ended is not None or job.state == "COMPLETING"
         return False
 
-    async def _spec(
-        self, specs: list[dict[str, Any]], job: JobState, call: Call
-    ) -> dict[str, Any] | NodeReply | None:
+    async def _spec(self, specs: list[Spec], job: JobState, call: Call) -> Spec | NodeReply | None:
         """Return the spec that leads to the node of a job, or the error why none does; None if the job waits."""
         if job.state == "PENDING" or not job.node:
             return None
         name = self._table.records.get(job.kernel_id).name
-        spec = next((one for one in specs if one.get("name") == name), specs[0])
-        login = self._job_nodes.login(spec["settings"]).name
+        spec = next((one for one in specs if one.name == name), specs[0])
+        login = self._job_nodes.login(spec.settings).name
         running = [one for one in self._here(job, login) if not one.late_start.pending]
         if running:
-            return {**spec, "settings": {**running[0].settings, "slurm": False}}
+            return spec._replace(settings=running[0].settings._replace(slurm=False))
         call.progress(login, f"connecting to job {job.id}")
-        scheduler = self._schedulers.of(login_settings(spec["settings"]))
-        reach = self._job_nodes.reach(spec["settings"], job, scheduler, lambda text: None)
+        scheduler = self._schedulers.of(spec.settings.at_login())
+        reach = self._job_nodes.reach(spec.settings, job, scheduler, lambda text: None)
         try:
             reached = await asyncio.wait_for(reach, _REACH_WITHIN)
         except HostKeyError as wrong_key:
-            return NodeReply(self._job_nodes.login(spec["settings"]), {}, wrong_key)
+            return NodeReply(self._job_nodes.login(spec.settings), {}, wrong_key)
         except (GpuKernelError, asyncio.TimeoutError):
             if await self._has_ended(spec, job):
                 return None
             cause = f"job {job.id} runs on {job.node}, but its process cannot be reached there"
             error = AgentError(cause, hop=login, remedy="Try again in a moment.")
-            return NodeReply(self._job_nodes.login(spec["settings"]), {}, error)
-        return {**spec, "settings": {**reached.settings, "slurm": False}}
+            return NodeReply(self._job_nodes.login(spec.settings), {}, error)
+        return spec._replace(settings=reached.settings._replace(slurm=False))
 
     def _here(self, job: JobState, login: str) -> list[RemoteKernel]:
         """Return the kernels of front ends here that are in this job."""
@@ -240,12 +240,12 @@ class JobKernels:
         here = {kernel.kernel_id for kernel in self._here(job, login)}
         return here | (known or {job.kernel_id})
 
-    def _by_login(self, specs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    def _by_login(self, specs: list[Spec]) -> list[list[Spec]]:
         """Return the specs with `slurm`, grouped by their login nodes."""
-        groups: dict[Any, list[dict[str, Any]]] = {}
+        groups: dict[RouteSettings, list[Spec]] = {}
         for spec in specs:
-            if spec["settings"].get("slurm"):
-                node = self._job_nodes.login(spec["settings"])
+            if spec.settings.slurm:
+                node = self._job_nodes.login(spec.settings)
                 groups.setdefault(node.settings, []).append(spec)
         return list(groups.values())
 
@@ -255,8 +255,8 @@ class JobKernels:
         """Cancel the job of a kernel that waits; with `kill` send SIGKILL to the one in which it runs. Return False if
         there is none: the kernel is to be stopped on its node."""
         for spec, jobs in await self._active_jobs(call):
-            scheduler = self._schedulers.of(login_settings(spec["settings"]))
-            login = self._job_nodes.login(spec["settings"]).name
+            scheduler = self._schedulers.of(spec.settings.at_login())
+            login = self._job_nodes.login(spec.settings).name
             for job in jobs:
                 if kernel_id in self._kernels_in(job, login) and (job.state == "PENDING" or kill):
                     call.progress(login, f"cancelling job {job.id}")
@@ -280,7 +280,7 @@ class JobKernels:
         for spec, jobs in await self._active_jobs(call):
             for job in jobs:
                 if job.kernel_id == kernel_id:
-                    scheduler = self._schedulers.of(login_settings(spec["settings"]))
+                    scheduler = self._schedulers.of(spec.settings.at_login())
                     await scheduler.cancel(job.id, call=call)
                     return True
         return False
@@ -301,7 +301,7 @@ class JobKernels:
         record = self._table.records.get(kernel_id)
         if not record.job or record.over:
             return []
-        specs = [spec for spec in call.arguments["specs"] if spec["settings"].get("slurm")]
+        specs = [spec for spec in call.specs if spec.settings.slurm]
         replies = await self.ask_each(call, "job", specs=specs, more=lambda node: {"job": record.job})
         found = [one for one in replies if one.error is None]
         return job_output.rows(found[0].answer["job"]["log"]["text"], hop=found[0].node.name) if found else []

@@ -15,9 +15,10 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...errors import AuthError, GpuKernelError, HostKeyError, UnknownHost
+from ..kernel_settings import KernelSettings, LoginNode
 from ..node.node import Node
 from ..node.node_link import NodeLink
 from ..node.nodes import Nodes
@@ -35,7 +36,6 @@ _CONNECT_WITHIN = 60.0
 _LOOK_EVERY = 2.0
 """Seconds between two looks at connections that are closed when nothing uses them any more."""
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")
-_OF_JOB = ("job", "login")
 SSH, STEP = "ssh", "srun"
 """The ways to a job's node, as the setting `way` and `ps` name them."""
 
@@ -45,13 +45,7 @@ class Reached(NamedTuple):
 
     node: Node
     link: NodeLink
-    settings: dict[str, Any]
-
-
-def login_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return a kernelspec's settings, from those of a kernel in a job: they lead to the login node."""
-    given = {key: value for key, value in settings.items() if key not in _OF_JOB}
-    return {**given, **settings.get("login", {})}
+    settings: KernelSettings
 
 
 class _Attempts:
@@ -85,12 +79,12 @@ class JobNodes:
         self._leaving: asyncio.Task[None] | None = None
         self._users: dict[str, str] = {}
 
-    def login(self, settings: dict[str, Any]) -> Node:
+    def login(self, settings: KernelSettings) -> Node:
         """Return the login node to which these settings lead."""
-        return self._nodes.of(login_settings(settings))
+        return self._nodes.of(settings.at_login())
 
     async def reach(
-        self, settings: dict[str, Any], job: JobState, scheduler: Scheduler, tell: Callable[[str], None]
+        self, settings: KernelSettings, job: JobState, scheduler: Scheduler, tell: Callable[[str], None]
     ) -> Reached:
         """Connect to the job's node, and wait until the job's process answers there: its set-up lines may take long.
 
@@ -114,7 +108,7 @@ class JobNodes:
     async def _try_ways(
         self,
         attempts: dict[str, _Attempts],
-        settings: dict[str, Any],
+        settings: KernelSettings,
         job: JobState,
         scheduler: Scheduler,
         tell: Callable[[str], None],
@@ -165,7 +159,7 @@ class JobNodes:
             tell(f"it cannot be reached yet: {'; '.join(problems)}")
 
     async def _rather_by_ssh(
-        self, by_step: Reached, settings: dict[str, Any], job: JobState, scheduler: Scheduler
+        self, by_step: Reached, settings: KernelSettings, job: JobState, scheduler: Scheduler
     ) -> tuple[str, Reached]:
         """A step sees the job's process, which SSH has not seen: perhaps only because it did not run yet. Return the
         way to take: SSH if it leads to the process now, as nobody on the login node can read what passes there."""
@@ -182,7 +176,7 @@ class JobNodes:
         node = self._reached.get((login, job_id))
         return "" if node is None else STEP if node.settings.via else SSH
 
-    def ways(self, settings: dict[str, Any]) -> str:
+    def ways(self, settings: KernelSettings) -> str:
         """Return the ways that may be taken with these settings, and the last one, in words."""
         login = self.login(settings)
         listed = ", else by ".join(self._ways(login, settings))
@@ -216,7 +210,7 @@ class JobNodes:
             await self._nodes.discard(node)
 
     @contextlib.asynccontextmanager
-    async def machine(self, settings: dict[str, Any], host: str, scheduler: Scheduler) -> AsyncIterator[Node]:
+    async def machine(self, settings: KernelSettings, host: str, scheduler: Scheduler) -> AsyncIterator[Node]:
         """Lead to a job's host over SSH, also when the job has ended, over a connection of its own: without an agent,
         and without the user. Raises AuthError if only the user could sign in."""
         login = self.login(settings)
@@ -228,43 +222,43 @@ class JobNodes:
         finally:
             await node.close()
 
-    def _ways(self, login: Node, settings: dict[str, Any]) -> list[str]:
+    def _ways(self, login: Node, settings: KernelSettings) -> list[str]:
         """Return the ways to try; first the one that has worked before."""
-        if only := settings.get("way"):
+        if only := settings.way:
             return [only]
         if login.interactive or login.settings.via:  # else its user would have to sign in twice
             return [STEP]
         return sorted((SSH, STEP), key=lambda way: way != self._worked.get(login.name, SSH))
 
-    async def _by_ssh(self, settings: dict[str, Any], job: JobState, scheduler: Scheduler) -> Reached:
+    async def _by_ssh(self, settings: KernelSettings, job: JobState, scheduler: Scheduler) -> Reached:
         derived = await self._settings_by_ssh(settings, job.node, scheduler)
-        return await self._reach(derived, login_settings(settings), job, "")
+        return await self._reach(derived, settings.at_login(), job, "")
 
     async def _settings_by_ssh(
-        self, settings: dict[str, Any], host: str, scheduler: Scheduler
-    ) -> dict[str, Any]:
-        given = login_settings(settings)
+        self, settings: KernelSettings, host: str, scheduler: Scheduler
+    ) -> KernelSettings:
+        given = settings.at_login()
         user = await self._user(self.login(given).name, scheduler)
-        jumps = [hop for hop in given["route"] if hop != "localhost"]  # the login node may be this machine
-        return {**given, "route": [*jumps, f"{user}@{host}" if user else host]}
+        jumps = [hop for hop in given.route if hop != "localhost"]  # the login node may be this machine
+        return given._replace(route=(*jumps, f"{user}@{host}" if user else host))
 
-    async def _by_step(self, settings: dict[str, Any], job: JobState, scheduler: Scheduler) -> Reached:
-        given = login_settings(settings)
+    async def _by_step(self, settings: KernelSettings, job: JobState, scheduler: Scheduler) -> Reached:
+        given = settings.at_login()
         place = await scheduler.commands()
         words = ["env", f"SLURM_CONF={place.conf}"] if place.conf else []
         words.append(f"{place.folder}/srun" if place.folder else "srun")
         words += ["--overlap", f"--jobid={job.id}", "--nodes=1", "--ntasks=1", f"--nodelist={job.node}"]
         words += ["--quiet", "--unbuffered"]  # else Slurm passes on whole lines only
-        via = [*(given.get("via") or ()), shlex.join(words)]
-        return await self._reach({**given, "via": via}, given, job, job.node)
+        derived = given._replace(via=(*given.via, shlex.join(words)))
+        return await self._reach(derived, given, job, job.node)
 
     async def _reach(
-        self, derived: dict[str, Any], given: dict[str, Any], job: JobState, name: str
+        self, derived: KernelSettings, given: KernelSettings, job: JobState, name: str
     ) -> Reached:
         node, key = self._nodes.of(derived, name), (self.login(given).name, job.id)
         self._reaching[node] += 1
         try:
-            link = await node.link(str(given["python"]), None, complete=True)
+            link = await node.link(given.python, None, complete=True)
             await link.request("job", job=job.id)
         except BaseException as error:
             if getattr(error, "code", "") == "job":
@@ -276,8 +270,7 @@ class JobNodes:
             self._reaching[node] -= 1
         self._reached[key] = node
         self._over.discard(key)
-        login = {"route": given["route"], "via": given.get("via") or []}
-        return Reached(node, link, {**derived, "job": job.id, "login": login})
+        return Reached(node, link, derived._replace(job=job.id, login=LoginNode(given.route, given.via)))
 
     async def _user(self, login: str, scheduler: Scheduler) -> str:
         """Return the user's name on the login node, which may differ from here."""

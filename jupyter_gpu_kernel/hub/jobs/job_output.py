@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import GpuKernelError
 from .. import sanitize
+from ..kernel_settings import KernelSettings
 from ..node.shared_connection import Connection
 from ..slurm.dialect import is_job_id
 from ..slurm.login_node import Commands, Output
@@ -22,7 +23,7 @@ _BYTES = 64 * 1024
 
 
 async def read_output(
-    nodes: JobNodes, settings: dict[str, Any], job_id: str, host: str, scheduler: Scheduler
+    nodes: JobNodes, settings: KernelSettings, job_id: str, host: str, scheduler: Scheduler
 ) -> str:
     """Return the last lines that a job has printed on its host; "" if there are none, or the host cannot be reached."""
     if not host or not is_job_id(job_id):

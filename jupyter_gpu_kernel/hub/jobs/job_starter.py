@@ -11,12 +11,12 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 from ...errors import AgentError, GpuKernelError, HostKeyError, HubError, KernelStartError, SettingsError
 from ...wire.runtime import Runtime
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.states import LinkState, Phase
+from ..kernel_settings import KernelSettings
 from ..node.install.agent_file import pack
 from ..node.node_link import NoLink
 from ..rpc import REPORT_BUG
@@ -25,7 +25,7 @@ from ..slurm.commands import job_name
 from ..slurm.dialect import GONE
 from ..slurm.scheduler import Scheduler
 from . import wait_text
-from .job_nodes import JobNodes, Reached, login_settings
+from .job_nodes import JobNodes, Reached
 from .job_table import JobTable
 from .our_job import OurJob
 
@@ -45,7 +45,7 @@ class JobStarter:
         table: JobTable,
         scheduler: Scheduler,
         job_nodes: JobNodes,
-        delivered: Callable[[dict[str, Any], str], Path],
+        delivered: Callable[[KernelSettings, str], Path],
         log: logging.Logger,
     ) -> None:
         """`delivered(settings, kernel id)`: the file for the counts of a kernel."""
@@ -184,7 +184,7 @@ class JobStarter:
             if shared is not None:
                 return shared
             package = await asyncio.to_thread(pack, complete=True)
-            script = batch_script(login_settings(remote.settings), remote.kernel_id, package)
+            script = batch_script(remote.settings.at_login(), remote.kernel_id, package)
             name = job_name(script)
             try:
                 job_id = await self._scheduler.submit(script, None, waits, lambda: self._wanted(remote))
@@ -230,11 +230,11 @@ class JobStarter:
         except HostKeyError as error:
             self._lost, reached = error, None
         if reached is not None:
-            settings = {**reached.settings}
-            settings |= {key: remote.settings[key] for key in ("notebook", "kernel_id")}
+            known = remote.settings
+            settings = reached.settings._replace(notebook=known.notebook, kernel_id=known.kernel_id)
             job.node = reached.node
             self._table.tell(job, remote, "connection", reached.link.connection)
-            delivered = self._delivered(login_settings(settings), remote.kernel_id)
+            delivered = self._delivered(settings.at_login(), remote.kernel_id)
             remote.late_start.start_on(reached.link, settings, delivered)
             await self._until(
                 lambda: not (remote.late_start.pending and self._wanted(remote)) or self._lost is not None
@@ -361,7 +361,7 @@ class JobStarter:
 
     def _undo(self, remote: RemoteKernel) -> None:
         """There is no kernel: the next cell starts one, with another id."""
-        settings = login_settings(remote.settings)
+        settings = remote.settings.at_login()
         kernel_id = self._runtime.new_id()[:12]
         login = self._job_nodes.login(settings).name
         remote.late_start.undo(NoLink(login), settings, self._delivered(settings, kernel_id), kernel_id)

@@ -17,11 +17,11 @@ from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
 from ..background import BackgroundTasks
 from ..kernel.remote_kernel import RemoteKernel
+from ..kernel_settings import KernelSettings
 from ..slurm import times
 from ..slurm.dialect import GONE, JobRecord, JobState
 from ..slurm.job_end import JobEnd, job_end
 from ..slurm.scheduler import Scheduler, Schedulers
-from .job_nodes import login_settings
 from .our_job import OurJob
 from .records import Records
 
@@ -34,7 +34,7 @@ _LISTED_FOR = 60.0
 _RETRY = 30.0
 _ATTEMPTS = 20
 
-ReadOutput = Callable[[dict[str, Any], str, str, Scheduler], Awaitable[str]]
+ReadOutput = Callable[[KernelSettings, str, str, Scheduler], Awaitable[str]]
 """Returns what a job has printed: from settings, the job's id, its host and the scheduler."""
 
 
@@ -77,12 +77,12 @@ class JobTable:
         records = [one for one in self.records.of_job(job_id, login) if not one.over or one.changed > since]
         return bool(records) and all(record.over for record in records)
 
-    def get(self, job_id: str, settings: dict[str, Any], login: str) -> OurJob:
+    def get(self, job_id: str, settings: KernelSettings, login: str) -> OurJob:
         """Return a job that Slurm has, known already or not."""
         known = self._known(job_id, login)
         if known is not None:
             return known
-        job = OurJob(job_id, settings, login, self._schedulers.of(login_settings(settings)))
+        job = OurJob(job_id, settings, login, self._schedulers.of(settings.at_login()))
         self._jobs.append(job)
         return job
 
@@ -98,10 +98,10 @@ class JobTable:
     async def find(self, remote: RemoteKernel, login: str, replaced: str = "") -> OurJob | None:
         """Return the job in which this kernel, the one that it replaces, or the one that its notebook has left waits or
         runs. Raises GpuKernelError if Slurm cannot be asked."""
-        settings = login_settings(remote.settings)
+        settings = remote.settings.at_login()
         active = {job.id: job for job in await self._schedulers.of(settings).jobs()}
         records = [self.records.get(one) for one in (remote.kernel_id, replaced) if one]
-        left = self.records.find(str(settings.get("name")), str(settings.get("notebook") or ""))
+        left = self.records.find(settings.name, settings.notebook)
         records += [left] if left is not None else []
         named = {job.kernel_id: job.id for job in active.values()}
         for record in records:
@@ -128,25 +128,25 @@ class JobTable:
 
     def may_have(self, remote: RemoteKernel, *, adopted: bool) -> bool:
         """Whether `find` is worth asking Slurm."""
-        name, notebook = str(remote.settings.get("name")), str(remote.settings.get("notebook") or "")
+        name, notebook = remote.settings.name, remote.settings.notebook
         return adopted or self.records.find(name, notebook) is not None
 
-    def submitting(self, settings: dict[str, Any], login: str) -> contextlib.AbstractAsyncContextManager[Any]:
+    def submitting(self, settings: KernelSettings, login: str) -> contextlib.AbstractAsyncContextManager[Any]:
         """A context in which one kernel at a time of a shared job is submitted."""
-        if not settings.get("share_job"):
+        if not settings.share_job:
             return contextlib.nullcontext()
-        return self._locks.setdefault((login, str(settings.get("name"))), asyncio.Lock())
+        return self._locks.setdefault((login, settings.name), asyncio.Lock())
 
-    async def shared(self, settings: dict[str, Any], login: str) -> OurJob | None:
+    async def shared(self, settings: KernelSettings, login: str) -> OurJob | None:
         """Return the job that a new kernel of this kernelspec joins, if there is one."""
-        if not settings.get("share_job"):
+        if not settings.share_job:
             return None
-        name = str(settings.get("name"))
+        name = settings.name
         same = (job for job in self._jobs if (job.login, job.name) == (login, name) and not job.state.over)
-        found = next((job for job in same if job.settings.get("share_job") and not job.ending), None)
+        found = next((job for job in same if job.settings.share_job and not job.ending), None)
         if found is not None:
             return found
-        active = {job.id: job for job in await self._schedulers.of(login_settings(settings)).jobs()}
+        active = {job.id: job for job in await self._schedulers.of(settings.at_login()).jobs()}
         records = self.records.of_kernelspec(name, login)
         for record in records:
             if record.job in active and not record.over and not self._is_ending(record.job, login):
@@ -182,8 +182,8 @@ class JobTable:
             job=job.id,
             over=record.over and record.job == job.id,
             login=job.login,
-            name=str(settings.get("name") or ""),
-            notebook=str(settings.get("notebook") or ""),
+            name=settings.name,
+            notebook=settings.notebook,
         )
         self.records.save(record.told(self._runtime.time(), event, text, job=job.id))
 
@@ -195,8 +195,8 @@ class JobTable:
         job.has_detached = job.has_detached or detached
         if job.kernels:
             return
-        keep = job.settings.get("keep_job")
-        seconds = times.KEEP_JOB if keep is None else float(keep)
+        keep = job.settings.keep_job
+        seconds = times.KEEP_JOB if keep is None else keep
         if job.state.over or detached:
             self._forget(job)
         elif started:
@@ -350,7 +350,7 @@ class JobTable:
             except GpuKernelError as error:
                 if getattr(error, "code", "") == "job":  # its process has ended
                     return False
-        return job.has_detached or bool(job.settings.get("share_job"))
+        return job.has_detached or job.settings.share_job
 
     def _forget(self, job: OurJob) -> None:
         """No kernel of this hub is in the job, unless another one has come meanwhile."""

@@ -7,19 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from ..kernel.remote_kernel import RemoteKernel
+from ..kernel_settings import KernelSettings
 from ..node.node import Node
 from ..slurm.dialect import JobState
 from ..slurm.scheduler import Scheduler
-from .job_nodes import login_settings
 
 
 class OurJob:
     """One job of a kernel. `kernels`: those that front ends of this hub have in it."""
 
-    def __init__(self, job_id: str, settings: dict[str, Any], login: str, scheduler: Scheduler) -> None:
+    def __init__(self, job_id: str, settings: KernelSettings, login: str, scheduler: Scheduler) -> None:
         """`settings`: those of the kernel; `login`: the login node's name."""
         self.id = job_id
-        self.settings = login_settings(settings)
+        self.settings = settings.at_login()
         self.login = login
         self.scheduler = scheduler
         self.state = JobState(job_id, "PENDING")
@@ -36,7 +36,7 @@ class OurJob:
     @property
     def name(self) -> str:
         """The name of the kernelspec."""
-        return str(self.settings.get("name") or "")
+        return self.settings.name
 
     def describe(self) -> dict[str, Any]:
         """Return it for `--json`."""

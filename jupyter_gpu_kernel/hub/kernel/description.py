@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from ...errors import GpuKernelError
 from ...wire.messages import Message
+from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink
 from .states import LinkState
 
@@ -30,7 +31,7 @@ class Session(Protocol):
 
 
 def describe(
-    settings: dict[str, Any],
+    settings: KernelSettings,
     status: dict[str, Any],
     link: NodeLink,
     link_state: LinkState,
@@ -40,17 +41,17 @@ def describe(
     """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error", …}, as JSON for clients."""
     described = {
         "node": link.name,
-        "name": settings.get("name", ""),
+        "name": settings.name,
         **status,
         **times_of(status, link.round_trip if link_state is LinkState.UP else None),
         "link": link_state.value,
         "hop": link.name,
-        "error": problem.to_json(settings.get("name", "")) if problem else None,
+        "error": problem.to_json(settings.name) if problem else None,
         "away_since": away_since if link_state is LinkState.AWAY and away_since else None,
-        "kernel_id": settings.get("kernel_id", ""),
+        "kernel_id": settings.kernel_id,
     }
-    if settings.get("hosts"):  # where it is now, for another hub, which adopts it
-        described |= {key: settings[key] for key in ("route", "python")}
+    if settings.hosts:  # where it is now, for another hub, which adopts it
+        described |= {"route": list(settings.route), "python": settings.python}
     return described
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import GpuKernelError
 from ..front_end.delivered import Delivered
+from ..kernel_settings import KernelSettings
 from ..node.attachments import open_arguments
 from ..node.node_link import NodeLink
 from .description import Session
@@ -39,7 +40,7 @@ CREATED = Origin()
 class KernelState:
     """`status` is the last one that the keeper reported, as `ps` shows it."""
 
-    def __init__(self, kernel_id: str, settings: dict[str, Any], link: NodeLink, how: str) -> None:
+    def __init__(self, kernel_id: str, settings: KernelSettings, link: NodeLink, how: str) -> None:
         """`how`: "create" a kernel, "attach" to a running one, or "adopt" that of a killed hub."""
         self.kernel_id = kernel_id
         self.settings = settings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 from ...errors import GpuKernelError
+from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink
 from .kernel_state import KernelState
 from .not_started import Starter
@@ -60,11 +60,11 @@ class LateStart:
         """Show this in the first cell that the kernel runs."""
         self._not_started.tell(text)
 
-    def start_on(self, link: NodeLink, settings: dict[str, Any], delivered: Path) -> None:
+    def start_on(self, link: NodeLink, settings: KernelSettings, delivered: Path) -> None:
         """Create the kernel, or find it, on this host. What waits is sent when it can be used."""
         self._kernel.link, self._kernel.settings = link, settings
         self._relay.set_link(link, delivered)
-        self._kernel.open_arguments = {"create": settings}
+        self._kernel.open_arguments = {"create": settings.to_json()}
         self._attach_timing.start(link)
 
     def failed(self, error: GpuKernelError) -> None:
@@ -74,7 +74,7 @@ class LateStart:
         )
         self._not_started.end_cells(type(error).__name__, self._relay.for_user(reason.strip()))
 
-    def undo(self, link: NodeLink, settings: dict[str, Any], delivered: Path, kernel_id: str) -> None:
+    def undo(self, link: NodeLink, settings: KernelSettings, delivered: Path, kernel_id: str) -> None:
         """The kernel does not exist any more; a cell of its user starts another one, with this id."""
         self._attach_timing.move(link, attached=False)
         self._kernel.link, self._kernel.settings, self._kernel.kernel_id = link, settings, kernel_id

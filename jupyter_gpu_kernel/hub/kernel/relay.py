@@ -17,6 +17,7 @@ from .. import requests, validate
 from ..front_end.delivered import Delivered
 from ..front_end.front_ends import Access, FrontEnd, FrontEnds
 from ..front_end.unanswered import UnansweredCells
+from ..kernel_settings import KernelSettings
 from ..node.attachments import new_endpoint
 from ..node.node_link import NodeLink
 from .keeper_events import KeeperEvents
@@ -40,7 +41,7 @@ class HubRelay:
         kernel: RelayedKernel,
         link: NodeLink,
         attach_timing: AttachTiming,
-        settings: dict[str, Any],
+        settings: KernelSettings,
         delivered: Delivered | None,
     ) -> None:
         runtime, log = context.runtime, context.log
@@ -54,7 +55,7 @@ class HubRelay:
         self._unanswered = UnansweredCells(None) if delivered is None else delivered.cells
         self._last_input = LastInput()
         self._repeated = Repeated()
-        info, learn = recall(context.infos, link.name, str(settings.get("python")))
+        info, learn = recall(context.infos, link.name, settings.python)
         self._again: list[Message] = []
         self.placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
         self.displays = TransientDisplays(runtime, self._send_to_front_ends)

@@ -15,6 +15,7 @@ from ...wire.endpoint import Endpoint
 from ...wire.messages import Data, Lane, Message, keeper_message
 from ..front_end.edge import Edge
 from ..front_end.front_ends import FrontEnd, FrontEndSpec
+from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink
 from .description import describe
 from .kernel_state import CREATED, KernelState, Origin
@@ -34,7 +35,7 @@ class RemoteKernel(KernelState):
         self,
         context: HubContext,
         kernel_id: str,
-        settings: dict[str, Any],
+        settings: KernelSettings,
         front_end: FrontEndSpec,
         link: NodeLink,
         origin: Origin = CREATED,
@@ -93,7 +94,7 @@ class RemoteKernel(KernelState):
 
     def set_notebook(self, notebook: str) -> None:
         """The kernel's notebook is known now, or was renamed."""
-        self.settings = dict(self.settings, notebook=notebook)
+        self.settings = self.settings._replace(notebook=notebook)
         self._relay.send(Lane.URGENT, keeper_message(do="notebook", notebook=notebook))
 
     def hold(self) -> None:
@@ -159,19 +160,19 @@ class RemoteKernel(KernelState):
         self.open_arguments = {}
         self._relay.move(to.endpoint)
         to.link.hand_over(to, self)
-        known = {key: str(self.settings.get(key) or "") for key in ("notebook", "placement")}
-        self._relay.send(Lane.URGENT, keeper_message(do="confirm", **known))
+        notebook, placement = self.settings.notebook, self.settings.placement
+        self._relay.send(Lane.URGENT, keeper_message(do="confirm", notebook=notebook, placement=placement))
         self.attached()
 
     def relocate(
-        self, link: NodeLink, settings: dict[str, Any], delivered: Path, *, attached: bool = False
+        self, link: NodeLink, settings: KernelSettings, delivered: Path, *, attached: bool = False
     ) -> None:
         """The kernel is on this host now. `delivered`: the file for its counts; `attached`: if the link carries it."""
         self._attach_timing.move(link, attached=attached)
         self.link, self.settings, self.is_lost = link, settings, False
         self._relay.set_link(link, delivered)
 
-    def restart_on(self, link: NodeLink, settings: dict[str, Any], delivered: Path) -> None:
+    def restart_on(self, link: NodeLink, settings: KernelSettings, delivered: Path) -> None:
         """Create the kernel anew on another host, as its GPUs are lost. The caller ends the old one."""
         for front in self.front_ends:
             front.edge.restore_ipc_files()
@@ -185,7 +186,7 @@ class RemoteKernel(KernelState):
         self.set_phase(Phase.RUN)
         self.status, self.error = dict(self.status, state="starting", gpus=[]), None
         self.standby.begin(self.settings)
-        self.open_arguments = {"create": self.settings}
+        self.open_arguments = {"create": self.settings.to_json()}
         self.switch(self._runtime.new_id()[:12])
         self.set_link_state(LinkState.CONNECTING)
 

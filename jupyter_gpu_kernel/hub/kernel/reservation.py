@@ -15,6 +15,7 @@ from ...errors import GpuKernelError
 from ...wire.messages import Channel, Data, Lane, MessageError, keeper_message
 from ...wire.runtime import Runtime
 from .. import validate
+from ..kernel_settings import KernelSettings
 from ..node.attachments import new_endpoint
 from ..node.link import Link
 
@@ -29,7 +30,7 @@ class Reservation:
         self,
         runtime: Runtime,
         kernel_id: str,
-        settings: dict[str, Any],
+        settings: KernelSettings,
         owner: dict[str, str],
         link: Link,
         on_change: Callable[[], None],
@@ -87,8 +88,9 @@ class Reservation:
         if self._created:
             return dict(self._owner)
         # Its notebook must not find it, but is shown in the queue.
-        changes = {"notebook": "", "reserved_for": self.settings.get("notebook") or "", "standby": "now"}
-        return {**self._owner, "create": {**self.settings, **changes}}
+        notebook = self.settings.notebook
+        settings = self.settings._replace(notebook="", reserved_for=notebook, standby="now")
+        return {**self._owner, "create": settings.to_json()}
 
     def opened(self, kernel_id: str) -> None:
         """The agent has opened a stream to the keeper."""

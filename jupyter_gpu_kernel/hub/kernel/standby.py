@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ...wire.messages import Lane, keeper_message
+from ..kernel_settings import KernelSettings
 from .relay import HubRelay
 from .states import LinkState, Phase
 
@@ -20,14 +21,14 @@ class StandbyKernel(Protocol):
 class Standby:
     """Whether one kernel may still move to another host, and the hub's decision that it stays."""
 
-    def __init__(self, kernel: StandbyKernel, relay: HubRelay, settings: dict[str, Any]) -> None:
+    def __init__(self, kernel: StandbyKernel, relay: HubRelay, settings: KernelSettings) -> None:
         self._kernel = kernel
         self._relay = relay
         self.begin(settings)
 
-    def begin(self, settings: dict[str, Any]) -> None:
+    def begin(self, settings: KernelSettings) -> None:
         """The kernel is created (anew) with these settings."""
-        self.unconfirmed = bool(settings.get("standby"))
+        self.unconfirmed = bool(settings.standby)
         """Whether its keeper runs no cell of the user until it is confirmed."""
         self._confirmed = False
 

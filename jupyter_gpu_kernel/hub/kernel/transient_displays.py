@@ -11,7 +11,7 @@ import asyncio
 import enum
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ...errors import GpuKernelError
@@ -19,6 +19,7 @@ from ...wire.compose import PASSING, TransientDisplay, is_user_cell, make
 from ...wire.messages import Channel, Message, MessageError
 from ...wire.runtime import Runtime
 from ...wire.texts import with_program
+from ..kernel_settings import KernelSettings
 
 NOTICE_DELAY = 3.0
 """Seconds a cell waits until it shows the notice: most interruptions are shorter."""
@@ -55,14 +56,14 @@ class OfflineNotice:
         runtime: Runtime,
         send: Callable[[Message], None],
         node: str,
-        settings: Mapping[str, Any],
+        settings: KernelSettings,
         has_output: Callable[[Message], bool],
     ) -> None:
         """`settings`: the kernel's; "program" is how the user runs our commands. `has_output(cell)`: whether the cell
         shows something besides the notice."""
         self._runtime = runtime
-        self._program = str(settings.get("program") or "")
-        self._name = str(settings.get("name") or "")
+        self._program = settings.program
+        self._name = settings.name
         self._has_output = has_output
         self._send = send
         self._node = node

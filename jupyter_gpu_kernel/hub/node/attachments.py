@@ -18,6 +18,7 @@ from ...wire.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, EndpointState, Protoc
 from ...wire.frames import CHUNK, Frame, Kind
 from ...wire.messages import Data, MessageError
 from ...wire.runtime import Runtime
+from ..kernel_settings import KernelSettings
 from .stream_threads import StreamThreads
 
 MAX_UNGREETED = 10
@@ -345,10 +346,10 @@ class Attachments:
         attachment.lost(error)
 
 
-def open_arguments(how: str, settings: dict[str, Any]) -> dict[str, Any]:
+def open_arguments(how: str, settings: KernelSettings) -> dict[str, Any]:
     """Return arguments for the agent's `open`: "create" a keeper, "attach" to one, or "adopt" a known one."""
     if how == "create":
-        return {"create": settings}
+        return {"create": settings.to_json()}
     return {"attach": {}} if how == "attach" else {}
 
 

@@ -7,34 +7,17 @@ from typing import Any
 
 from ...errors import GpuKernelError, KernelStartError
 from .. import sanitize
+from ..kernel_settings import KernelSettings, Spec
 
 
 def each_host(settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the settings with the route to each of their hosts; the same settings if they name no hosts."""
-    hosts = settings.get("hosts") or ()
-    if not hosts:
-        return [settings]
-    jumps = list(settings["route"])[:-1]
-    return [{**settings, "route": [*jumps, host]} for host in hosts]
+    """Return a kernelspec's settings, as commands have them, with the route to each of their hosts."""
+    return [one.to_json() for one in KernelSettings.from_json(settings).each_host()]
 
 
-def each_spec(specs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the specs, {"settings", "name"}, with one for each host of each."""
-    return [{**spec, "settings": one} for spec in specs for one in each_host(spec["settings"])]
-
-
-def placed(settings: dict[str, Any], python: str, placement: str, standby: str) -> dict[str, Any]:
-    """Return the settings of a kernel on one of the hosts: with its Python there, and why this host was chosen."""
-    given = settings.get("python") or ""
-    return {**settings, "python": python, "given_python": given, "placement": placement, "standby": standby}
-
-
-def as_given(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return such settings without what belongs to that host."""
-    if "given_python" not in settings:
-        return settings
-    given = {key: value for key, value in settings.items() if key not in ("placement", "standby")}
-    return {**given, "python": given.pop("given_python")}
+def each_spec(specs: Iterable[Spec]) -> list[Spec]:
+    """Return the specs with one for each host of each."""
+    return [spec._replace(settings=one) for spec in specs for one in spec.settings.each_host()]
 
 
 def none_usable(errors: dict[str, GpuKernelError]) -> GpuKernelError:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ...errors import AgentError, AgentRefusal, ConnectError, GpuKernelError, HubError
 from ...wire.runtime import Runtime
+from ..kernel_settings import KernelSettings, Spec
 from ..rpc import REPORT_BUG, Call
 from .hosts import each_spec
 from .link import TRY_AGAIN_SOON
@@ -27,7 +28,7 @@ _MAX_KERNELS = 10_000
 
 
 class Nodes:
-    """The nodes by route. A spec is {"settings": a kernelspec's, "name": its name}."""
+    """The nodes by route."""
 
     def __init__(self, runtime: Runtime, connect: Connect, log: logging.Logger) -> None:
         self._runtime = runtime
@@ -42,9 +43,12 @@ class Nodes:
         """Whether a kernel is attached to one of them, or the user signed in for kernels to come."""
         return any(node.kept_open or node.in_use for node in self._nodes.values())
 
-    def of(self, settings: dict[str, Any], name: str = "") -> Node:
+    def of(self, settings: KernelSettings, name: str = "") -> Node:
         """Return the node to which these settings lead. `name`: see `Node`."""
-        route = RouteSettings.from_settings(settings)
+        return self.at(RouteSettings.from_settings(settings), name)
+
+    def at(self, route: RouteSettings, name: str = "") -> Node:
+        """Return the node at the end of this route."""
         node = self._nodes.get(route)
         if node is None:
             node = Node(self._runtime, route, self._connect, self._log, on_sign_in=self._try_again, name=name)
@@ -57,7 +61,7 @@ class Nodes:
             del self._nodes[node.settings]
             await node.close()
 
-    def separate(self, settings: dict[str, Any], asks: bool) -> Node:
+    def separate(self, settings: KernelSettings, asks: bool) -> Node:
         """Return the same node with a connection of its own, which the caller must close."""
         route = RouteSettings.from_settings(settings)
         return Node(self._runtime, route, partial(self._connect, shares=False), self._log, asks)
@@ -66,13 +70,13 @@ class Nodes:
         """Return `describe()` of each node that is known."""
         return [node.describe() for node in self._nodes.values() if node.known]
 
-    def describe_specs(self, specs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    def describe_specs(self, specs: Iterable[Spec]) -> list[dict[str, Any]]:
         """Return `describe()` of each machine to which the specs lead, with their names."""
         found: dict[Node, list[str]] = {}
         for spec in specs:
-            node = self.of(spec["settings"])
+            node = self.of(spec.settings)
             names = found.setdefault(next((one for one in found if one.same_as(node)), node), [])
-            names += [str(spec.get("name") or "")]
+            names += [spec.name]
         return [dict(node.describe(), names=list(dict.fromkeys(names))) for node, names in found.items()]
 
     async def hang_up(self, *, unused_only: bool) -> None:
@@ -99,16 +103,16 @@ class Nodes:
     def started_on(self, kernel_id: str) -> Node | None:
         """Return the node on which this hub started the kernel, if it did."""
         route = self._started_on.get(kernel_id)
-        return self.of(route.to_settings()) if route is not None else None
+        return self.at(route) if route is not None else None
 
-    def specs_for(self, kernel_id: str, call: Call) -> list[dict[str, Any]]:
+    def specs_for(self, kernel_id: str, call: Call) -> list[Spec]:
         """Return the specs of the node on which this hub started the kernel, or else all specs of the call."""
-        specs = each_spec(call.arguments["specs"])
+        specs = each_spec(call.specs)
         route = self._started_on.get(kernel_id)
         if route is None:
             return specs
-        matching = [spec for spec in specs if RouteSettings.from_settings(spec["settings"]) == route]
-        return matching or [{"settings": route.to_settings()}]
+        matching = [spec for spec in specs if RouteSettings.from_settings(spec.settings) == route]
+        return matching or [Spec(route.to_settings())]
 
     def _try_again(self) -> None:
         """The user has signed in to a node: others may begin with the same hops."""
@@ -120,7 +124,7 @@ class Nodes:
         call: Call,
         do: str,
         timeout: float = 30,
-        specs: list[dict[str, Any]] | None = None,
+        specs: list[Spec] | None = None,
         more: Callable[[Node], dict[str, Any]] = lambda node: {},
         tell: Callable[[NodeReply], None] = lambda reply: None,
     ) -> list[NodeReply]:
@@ -129,12 +133,12 @@ class Nodes:
 
         A call with `patience` is repeated: it waits so many seconds for a node, and then takes its last reply.
         """
-        nodes: dict[RouteSettings, tuple[Node, dict[str, Any]]] = {}
-        for spec in each_spec(call.arguments["specs"]) if specs is None else specs:
-            node = self.of(spec["settings"])
+        nodes: dict[RouteSettings, tuple[Node, Spec]] = {}
+        for spec in each_spec(call.specs) if specs is None else specs:
+            node = self.of(spec.settings)
             nodes.setdefault(node.settings, (node, spec))
 
-        async def ask(node: Node, spec: dict[str, Any]) -> NodeReply:
+        async def ask(node: Node, spec: Spec) -> NodeReply:
             reply = await self._ask(node, spec, call=call, do=do, timeout=timeout, more=more)
             tell(reply)
             return reply
@@ -153,7 +157,7 @@ class Nodes:
     async def _ask(
         self,
         node: Node,
-        spec: dict[str, Any],
+        spec: Spec,
         *,
         call: Call,
         do: str,
@@ -161,12 +165,11 @@ class Nodes:
         more: Callable[[Node], dict[str, Any]],
     ) -> NodeReply:
         call.progress(node.name, "asking")
-        settings = spec["settings"]
         try:
-            answer = await node.request(settings.get("python"), call, do, timeout, **more(node))
-            return NodeReply(node, answer, settings=settings)
+            answer = await node.request(spec.settings.python, call, do, timeout, **more(node))
+            return NodeReply(node, answer, settings=spec.settings)
         except GpuKernelError as error:
-            error.fill_in("NAME", str(spec.get("name") or ""))
+            error.fill_in("NAME", spec.name)
             return NodeReply(node, {}, error)
         except Exception as error:  # a bug of ours, perhaps triggered by this node: show the others
             self._log.exception("%s: “%s” failed", node.name, do)
@@ -191,7 +194,7 @@ class NodeReply(NamedTuple):
     answer: dict[str, Any]
     error: GpuKernelError | None = None
     late: float | None = None
-    settings: dict[str, Any] | None = None
+    settings: KernelSettings | None = None
 
     @property
     def error_row(self) -> dict[str, Any]:

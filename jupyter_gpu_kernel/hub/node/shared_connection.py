@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from ...errors import ConnectError, GpuKernelError
+from ..kernel_settings import KernelSettings
 from ..rpc import Call
 from ..ssh import Asker
 from ..transport.stream import CommandStream
@@ -89,15 +90,14 @@ class RouteSettings(NamedTuple):
     transport: str = "auto"
 
     @classmethod
-    def from_settings(cls, settings: dict[str, Any]) -> RouteSettings:
-        """Select them from a kernelspec's settings."""
-        route, identity, via = (tuple(settings.get(key) or ()) for key in ("route", "identity", "via"))
-        return cls(route, identity, settings.get("config"), via, settings.get("transport") or "auto")
+    def from_settings(cls, settings: KernelSettings) -> RouteSettings:
+        """Select them from a kernel's settings."""
+        config = settings.config or None
+        return cls(settings.route, settings.identity, config, settings.via, settings.transport)
 
-    def to_settings(self) -> dict[str, Any]:
-        """Return a kernelspec's settings for this route."""
-        settings = {"route": list(self.route), "identity": list(self.identity), "config": self.config}
-        return {**settings, "via": list(self.via), "transport": self.transport}
+    def to_settings(self) -> KernelSettings:
+        """Return a kernel's settings for this route."""
+        return KernelSettings(self.route, self.identity, self.config or "", self.via, self.transport)
 
     @property
     def name(self) -> str:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import base64
 import math
 import re
-from typing import Any
 
 from ...errors import SettingsError
-from ...wire import DEFAULT_GPUS
+from ..kernel_settings import KernelSettings
 from ..node.install.agent_file import Package
 from ..node.install.deploy import script_head
 from . import times
@@ -32,61 +31,56 @@ _KERNEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LINE = 76
 
 
-def batch_script(settings: dict[str, Any], kernel_id: str, package: Package) -> bytes:
+def batch_script(settings: KernelSettings, kernel_id: str, package: Package) -> bytes:
     """Return the script. It runs the settings' set-up lines: the kernel inherits what they set, and they are not run
     again for it."""
-    python = str(settings.get("python") or "")
+    python = settings.python
     if not python.startswith("/"):
         raise SettingsError(
             "the kernelspec names no Python",
             remedy="Run “jupyter gpu-kernel add … --slurm --replace”, or give --python.",
         )
-    setup = [str(line) for line in settings.get("setup") or ()]
     parts = [
         "#!/bin/bash -l",
         *(f"#SBATCH {option}" for option in directives(settings, kernel_id)),
         "",
         *_OUTPUT,
-        *setup,
+        *settings.setup,
         *_agent(package.packed("zlib")),
     ]
     return "\n".join(parts).encode() + b"\n" + script_head(package, python, command="job") + package.install
 
 
-def directives(settings: dict[str, Any], kernel_id: str) -> list[str]:
+def directives(settings: KernelSettings, kernel_id: str) -> list[str]:
     """Return sbatch's options for these settings."""
     if not _KERNEL_ID.fullmatch(kernel_id):
         raise ValueError("a kernel's id was expected")
-    warn = settings.get("warn_before")
-    whole = times.seconds(str(settings.get("time") or "")) or math.inf
+    warn = settings.warn_before
+    whole = times.seconds(settings.time) or math.inf
     seconds = int(min(times.WARN_BEFORE, whole / 3) if warn is None else warn)
-    nodes = int(settings.get("nodes") or 1)
     options = [
         f"--job-name={JOB_NAME}{kernel_id}",
         "--no-requeue",
         "--output=/dev/null",
     ]
     if seconds:
-        options.append(f"--signal=B:{settings.get('warn_signal') or 'USR1'}@{seconds}")
-    if gpus := int(settings.get("gpus", DEFAULT_GPUS)):
-        options.append(f"--gres={gres(gpus, str(settings.get('gpu_type') or ''))}")
-    if nodes > 1:
-        options += [f"--nodes={nodes}", "--ntasks-per-node=1"]
-    else:
-        options.append("--nodes=1")
-    for option, key in (
-        ("partition", "partition"),
-        ("time", "time"),
-        ("cpus-per-task", "cpus"),
-        ("mem", "mem"),
-        ("account", "account"),
-        ("qos", "qos"),
+        options.append(f"--signal=B:{settings.warn_signal}@{seconds}")
+    if settings.gpus:
+        options.append(f"--gres={gres(settings.gpus, settings.gpu_type)}")
+    options.append(f"--nodes={settings.nodes}")
+    if settings.nodes > 1:
+        options.append("--ntasks-per-node=1")
+    for option, value in (
+        ("partition", settings.partition),
+        ("time", settings.time),
+        ("cpus-per-task", settings.cpus),
+        ("mem", settings.mem),
+        ("account", settings.account),
+        ("qos", settings.qos),
     ):
-        if value := settings.get(key):
+        if value:
             options.append(f"--{option}={value}")
-    return options + [
-        str(line) for line in settings.get("sbatch") or ()
-    ]  # of two equal options the last one counts
+    return [*options, *settings.sbatch]  # of two equal options the last one counts
 
 
 def gres(gpus: int, kind: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...errors import SettingsError
-from ...wire import DEFAULT_GPUS
+from ..kernel_settings import KernelSettings
 from . import times
 from .partitions import Partition, SlurmCluster
 
@@ -21,15 +21,15 @@ class Choice(NamedTuple):
     notes: list[str]
 
 
-def choose(cluster: SlurmCluster, settings: dict[str, Any], hop: str) -> Choice:
+def choose(cluster: SlurmCluster, settings: KernelSettings, hop: str) -> Choice:
     """Return the partition, time limit and type of GPU: those of the settings, checked, or suitable ones."""
     if not cluster.partitions:
         raise SettingsError(
             "sinfo shows no partition that you may use", hop=hop, remedy="Ask the cluster's administrators."
         )
-    wanted = str(settings.get("partition") or "")
+    wanted = settings.partition
     candidates = _named(cluster, wanted.split(","), hop) if wanted else list(cluster.partitions)
-    kind = _kind(candidates, str(settings.get("gpu_type") or ""), hop, wanted)
+    kind = _kind(candidates, settings.gpu_type, hop, wanted)
     problems = {one.name: _problem(one, settings, kind) for one in candidates}
     fitting = [one for one in candidates if not problems[one.name]]
     if not fitting:
@@ -37,14 +37,14 @@ def choose(cluster: SlurmCluster, settings: dict[str, Any], hop: str) -> Choice:
     fitting.sort(key=lambda one: (not one.default, -_free(one, settings, kind)))
     chosen: dict[str, Any] = {"partition": wanted or fitting[0].name}
     notes = [] if wanted else [_why(fitting[0], candidates, problems)]
-    if not settings.get("time"):
+    if not settings.time:
         limits = [one.longest for one in fitting if wanted or one is fitting[0]]
         seconds = min([DEFAULT_TIME, *(one for one in limits if one)])
         chosen["time"] = times.limit(seconds)
         notes.append(f"The time limit is {chosen['time']}; choose another one with --time.")
     if kind:
         chosen["gpu_type"] = kind
-    if not settings.get("mem") and cluster.memory:
+    if not settings.mem and cluster.memory:
         notes.append(f"Without --mem, the job's memory is Slurm's default: {cluster.memory}.")
     return Choice(chosen, notes)
 
@@ -88,10 +88,10 @@ def _kind(candidates: list[Partition], wanted: str, hop: str, partition: str) ->
     raise SettingsError(f"there is no type of GPU {wanted}{where}", hop=hop, remedy=remedy)
 
 
-def _problem(one: Partition, settings: dict[str, Any], kind: str) -> str:
+def _problem(one: Partition, settings: KernelSettings, kind: str) -> str:
     """Return why a job with these settings could never run in this partition, or ""."""
-    gpus, nodes = int(settings.get("gpus", DEFAULT_GPUS)), int(settings.get("nodes") or 1)
-    seconds = times.seconds(str(settings.get("time") or ""))
+    gpus, nodes = settings.gpus, settings.nodes
+    seconds = times.seconds(settings.time)
     if not one.up:
         return "it is not in use (down, drained or inactive)"
     if gpus and not one.kinds:
@@ -107,15 +107,15 @@ def _problem(one: Partition, settings: dict[str, Any], kind: str) -> str:
     ]
     if len(fitting) < nodes:
         return f"it has {len(fitting)} such nodes"
-    unlimited = str(settings.get("time") or "").upper() in times.UNLIMITED
+    unlimited = settings.time.upper() in times.UNLIMITED
     if one.longest is not None and (unlimited or (seconds or 0) > one.longest):
         return f"its time limit is {one.limit}"
     return ""
 
 
-def _free(one: Partition, settings: dict[str, Any], kind: str) -> int:
+def _free(one: Partition, settings: KernelSettings, kind: str) -> int:
     """Return how many GPUs that would do are free."""
-    if not int(settings.get("gpus", DEFAULT_GPUS)):
+    if not settings.gpus:
         return 0
     return sum(host.free(name) for host in one.hosts for name in host.gpus if kind in ("", name))
 

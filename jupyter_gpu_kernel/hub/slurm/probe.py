@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from ..kernel_settings import KernelSettings
 from ..node.check.check_report import Report
 from ..node.install.agent_file import pack
 from ..node.node import Node
@@ -21,18 +22,18 @@ _TEST = "test"  # in place of a kernel's id
 
 
 async def probe_slurm(
-    scheduler: Scheduler, node: Node, settings: dict[str, Any], call: Call
+    scheduler: Scheduler, node: Node, settings: KernelSettings, call: Call
 ) -> dict[str, Any]:
     """Return what the operation `probe` does of a node, and under "slurm" {version, partitions, chosen, notes,
     test}."""
     call.progress(node.name, "looking for Slurm")
     version = (await scheduler.commands(call)).version
-    found, connection = await node.find_pythons(settings.get("python"), call, settings.get("setup") or ())
+    found, connection = await node.find_pythons(settings.python, call, settings.setup)
     call.progress(node.name, "reading the partitions (sinfo)")
     cluster = await scheduler.cluster(call)
     choice = choose(cluster, settings, node.name)
     call.progress(node.name, "asking Slurm whether it would take such a job (sbatch --test-only)")
-    complete = {**settings, **choice.settings, "python": found.python.path}
+    complete = settings._replace(**choice.settings, python=found.python.path)
     package = await asyncio.to_thread(pack, complete=True)
     verdict = await scheduler.test(batch_script(complete, _TEST, package), call)
     return {
@@ -59,7 +60,7 @@ async def check_slurm(
     ways: str,
     report: Report,
     node: Node,
-    settings: dict[str, Any],
+    settings: KernelSettings,
 ) -> None:
     """Add the steps of `check` on the login node: Slurm there, the partition, and the verdict of sbatch.
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ...errors import AgentError, GpuKernelError
 from ...wire.runtime import Runtime
+from ..kernel_settings import KernelSettings
 from ..node.node import Node
 from ..node.nodes import Nodes
 from ..node.repeated_requests import RepeatedRequests
@@ -230,13 +231,11 @@ class Schedulers:
         self.repeated = RepeatedRequests[dict[str, Any]](runtime.monotonic, lambda row: "error" in row)
         """Requests that clients repeat, one for each scheduler."""
 
-    def of(self, settings: dict[str, Any]) -> Scheduler:
+    def of(self, settings: KernelSettings) -> Scheduler:
         """Return the scheduler of the login node to which these settings lead."""
         route = RouteSettings.from_settings(settings)
         if route not in self._schedulers:
-            self._schedulers[route] = Scheduler(
-                self._runtime, lambda: self._nodes.of(route.to_settings()), self._log
-            )
+            self._schedulers[route] = Scheduler(self._runtime, lambda: self._nodes.at(route), self._log)
         return self._schedulers[route]
 
     def at(self, node: Node) -> Scheduler:

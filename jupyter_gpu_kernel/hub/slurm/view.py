@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import ConnectError, GpuKernelError
+from ..kernel_settings import Spec
 from ..node.link import TRY_AGAIN_SOON
 from ..node.nodes import patience_of
 from ..rpc import Call
@@ -16,11 +17,9 @@ from .partitions import SlurmCluster, counts
 from .scheduler import Scheduler, Schedulers
 
 
-async def cluster_rows(
-    schedulers: Schedulers, specs: Iterable[dict[str, Any]], call: Call
-) -> list[dict[str, Any]]:
+async def cluster_rows(schedulers: Schedulers, specs: Iterable[Spec], call: Call) -> list[dict[str, Any]]:
     """Return one row for each login node: {"node", "hop", "slurm": {partitions, nodes, jobs}}, or {"node", "error"}."""
-    found = {id(one): (one, spec) for spec in specs for one in [schedulers.of(spec["settings"])]}
+    found = {id(one): (one, spec) for spec in specs for one in [schedulers.of(spec.settings)]}
     patience = patience_of(call)
     if patience is None:
         return list(await asyncio.gather(*(_row(one, spec, call) for one, spec in found.values())))
@@ -36,14 +35,14 @@ def _late(name: str, seconds: float) -> dict[str, Any]:
     return {"node": name, "error": error.to_json(), "late": seconds}
 
 
-async def _row(scheduler: Scheduler, spec: dict[str, Any], call: Call) -> dict[str, Any]:
+async def _row(scheduler: Scheduler, spec: Spec, call: Call) -> dict[str, Any]:
     name = scheduler.name
     call.progress(name, "asking Slurm")
     try:
         cluster = await scheduler.cluster(call)
         jobs = await scheduler.all_jobs(call)
     except GpuKernelError as error:
-        error.fill_in("NAME", str(spec.get("name") or ""))
+        error.fill_in("NAME", spec.name)
         return {"node": name, "error": error.to_json()}
     return {"node": name, "hop": name, "slurm": view(cluster, jobs)}
 

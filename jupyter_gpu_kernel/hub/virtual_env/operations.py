@@ -35,24 +35,23 @@ class EnvironmentOperations:
 
     async def op_plan_environment(self, call: Call) -> dict[str, Any]:
         """Return how an environment would be made there: {path, state, python, version, …}. Changes nothing."""
-        settings = call.arguments["settings"]
+        settings = call.settings
         node = self._nodes.of(settings)
-        setup = settings.get("setup") or ()
         request = {"path": str(call.arguments.get("env_dir") or f"{FOLDER}/{call.arguments['name']}")}
         call.progress(node.name, "looking for a Python for the environment")
 
         def find(connection: Connection) -> Python:
-            wanted = settings.get("python") or ""
-            return find_base(connection, node.name, wanted, setup, self._runtime.monotonic)
+            wanted = settings.python
+            return find_base(connection, node.name, wanted, settings.setup, self._runtime.monotonic)
 
         base = await node.over_connection(call, find)
-        answer = await self._run(call, node, "plan", with_python(base.path, setup, "plan", request))
+        answer = await self._run(call, node, "plan", with_python(base.path, settings.setup, "plan", request))
         return {**answer, "setup": base.source == "setup"}
 
     async def op_create_environment(self, call: Call) -> dict[str, Any]:
         """Make the environment of a `plan`: from the wheels in the local file `archive`, install those of the
         requirements `wanted`. Return {mib, node}."""
-        settings, plan = call.arguments["settings"], call.arguments["plan"]
+        settings, plan = call.settings, call.arguments["plan"]
         archive = Path(str(call.arguments["archive"]))
         data = await asyncio.to_thread(archive.read_bytes)
         request = {
@@ -62,7 +61,7 @@ class EnvironmentOperations:
             "wanted": call.arguments["wanted"],
             "packages": call.arguments["packages"],
         }
-        script = with_python(plan["python"], settings.get("setup") or (), "create", request)
+        script = with_python(plan["python"], settings.setup, "create", request)
         return await self._run(call, self._nodes.of(settings), "create", script, archive)
 
     async def op_environment_status(self, call: Call) -> dict[str, Any]:
@@ -70,13 +69,11 @@ class EnvironmentOperations:
 
         Among its users are also kernels on other nodes with a Python at that path, which may share the folder.
         """
-        node = self._nodes.of(call.arguments["settings"])
+        node = self._nodes.of(call.settings)
         path = str(call.arguments["path"])
         answer = await self._run(call, node, "status", with_any_python("status", {"path": path}))
         attached = {
-            remote.kernel_id
-            for remote in self._kernels
-            if str(remote.settings.get("python")).startswith(f"{path}/")
+            remote.kernel_id for remote in self._kernels if remote.settings.python.startswith(f"{path}/")
         }
         known = [one["kernel"] for one in answer["users"]]
         users = [{"kernel": one} for one in dict.fromkeys([*known, *sorted(attached)])]
@@ -84,7 +81,7 @@ class EnvironmentOperations:
 
     async def op_remove_environment(self, call: Call) -> dict[str, Any]:
         """Remove the environment `path` with that `env_id` from the node, unless something uses it."""
-        node = self._nodes.of(call.arguments["settings"])
+        node = self._nodes.of(call.settings)
         path = str(call.arguments["path"])
         await self._nodes.close_idle_links(path)  # their agents run with the environment's Python
         script = with_any_python("remove", {"path": path, "id": call.arguments["env_id"]})

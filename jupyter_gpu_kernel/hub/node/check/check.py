@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ....errors import AgentError, GpuKernelError
-from ....wire import DEFAULT_GPUS
+from ...kernel_settings import KernelSettings
 from ...rpc import Call
 from ..node import Node
 from ..nodes import Nodes
@@ -29,12 +29,12 @@ TIMEOUT = LIMIT + 180.0
 """Seconds for one request: set-up lines, the search for a free GPU, and one framework."""
 
 
-MoreSteps = Callable[[Report, Node, dict[str, Any]], Awaitable[None]]
+MoreSteps = Callable[[Report, Node, KernelSettings], Awaitable[None]]
 """Steps on a connected node, with the settings and the Python that was found."""
 
 
 async def check(
-    nodes: Nodes, settings: dict[str, Any], call: Call, gpu: bool = False, more: MoreSteps | None = None
+    nodes: Nodes, settings: KernelSettings, call: Call, gpu: bool = False, more: MoreSteps | None = None
 ) -> list[dict[str, Any]]:
     """Return [{"step", "hop", "ok", "checked", "seconds", "message", "remedy"}] up to the first step that fails.
 
@@ -49,7 +49,7 @@ async def check(
             node = shared.with_own_link()
         python = await _check_python(report, node, settings, call)
         if more is not None:
-            await more(report, node, dict(settings, python=python))
+            await more(report, node, settings._replace(python=python))
         else:
             await _check_node(report, node, settings, python, call, gpu)
     except GpuKernelError:
@@ -82,10 +82,10 @@ def _carried_by(connection: Connection) -> str:
     return f"over {connection.transport}" if connection.transport else ""
 
 
-async def _check_python(report: Report, node: Node, settings: dict[str, Any], call: Call) -> str:
+async def _check_python(report: Report, node: Node, settings: KernelSettings, call: Call) -> str:
     found, _ = await report.step(
         "python",
-        node.find_pythons(settings.get("python"), call, settings.get("setup") or ()),
+        node.find_pythons(settings.python, call, settings.setup),
         lambda done: (
             f"{done[0].python.path} ({done[0].python.version}, ipykernel {done[0].python.ipykernel})"
         ),
@@ -94,7 +94,7 @@ async def _check_python(report: Report, node: Node, settings: dict[str, Any], ca
 
 
 async def _check_node(
-    report: Report, node: Node, settings: dict[str, Any], python: str, call: Call, gpu: bool
+    report: Report, node: Node, settings: KernelSettings, python: str, call: Call, gpu: bool
 ) -> None:
     await report.step("agent", node.link(python, call, complete=gpu), lambda _: "answers")
     try:
@@ -106,8 +106,8 @@ async def _check_node(
         await _check_stack(report, node, settings, python, call)
 
 
-async def _check_gpus(report: Report, node: Node, settings: dict[str, Any], python: str, call: Call) -> None:
-    if int(settings.get("gpus", DEFAULT_GPUS)):
+async def _check_gpus(report: Report, node: Node, settings: KernelSettings, python: str, call: Call) -> None:
+    if settings.gpus:
         asked = node.request(python, call, "gpus", 60)
         await report.step("gpus", asked, lambda answer: _gpus(answer["gpus"]))
 
@@ -119,9 +119,9 @@ def _gpus(gpus: list[dict[str, Any]]) -> str:
     return f"{free} of {len(gpus)} free"
 
 
-async def _check_stack(report: Report, node: Node, settings: dict[str, Any], python: str, call: Call) -> None:
+async def _check_stack(report: Report, node: Node, settings: KernelSettings, python: str, call: Call) -> None:
     """Add a row for the driver, one for each framework that is installed, and the verdict."""
-    sent = dict(settings, python=python)
+    sent = settings._replace(python=python).to_json()
 
     async def ask(part: str) -> tuple[dict[str, Any], float]:
         clock = asyncio.get_running_loop().time

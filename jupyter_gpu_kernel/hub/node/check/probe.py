@@ -6,8 +6,9 @@ import asyncio
 from typing import Any
 
 from ....errors import AgentError, AgentRefusal, GpuKernelError
+from ...kernel_settings import KernelSettings
 from ...rpc import Call
-from ..hosts import each_host, none_usable
+from ..hosts import none_usable
 from ..node import Node
 from ..nodes import Nodes
 
@@ -16,19 +17,19 @@ _REFUSED = ("cwd", "code")
 """Why the agent refuses an offer: no kernel with these settings can start."""
 
 
-async def probe(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str, Any]:
+async def probe(nodes: Nodes, settings: KernelSettings, call: Call) -> dict[str, Any]:
     """Return the Pythons, hops and GPUs of the node, and why it can never give a kernel what the settings request; for
     several hosts {"hosts": [{"host", …the same, or "error"}]}, if one of them can be used."""
-    if not settings.get("hosts"):
+    if not settings.hosts:
         return await _probe(nodes, settings, call)
-    probes = await asyncio.gather(*(_probe_host(nodes, one, call) for one in each_host(settings)))
+    probes = await asyncio.gather(*(_probe_host(nodes, one, call) for one in settings.each_host()))
     errors = {one["host"]: GpuKernelError.from_json(one["error"]) for one in probes if "error" in one}
     if len(errors) == len(probes):
         raise none_usable(errors)
     return {"hosts": probes}
 
 
-async def _probe_host(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str, Any]:
+async def _probe_host(nodes: Nodes, settings: KernelSettings, call: Call) -> dict[str, Any]:
     host = {"host": nodes.of(settings).name}
     try:
         return {**host, **await _probe(nodes, settings, call)}
@@ -36,9 +37,9 @@ async def _probe_host(nodes: Nodes, settings: dict[str, Any], call: Call) -> dic
         return {**host, "error": error.to_json()}
 
 
-async def _probe(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str, Any]:
+async def _probe(nodes: Nodes, settings: KernelSettings, call: Call) -> dict[str, Any]:
     node = nodes.of(settings)
-    found, connection = await node.find_pythons(settings.get("python"), call, settings.get("setup") or ())
+    found, connection = await node.find_pythons(settings.python, call, settings.setup)
     if found.node.setup_problem:
         raise AgentRefusal(f"the set-up lines fail: {found.node.setup_problem}", code="setup", hop=node.name)
     answer = {
@@ -53,7 +54,7 @@ async def _probe(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str
     call.progress(node.name, "starting the agent")
     await node.link(found.python.path, call)
     call.progress(node.name, "reading the state of the GPUs")
-    needed = {key: settings[key] for key in _NEEDED if key in settings}
+    needed = {key: value for key, value in settings._asdict().items() if key in _NEEDED}
     listed, offer = await asyncio.gather(
         _ask(node, found.python.path, call, "gpus"), _ask(node, found.python.path, call, "offer", **needed)
     )
