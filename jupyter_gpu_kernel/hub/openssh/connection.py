@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...errors import ConnectError
 from ..ssh.route import Hop, begins_with
 from ..ssh.route_connection import OPEN_TIMEOUT, RouteConnection, SessionRefused
 from ..transport.stream import CommandStream
@@ -139,6 +140,9 @@ class OpenSSHConnection(RouteConnection):
                 raise self._timeout_error() from error
             self._lost = True
             raise self._lost_error() from error
+        except OSError as error:
+            cause = f"the ssh program cannot be run: {error.strerror or error}"
+            raise ConnectError(cause, hop=self.hops[-1].label, remedy="Try again.") from error
         with self._lock:
             self._streams = {one for one in self._streams if not one.closed} | {stream}
         return stream
