@@ -35,9 +35,14 @@ class Socket:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.closed = threading.Event()
+        self._unread = b""
 
     def read(self, size: int, /) -> bytes:
-        return self.sock.recv(min(size, 65536))
+        data, self._unread = self._unread, b""
+        return data or self.sock.recv(min(size, 65536))
+
+    def unread(self, data: bytes) -> None:
+        self._unread = data + self._unread
 
     def write(self, data: bytes, /) -> None:
         self.sock.sendall(data)

@@ -23,6 +23,7 @@ from jupyter_gpu_kernel.demo.cluster import ROUTE, Cluster
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
 from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
 from jupyter_gpu_kernel.hub.ssh.route import resolve
+from jupyter_gpu_kernel.wire.files import replace_file
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the practice cluster needs a POSIX machine")
 BULK = os.urandom(1 << 20) * 20
@@ -139,8 +140,7 @@ def test_another_key_or_user_is_not_let_in(cluster):
     hops = resolve([f"nobody@{ROUTE[0]}"], config=str(cluster.ssh_config))
     with pytest.raises(AuthError):
         connect(hops, ask=None, timeout=DEADLINE, trust_file=cluster.folder / "trusted")
-    (cluster.folder / "id_ed25519").unlink()
-    practice._write(cluster.folder / "id_ed25519", practice._new_key())
+    replace_file(cluster.folder / "id_ed25519", practice._new_key().encode())
     with pytest.raises(AuthError):
         way(cluster)
 
