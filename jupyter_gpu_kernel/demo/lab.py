@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import shutil
+import signal
 import site
+import socket
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import tour
-from .control import Actions, Control
-from .setup import KERNEL, Demo, check_connection, end, running_demo, stop_kernels
+from . import control
+from .setup import NOTEBOOKS, Demo, check_connection, end, running_demo, stop_kernels
 
 _DISABLED = {"@jupyterlab/apputils-extension:announcements": True}  # it asks whether to fetch news
 _EXTENSION = "jupyter-gpu-kernel"
@@ -28,25 +29,23 @@ def run_in_lab() -> int:
     with running_demo() as demo:
         if not check_connection(demo):
             return 1
-        lab = _Lab(_prepared(demo))
+        command = _prepared(demo)
         demo.terminal.say("JupyterLab", "starts. Ctrl-C stops it, and the cluster.")
-        actions = Actions(demo, lab.restart)
-        with contextlib.closing(Control(demo.cluster.folder, actions.handle)):
-            status = lab.run()
-        actions.end()
+        threading.Thread(target=_cut_on_request, args=(demo,), name="demo cut", daemon=True).start()
+        status = _run(command, demo.cluster.folder / control.RESTART)
+        demo.cluster.restore()
         stop_kernels(demo)
         return 0 if end(demo) and status == 0 else 1
 
 
 def _prepared(demo: Demo) -> list[str]:
     """Write the notebooks and JupyterLab's settings. Return the command that starts it."""
-    built = _link_extension()
-    if not built:
+    if not _link_extension():
         demo.terminal.say("JupyterLab", _NOT_BUILT)
     folder = demo.cluster.folder / "notebooks"
     folder.mkdir()
-    for name, notebook in tour.notebooks(KERNEL, simulated=demo.cluster.simulated, extension=built).items():
-        (folder / name).write_text(json.dumps(notebook))
+    for name in ("demo.ipynb", "trouble.ipynb"):
+        shutil.copy(NOTEBOOKS / name, folder)
     page = Path(os.environ["JUPYTER_CONFIG_DIR"]) / "labconfig" / "page_config.json"
     page.parent.mkdir()
     page.write_text(json.dumps({"disabledExtensions": _DISABLED}))
@@ -54,7 +53,7 @@ def _prepared(demo: Demo) -> list[str]:
     # Looking for language servers runs npm, which writes into the home folder.
     command += ["--LanguageServerManager.autodetect=False"]
     command += ["--allow-root"] if os.geteuid() == 0 else []
-    return [*command, str(folder / tour.STORY)]
+    return [*command, str(folder / "demo.ipynb")]
 
 
 def _link_extension() -> bool:
@@ -70,48 +69,33 @@ def _link_extension() -> bool:
     return False
 
 
-class _Lab:
-    """JupyterLab as a child process. Another thread may `restart` it while it runs."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        self._command = list(command)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._restart_in: float | None = None  # seconds
-
-    def run(self) -> int:
-        """Run it to its end, and return its exit status. Ctrl-C reaches it from the terminal as it reaches us."""
+def _cut_on_request(demo: Demo) -> None:
+    """Cut the link while a notebook is connected to the socket for that, until this process ends."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(demo.cluster.folder / control.SOCKET))
+        listener.listen()
         while True:
-            self._process = subprocess.Popen(self._command)
-            status = self._wait(self._process)
-            if self._restart_in is None or not _slept(self._restart_in):
-                return status
-            self._restart_in = None
-
-    def restart(self, seconds: float) -> None:
-        """Stop it, and start it again later on the same port, so that an open page finds it."""
-        if self._process is not None and self._restart_in is None:
-            file = Path(os.environ["JUPYTER_RUNTIME_DIR"], f"jpserver-{self._process.pid}.json")
-            port = json.loads(file.read_text())["port"]
-            self._command += ["--no-browser", f"--ServerApp.port={port}"]
-            self._restart_in = seconds
-            self._process.terminate()
-
-    def _wait(self, process: subprocess.Popen[bytes]) -> int:
-        while True:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:
-                self._restart_in = None
-            except BaseException:
-                process.terminate()
-                process.wait(10)
-                raise
+            notebook, _ = listener.accept()
+            with notebook:
+                demo.cluster.cut()
+                demo.terminal.say("!", "the link is cut; the kernel keeps running on the work node")
+                notebook.sendall(b".")
+                notebook.recv(1)
+            demo.cluster.restore()
+            demo.terminal.say("!", "the link is restored")
 
 
-def _slept(seconds: float) -> bool:
-    """Sleep; False if Ctrl-C interrupts it."""
-    try:
-        time.sleep(seconds)
-    except KeyboardInterrupt:
-        return False
-    return True
+def _run(command: Sequence[str], restart: Path) -> int:
+    """Run JupyterLab, and again if that file says so. Return its exit status. Ctrl-C reaches it from the terminal."""
+    interrupted = threading.Event()
+    signal.signal(signal.SIGINT, lambda number, frame: interrupted.set())
+    more: list[str] = []
+    while True:
+        status = subprocess.call([*command, *more])
+        if not restart.exists():
+            return status
+        how = json.loads(restart.read_text())
+        restart.unlink()
+        more = ["--no-browser", f"--ServerApp.port={how['port']}"]
+        if interrupted.wait(how["seconds"]):
+            return status

@@ -11,7 +11,7 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -112,8 +112,10 @@ class _Connection(Transport):
         """Run the command that was requested on `channel`, if any."""
         command = self.requests.commands.pop(channel.chanid, None)
         if command is not None:
-            session = _Session(channel, command, self.node.environment)
-            threading.Thread(target=session.run, name=f"{self.node.name} command", daemon=True).start()
+            arguments = (channel, command, self.node.environment)
+            threading.Thread(
+                target=_run, args=arguments, name=f"{self.node.name} command", daemon=True
+            ).start()
 
     @staticmethod
     def _answer(channel: Any, message: paramiko.Message) -> None:
@@ -127,68 +129,44 @@ class _Connection(Transport):
     }
 
 
-class _Session:
-    """One command: a process and, while the channel is open, its three pipes."""
-
-    def __init__(self, channel: paramiko.Channel, command: bytes, environment: Mapping[str, str]) -> None:
-        self._channel = channel
-        self._command = command
-        self._environment = environment
-
-    def run(self) -> None:
-        """Run it as sshd does without a pty, in a new session. The channel stays open until the pipes are closed."""
-        with contextlib.suppress(*_LOST), contextlib.closing(self._channel):
-            try:
-                process = self._start()
-            except OSError as error:
-                return self._refuse(error)
-            assert process.stdin and process.stdout and process.stderr
-            threading.Thread(target=self._feed, args=(process.stdin,), name="stdin", daemon=True).start()
-            errors = threading.Thread(
-                target=_pump, args=(process.stderr, self._channel.sendall_stderr), name="stderr", daemon=True
-            )
-            errors.start()
-            _pump(process.stdout, self._channel.sendall)
-            errors.join()
-            status = process.wait()
-            if status >= 0:  # otherwise a signal ended it, which paramiko cannot report
-                with contextlib.suppress(*_LOST):
-                    self._channel.send_exit_status(status)
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            ["/bin/sh", "-c", self._command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            cwd=self._environment["HOME"],
-            env=self._environment,
+def _run(channel: paramiko.Channel, command: bytes, environment: Mapping[str, str]) -> None:
+    """Run a command as sshd does without a pty, in a new session. The channel stays open until the pipes are closed."""
+    with contextlib.suppress(*_LOST), contextlib.closing(channel):
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            cwd=environment["HOME"],
+            env=environment,
             start_new_session=True,
         )
-
-    def _refuse(self, error: OSError) -> None:
-        self._channel.sendall_stderr(f"cannot run the command: {error}\n".encode())
-        self._channel.send_exit_status(126)
-
-    def _feed(self, stdin: IO[bytes]) -> None:
-        """Pass the client's data to the process. Data that it does not read is discarded: the window stays open."""
-        with contextlib.suppress(*_LOST):
-            while data := self._channel.recv(WINDOW):
-                with contextlib.suppress(BrokenPipeError):
-                    _write(stdin, data)
-        with contextlib.suppress(BrokenPipeError):
-            stdin.close()
+        assert process.stdin and process.stdout and process.stderr
+        threading.Thread(target=_feed, args=(channel, process.stdin), name="stdin", daemon=True).start()
+        arguments = (process.stderr, channel.sendall_stderr)
+        errors = threading.Thread(target=_pump, args=arguments, name="stderr", daemon=True)
+        errors.start()
+        _pump(process.stdout, channel.sendall)
+        errors.join()
+        status = process.wait()
+        if status >= 0:  # otherwise a signal ended it, which paramiko cannot report
+            channel.send_exit_status(status)
 
 
-def _pump(pipe: IO[bytes], send: Any) -> None:
+def _feed(channel: paramiko.Channel, stdin: IO[bytes]) -> None:
+    """Pass the client's data to the process. Data that it does not read is discarded: the window stays open."""
+    with contextlib.suppress(*_LOST):
+        while data := channel.recv(WINDOW):
+            with contextlib.suppress(BrokenPipeError):
+                stdin.write(data)
+                stdin.flush()
+    with contextlib.suppress(BrokenPipeError):
+        stdin.close()
+
+
+def _pump(pipe: IO[bytes], send: Callable[[bytes], None]) -> None:
     """Pass the process's output to the client. If the client is gone, close the pipe: the next write is a SIGPIPE."""
     with pipe, contextlib.suppress(*_LOST):
         while data := os.read(pipe.fileno(), _CHUNK):
             send(data)
-
-
-def _write(pipe: IO[bytes], data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[pipe.write(view) :]

@@ -16,9 +16,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 from .. import kernelspecs
@@ -27,7 +26,7 @@ from ..errors import GpuKernelError
 from . import gpus
 from .cluster import LOGIN, MARK, ROUTE, WORK, Cluster, end_processes, processes
 
-KERNEL = "gpu-demo"  # the kernelspec
+NOTEBOOKS = Path(__file__).parent / "notebooks"
 _END_TIMEOUT = 15.0  # seconds for all processes to end by themselves
 
 
@@ -51,33 +50,28 @@ def running_demo() -> Iterator[Demo]:
     terminal = Terminal()
     with _practice() as cluster:
         _introduce(cluster, terminal)
-        settings = _write_kernelspec(cluster)
-        terminal.say("kernelspec", f"Remote GPU ({KERNEL}), as “jupyter gpu-kernel add” writes it")
+        settings = {
+            "route": list(ROUTE),
+            "config": str(cluster.ssh_config),
+            "python": sys.executable,
+            "gpus": 1,
+        }
+        kernelspecs.write(WORK, settings, prefix=cluster.folder / "jupyter")
+        terminal.say("kernelspec", f"Remote GPU ({WORK}), as “jupyter gpu-kernel add” writes it")
         with HubClient() as hub:
             terminal.say("hub", "one local process for all front ends, which holds the SSH connection")
             yield Demo(terminal, cluster, hub, settings)
 
 
 def _introduce(cluster: Cluster, terminal: Terminal) -> None:
-    terminal.say("cluster", f"all files of this demo are in the folder {cluster.folder} until it ends")
-    terminal.say("cluster", f"{LOGIN}: the demo's SSH server on 127.0.0.1 port {cluster.port}")
-    terminal.say(
-        "cluster", f"{WORK}: has no port, can be reached only through {LOGIN} (both are this machine)"
-    )
-    if cluster.simulated:
-        terminal.say("cluster", f"GPUs: {gpus.COUNT} SIMULATED ones; the first one is in use")
-    else:
-        terminal.say("cluster", "GPUs: the real GPUs of this machine")
-
-
-def _write_kernelspec(cluster: Cluster) -> dict[str, Any]:
-    settings = {
-        "route": list(ROUTE),
-        "config": str(cluster.ssh_config),
-        "python": sys.executable,
-        "gpus": 1,
-    }
-    return kernelspecs.write(KERNEL, settings, prefix=cluster.folder / "jupyter").settings
+    simulated = f"{gpus.COUNT} SIMULATED ones; the first one is in use"
+    for text in (
+        f"all files of this demo are in the folder {cluster.folder} until it ends",
+        f"{LOGIN}: the demo's SSH server on 127.0.0.1 port {cluster.port}",
+        f"{WORK}: has no port, can be reached only through {LOGIN} (both are this machine)",
+        f"GPUs: {simulated if cluster.simulated else 'the real GPUs of this machine'}",
+    ):
+        terminal.say("cluster", text)
 
 
 def check_connection(demo: Demo) -> bool:
@@ -124,21 +118,23 @@ def _command(pid: int) -> str:
 
 @contextlib.contextmanager
 def _practice() -> Iterator[Cluster]:
-    """Start a cluster and set this process's environment. Undo both at the end, also if SIGTERM ends this process."""
+    """Start a cluster, and set this process's environment. At the end, also by SIGTERM, end and remove the cluster."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     # The paths of sockets are short: do not use a long TMPDIR.
     parent = "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="jgk-demo-", dir=parent))
-    with _ended_by_sigterm(), contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        stack.callback(end_processes, folder)
+    try:
+        _set_environment(folder)
         cluster = Cluster(folder, real_gpus=gpus.spare_real_gpu())
-        stack.callback(cluster.stop)
-        stack.enter_context(_environment(_jupyter_folders(folder)))
-        cluster.start()
         yield cluster
+        cluster.cut()
+    finally:
+        end_processes(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _jupyter_folders(folder: Path) -> dict[str, str]:
+def _set_environment(folder: Path) -> None:
+    """Let Jupyter and our hub use folders of the demo only."""
     places = {
         "JUPYTER_DATA_DIR": "jupyter/data",
         "JUPYTER_PATH": "jupyter/share/jupyter",
@@ -147,40 +143,13 @@ def _jupyter_folders(folder: Path) -> dict[str, str]:
         "IPYTHONDIR": "jupyter/ipython",
         "XDG_RUNTIME_DIR": "run",  # the hub's folder is here
     }
-    for path in places.values():
+    for variable, path in places.items():
         (folder / path).mkdir(mode=0o700, parents=True)
+        os.environ[variable] = str(folder / path)
+    os.environ[MARK] = str(folder)
     # The demo finds its processes by a variable in their environment, which the hub otherwise hides.
     config = folder / places["JUPYTER_CONFIG_DIR"] / "jupyter_gpu_kernel_config.json"
     config.write_text(json.dumps({"HubApp": {"private_memory": False}}))
-    return {MARK: str(folder), **{name: str(folder / path) for name, path in places.items()}}
-
-
-@contextlib.contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit, so that everything is cleaned up."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 # --- the output

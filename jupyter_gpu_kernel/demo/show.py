@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import signal
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import nbclient
 import nbformat
-from nbformat import NotebookNode
 
 from . import gpus
-from .cluster import Cluster
-from .setup import KERNEL, Demo, check_connection, end, running_demo
+from .setup import NOTEBOOKS, Demo, check_connection, end, running_demo
 
 NUMBERS = 60  # printed by the long cell, ten a second
 _SIGTERM_AT, _CUT_AT = 8, 20  # after how many printed numbers
 _CUT_SECONDS = 3.0
-_TIMEOUT = 60.0  # seconds for that many numbers
-
-WHERE = """import os, platform
-print(f"process {os.getpid()} on {os.environ['HOSTNAME']} ({platform.node()})")"""
-GPU = """import subprocess
-mine = os.environ["CUDA_VISIBLE_DEVICES"]
-listed = subprocess.check_output(["nvidia-smi", "-L"], text=True).splitlines()
-print(*(line for line in listed if any(uuid in line for uuid in mine.split(","))), sep="\\n")"""
-_LONG = f"""import time
-numbers = []
-for number in range({NUMBERS}):
-    numbers.append(number)
-    print(f"#{{number:02d}} ", end="\\n" if number % 20 == 19 else "", flush=True)
-    time.sleep(0.1)"""
-_ALIVE = """print(f"process {os.getpid()}: {len(numbers)} numbers, their sum is {sum(numbers)}")"""
-_GUARD = """import gpu_kernel
-status = gpu_kernel.status()
-print(f"kernel {status['id']}: {status['sigterms']} SIGTERM, guard {status['guard']}")"""
-CELLS = (WHERE, GPU, _LONG, _ALIVE, _GUARD)
 
 
 def run_in_terminal() -> int:
@@ -54,24 +31,17 @@ def run_in_terminal() -> int:
 
 
 def _run_notebook(demo: Demo) -> bool:
-    disturbance = Disturbance(demo.cluster, lambda text: demo.terminal.say("!", text))
-
-    def on_text(text: str) -> None:
-        demo.terminal.text(text)
-        disturbance.printed(text)
-
-    notebook = make_notebook(KERNEL)
-    runner = Runner(notebook, lambda number, code: demo.terminal.say(f"In [{number}]", code), on_text)
+    runner = _Runner(demo)
     demo.terminal.say("notebook", "nbclient starts the kernel; the first cell takes a free GPU")
     try:
-        runner.run()
+        notebook = runner.execute()
     except Exception as error:  # one of nbclient's many errors, or ours from the provisioner
         return demo.terminal.check(False, f"the notebook failed: {error}")
     finally:
-        disturbance.end()
-    cells = outputs(notebook)
+        runner.wait_for_link()
+    cells = ["".join(map(_text, cell.outputs)) for cell in notebook.cells]
     _print_log(demo, kernel_in(cells[-1]))
-    return _check_results(demo, cells, disturbance)
+    return _check_results(demo, cells, runner)
 
 
 def _print_log(demo: Demo, kernel: str) -> None:
@@ -81,12 +51,12 @@ def _print_log(demo: Demo, kernel: str) -> None:
     demo.terminal.say("logs", "\n".join(lines))
 
 
-def _check_results(demo: Demo, cells: list[str], disturbance: Disturbance) -> bool:
+def _check_results(demo: Demo, cells: list[str], runner: _Runner) -> bool:
     where, gpu, long, alive, guard = cells
     checks = (
         (numbers_in(long) == list(range(NUMBERS)), f"all {NUMBERS} numbers arrived once, in order"),
-        (disturbance.signalled and "1 SIGTERM" in guard, "the kernel survived one SIGTERM"),
-        (disturbance.cut, "the link was cut and restored"),
+        (runner.signalled and "1 SIGTERM" in guard, "the kernel survived one SIGTERM"),
+        (runner.restored_at > 0, "the link was cut and restored"),
         (process_in(alive) == process_in(where) > 0, "the kernel is the same process"),
         (str(sum(range(NUMBERS))) in alive, "its variables are kept"),
         (_is_expected_gpu(gpu, demo.cluster.simulated), "it had a GPU that nobody else used"),
@@ -100,98 +70,56 @@ def _is_expected_gpu(gpu: str, simulated: bool) -> bool:
     return gpu.count("GPU-") == 1 and (gpus.NAME in gpu) == simulated and not (simulated and "GPU 0:" in gpu)
 
 
-class Disturbance:
-    """Call `printed` with the kernel's output. The disturbances happen on a thread, and are reported with `say`."""
+class _Runner(nbclient.NotebookClient):
+    """Runs the demo's notebook, and prints its code and outputs. The output tells when to send the SIGTERM and when to
+    cut the link."""
 
-    def __init__(self, cluster: Cluster, say: Callable[[str], None]) -> None:
-        self.signalled = self.cut = False
-        self._cluster = cluster
-        self._say = say
-        self._text = ""
-        self._restored_at = 0.0  # 0.0 if that is reported, or has not happened
-        self._changed = threading.Condition()
-        self._ending = False
-        self._thread = threading.Thread(target=self._run, name="disturbance", daemon=True)
-        self._thread.start()
-
-    def printed(self, text: str) -> None:
-        """The kernel printed `text`."""
-        with self._changed:
-            self._text += text
-            restored_at, self._restored_at = self._restored_at, 0.0
-            self._changed.notify()
-        if restored_at:
-            self._say(f"output arrives again, {time.monotonic() - restored_at:.1f} s later")
-
-    def end(self) -> None:
-        """Start no further disturbance, and wait for a running one."""
-        with self._changed:
-            self._ending = True
-            self._changed.notify()
-        self._thread.join(_TIMEOUT)
-
-    def _run(self) -> None:
-        if self._wait_for(_SIGTERM_AT):
-            pid = process_in(self._text)
-            self._say(f"kill -TERM {pid}, as a scheduler or an administrator would")
-            os.kill(pid, signal.SIGTERM)
-            self.signalled = True
-        if self._wait_for(_CUT_AT):
-            self._cluster.cut()
-            self._say(f"the link is cut for {_CUT_SECONDS:.0f} s; the cell keeps running on the work node")
-            threading.Event().wait(_CUT_SECONDS)
-            with self._changed:
-                self._cluster.start()
-                self._restored_at = time.monotonic()
-            self._say("the link is restored")
-            self.cut = True
-
-    def _wait_for(self, count: int) -> bool:
-        """Wait until that many numbers are printed. False if the demo ends, or at a timeout."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._ending or len(numbers_in(self._text)) >= count, _TIMEOUT)
-            return not self._ending and len(numbers_in(self._text)) >= count
-
-
-# --- the notebook
-
-
-def make_notebook(kernel: str) -> NotebookNode:
-    """The notebook for the kernelspec `kernel`, without outputs."""
-    empty: dict[str, Any] = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
-    cells = [{**empty, "source": text} for text in CELLS]
-    spec = {"name": kernel, "display_name": kernel, "language": "python"}
-    content = {"cells": cells, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 4}
-    return NotebookNode(nbformat.from_dict(content))  # type: ignore[no-untyped-call]
-
-
-class Runner(nbclient.NotebookClient):
-    """Run a notebook; call `on_input(number, code)` for each cell and `on_text(text)` for each output."""
-
-    def __init__(
-        self, notebook: NotebookNode, on_input: Callable[[int, str], None], on_text: Callable[[str], None]
-    ) -> None:
-        kernel = notebook.metadata.kernelspec.name
-        super().__init__(notebook, kernel_name=kernel, timeout=60, startup_timeout=60)
-        self._on_text = on_text
-        self.on_cell_execute = lambda cell, cell_index: on_input(cell_index + 1, cell.source)
-
-    def run(self) -> None:
-        """Run all cells, then shut the kernel down. Raises errors of nbclient or of the kernel manager."""
-        try:
-            self.execute()
-        finally:
-            atexit.unregister(self._cleanup_kernel)  # nbclient leaves it registered if no kernel started
+    def __init__(self, demo: Demo) -> None:
+        notebook = nbformat.read(NOTEBOOKS / "terminal.ipynb", as_version=4)  # type: ignore[no-untyped-call]
+        super().__init__(notebook, timeout=60, startup_timeout=60)
+        self.signalled = False
+        self.restored_at = 0.0
+        self._demo = demo
+        self._printed = ""
+        self._restoring: threading.Timer | None = None
+        self._reported = False
+        self.on_cell_execute = lambda cell, cell_index: demo.terminal.say(
+            f"In [{cell_index + 1}]", cell.source
+        )
 
     def output(self, outs: Any, msg: Any, display_id: Any, cell_index: int) -> Any:
-        """Override nbclient's method to report the output at once."""
-        self._on_text(_text(msg["content"]))
+        """nbclient calls this for each output."""
+        if self.restored_at and not self._reported:
+            self._reported = True
+            self._say(f"output arrives again, {time.monotonic() - self.restored_at:.1f} s later")
+        text = _text(msg["content"])
+        self._demo.terminal.text(text)
+        self._printed += text
+        count = len(numbers_in(self._printed))
+        if count >= _SIGTERM_AT and not self.signalled:
+            self.signalled = True
+            pid = process_in(self._printed)
+            self._say(f"kill -TERM {pid}, as a scheduler or an administrator would")
+            os.kill(pid, signal.SIGTERM)
+        if count >= _CUT_AT and self._restoring is None:
+            self._demo.cluster.cut()
+            self._say(f"the link is cut for {_CUT_SECONDS:.0f} s; the cell keeps running on the work node")
+            self._restoring = threading.Timer(_CUT_SECONDS, self._restore)
+            self._restoring.start()
         return super().output(outs, msg, display_id, cell_index)
 
+    def wait_for_link(self) -> None:
+        """Wait until a link that is cut is restored."""
+        if self._restoring is not None:
+            self._restoring.join()
 
-def outputs(notebook: NotebookNode) -> list[str]:
-    """The text of each cell's outputs."""
-    return ["".join(map(_text, cell.outputs)) for cell in notebook.cells]
+    def _restore(self) -> None:
+        self._demo.cluster.restore()
+        self.restored_at = time.monotonic()
+        self._say("the link is restored")
+
+    def _say(self, text: str) -> None:
+        self._demo.terminal.say("!", text)
 
 
 def numbers_in(text: str) -> list[int]:
