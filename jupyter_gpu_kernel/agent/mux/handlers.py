@@ -84,7 +84,7 @@ class RequestHandlers:
             "gpus": self._gpus,
             "offer": self._offer,
             "history": self._history,
-            "journal": self._journal,
+            "journal": self._forward,
             "stack": self._stack,
             "job": self._job,
             "left": self._left,
@@ -117,7 +117,7 @@ class RequestHandlers:
         """
         kernel_id, owner = _checked(kernel_id), _owner(request)
         create, attach = request.get("create"), request.get("attach")
-        sock = self._keepers.connect(kernel_id) or self._keepers.connect_to_successor(kernel_id)
+        sock = self._keepers.connect(kernel_id)
         if sock is None:
             self._leftovers.remove_stale(kernel_id)
         else:
@@ -207,12 +207,11 @@ class RequestHandlers:
         kernel_id = _checked(request["kernel"])
         more = {key: request[key] for key in ["replaced_by"] if key in request}
         stop = {"do": "stop", "why": request.get("why", "on request"), **more}
-        reply = self._request_stop(kernel_id, stop)
-        if reply is None:
-            sock = self._keepers.connect_to_successor(kernel_id)
-            if sock is not None:
-                sock.close()
-                reply = self._request_stop(kernel_id, stop)
+        try:
+            reply = self._keepers.ask(kernel_id, stop)
+        except KeeperTimeout:  # but the keeper has received the request
+            refused = self._keepers.unresponsive(kernel_id)
+            raise Refused(refused.code, f"{refused}; it will stop when it answers again") from None
         if reply is None:
             raise Refused("gone", self._why_gone(kernel_id))
         deadline = self._runtime.monotonic() + STOP_TIMEOUT
@@ -226,13 +225,6 @@ class RequestHandlers:
         if not self.root.kernels():
             retire_all(self.root.path)
 
-    def _request_stop(self, kernel_id: str, stop: Dict[str, Any]) -> Optional[Dict[str, Any]]:
-        try:
-            return self._keepers.ask(kernel_id, stop)
-        except KeeperTimeout:  # but the keeper has received the request
-            refused = self._keepers.unresponsive(kernel_id)
-            raise Refused(refused.code, f"{refused}; it will stop when it answers again") from None
-
     def _forward(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Forward the request to the keeper; return its reply."""
         kernel_id = _checked(request["kernel"])
@@ -245,10 +237,6 @@ class RequestHandlers:
                 f"kernel {kernel_id} was started by an earlier version of jupyter-gpu-kernel, which cannot do this",
             )
         return reply
-
-    def _journal(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """The output of the kernel's last cells."""
-        return self._forward(dict(request, do="journal"))
 
     def _end_leftovers(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """End these processes of kernels that are gone, and remove what they left of pinned code, if unchanged. The

@@ -17,7 +17,7 @@ from ...wire import PROTOCOL
 from ...wire.files import private
 from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP, TAG, hidden_keeper
-from ..exit.leftovers import Leftovers, is_being_served
+from ..exit.leftovers import Leftovers, has_keeper, is_being_served
 from ..file_lock import lock_now
 from ..gpus.early_reading import EarlyReadings
 from ..job.client import JobChild, job_is_over, no_job_here
@@ -76,7 +76,14 @@ class Keepers:
     # -------------------------------------------------------------------------------------- ask
 
     def ask(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
-        """Return the keeper's reply; None if there is no keeper. KeeperTimeout if it does not reply in time."""
+        """Return the reply of the keeper, or of the successor of a killed one; None if there is none. KeeperTimeout if
+        it does not reply in time."""
+        reply = self._ask_now(kernel_id, request)
+        if reply is None and self._await_successor(kernel_id):
+            reply = self._ask_now(kernel_id, request)
+        return reply
+
+    def _ask_now(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         return ask_keeper(self._socket_path(kernel_id), request, self._timeout)
 
     def request(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
@@ -97,7 +104,7 @@ class Keepers:
 
     def _state(self, kernel_id: str) -> Optional[Dict[str, Any]]:
         try:
-            state = self.ask(kernel_id, {"do": "status"})
+            state = self._ask_now(kernel_id, {"do": "status"})
         except KeeperTimeout:
             return self._status_from_story(kernel_id, "unresponsive")
         if state is not None or self._has_ended(kernel_id):
@@ -123,6 +130,13 @@ class Keepers:
     # -------------------------------------------------------------------------------------- find
 
     def connect(self, kernel_id: str) -> Optional[socket.socket]:
+        """Return a socket to the keeper, or to the successor of a killed one; None if there is none."""
+        sock = self._connect_now(kernel_id)
+        if sock is None and self._await_successor(kernel_id):
+            sock = self._connect_now(kernel_id)
+        return sock
+
+    def _connect_now(self, kernel_id: str) -> Optional[socket.socket]:
         """Return a socket to the keeper; None if there is no keeper. Waits for one that is too busy to accept it."""
         deadline = self._runtime.monotonic() + CONNECT_TIMEOUT
         while True:
@@ -138,29 +152,20 @@ class Keepers:
                 raise self.unresponsive(kernel_id)
             self._runtime.sleep(_POLL_INTERVAL)
 
-    def connect_to_successor(self, kernel_id: str) -> Optional[socket.socket]:
-        """Wait for the successor of a killed keeper; return a socket to it, or None if there will be none. Raises
-        Refused if that takes too long."""
+    def _await_successor(self, kernel_id: str) -> bool:
+        """Wait for the successor of a killed keeper; return whether there is one. Raises Refused if that takes too
+        long."""
         deadline = self._runtime.monotonic() + self._successor_timeout
-        while self._is_being_replaced(kernel_id):
-            sock = self.connect(kernel_id)
-            if sock is not None:
-                return sock
+        while not has_keeper(self.root.kernel(kernel_id)):
+            if not self._is_being_replaced(kernel_id):
+                return has_keeper(self.root.kernel(kernel_id))
             if self._runtime.monotonic() > deadline:
                 raise Refused(
                     "unresponsive",
                     f"the keeper of kernel {kernel_id} was killed, and no other one has taken over yet",
                 )
             self._runtime.sleep(_POLL_INTERVAL)
-        return self.connect(kernel_id)
-
-    def request_successor(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
-        """As `request`, for the successor of a killed keeper."""
-        sock = self.connect_to_successor(kernel_id)
-        if sock is None:
-            return None
-        sock.close()
-        return self.request(kernel_id, request)
+        return True
 
     def _is_being_replaced(self, kernel_id: str) -> bool:
         """Whether the kernel runs and may start another keeper, if it has none."""
@@ -177,7 +182,7 @@ class Keepers:
         for kernel_id in ids:
             others = [other for other in ids if other != kernel_id]
             request = dict(_owner(settings), do="return", notebook=settings.notebook, others=others)
-            if self.request(kernel_id, request) or self.request_successor(kernel_id, request):
+            if self.request(kernel_id, request):
                 return kernel_id
         return ""
 
@@ -262,11 +267,14 @@ class Keepers:
         except PolicyError as error:
             raise Refused("policy", str(error)) from None
         path = self.root.make_kernel(settings.id) / "lock"
-        lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            return self.create(settings)  # the folder was empty, and so stale, and was removed just now
         try:
             deadline = self._runtime.monotonic() + START_TIMEOUT
             while not lock_now(lock):
-                sock = self.connect(settings.id)
+                sock = self._connect_now(settings.id)
                 if sock is not None or self._runtime.monotonic() > deadline:
                     return sock
                 self._runtime.sleep(_POLL_INTERVAL)
@@ -281,7 +289,7 @@ class Keepers:
         finally:
             if lock >= 0:
                 os.close(lock)
-        return self.connect(settings.id)
+        return self._connect_now(settings.id)
 
     def _start(self, settings: KernelSettings, lock: int) -> None:
         """Run `serve`, or `setup` if there are set-up lines, which runs `serve`. Raises Refused if it fails."""
