@@ -34,7 +34,7 @@ from typing import (
 
 __all__ = [
     "ChildProcess", "File", "ProcessControl", "TimeoutExpired", "become_subreaper", "detach", "next_ended_child",
-    "open_pidfd",
+    "open_pidfd", "open_signalfd",
 ]  # fmt: skip
 
 File = Union[int, IO[bytes]]
@@ -129,6 +129,18 @@ def open_pidfd(pid: int) -> int:
         raise
     except OSError:  # an old Linux with a new Python
         return -1
+
+
+def open_signalfd(numbers: Iterable[int]) -> int:
+    """Return a descriptor that is readable while one of these signals is pending; they must be blocked. Raises OSError
+    where the system has none."""
+    mask = (ctypes.c_ulong * (128 // ctypes.sizeof(ctypes.c_ulong)))(
+        sum(1 << (number - 1) for number in numbers)
+    )
+    fd = int(ctypes.CDLL(None).signalfd(-1, mask, os.O_CLOEXEC))
+    if fd < 0:
+        raise OSError("this system has no signalfd")
+    return fd
 
 
 def become_subreaper() -> None:

@@ -14,6 +14,7 @@ import traceback
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from ...wire.texts import duration
+from .hooks import is_same
 
 AFTER = 60.0
 """Seconds that a cell must have taken, if nobody says otherwise."""
@@ -70,7 +71,7 @@ class DoneFunctions:
 
     def remove(self, function: Optional[Function]) -> int:
         """Remove a function, or one of the same name; None: all. Return how many there were."""
-        kept = [] if function is None else [one for one in self._functions if not _is_same(one[0], function)]
+        kept = [] if function is None else [one for one in self._functions if not is_same(one[0], function)]
         removed = len(self._functions) - len(kept)
         self._functions = kept
         return removed
@@ -147,9 +148,3 @@ def _cell(code: str, reply: Dict[str, Any], started: float, seconds: float) -> C
 
 def _name(function: Function) -> str:
     return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
-
-
-def _is_same(other: Function, function: Function) -> bool:
-    name = getattr(function, "__qualname__", None)
-    same_name = name is not None and "<lambda>" not in name and getattr(other, "__qualname__", None) == name
-    return other is function or same_name

@@ -33,6 +33,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from ...wire.texts import wrapped
 from .. import procfs
+from ..process_control import open_signalfd
 from .hooks import OUTPUT_LIMIT, TERM, Countdown, Hooks, main_thread_id
 from .signal_rules import ENDED, Sender, classify, decide, sentence
 from .usage import Usage, is_computing
@@ -75,11 +76,13 @@ class Guard:
         self._job_lock = threading.Lock()
         self._strays = 0  # signals passed on by `_handle_stray`
         self._countdown = Countdown(self.say)
-        self._libc = ctypes.CDLL(None)
+        self._pending = select.poll()
         self._thread = threading.Thread(target=self._watch, name="sigterm-guard", daemon=True)
 
     def install(self) -> None:
-        """Block SIGTERM in this thread and in every thread it starts. Main thread only, once."""
+        """Block SIGTERM in this thread and in every thread it starts. Main thread only, once. Raises OSError if the
+        system lacks what the guard needs."""
+        self._pending.register(open_signalfd(TERM), select.POLLIN)
         signal.pthread_sigmask(signal.SIG_BLOCK, TERM)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # our parent may have ignored it
         self.hooks.install()
@@ -161,9 +164,8 @@ class Guard:
     # -------------------------------------------------------------------------------------- the guard's thread
 
     def _watch(self) -> None:
-        wait = self._make_wait()
         while True:
-            wait()
+            self._pending.poll()  # leaves it pending
             info = signal.sigtimedwait(TERM, 0)
             if info is None:  # another thread has taken it
                 continue
@@ -176,16 +178,6 @@ class Guard:
                 self._handle(self._sender(info.si_pid, info.si_uid, command))
             except Exception:  # this thread must go on: nothing else handles SIGTERM
                 print(traceback.format_exc(), file=sys.__stderr__)
-
-    def _make_wait(self) -> Callable[[], object]:
-        """Return a function that waits for a pending SIGTERM and leaves it pending; without signalfd it polls."""
-        mask = (ctypes.c_ulong * (128 // ctypes.sizeof(ctypes.c_ulong)))(1 << (signal.SIGTERM - 1))
-        fd = self._libc.signalfd(-1, mask, os.O_CLOEXEC)
-        if fd < 0:
-            return lambda: time.sleep(0.2)
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        return poll.poll
 
     def _sender(self, pid: int, uid: int, command: str) -> Sender:
         if pid == os.getpid() and self._strays:
@@ -222,7 +214,7 @@ class Guard:
             self.run_last_hooks()
         time.sleep(0.1)  # for ZeroMQ's thread to send the last messages
         # `signal.signal` works only in the main thread, which may be in a C call.
-        self._libc.signal(int(signal.SIGTERM), None)
+        ctypes.CDLL(None).signal(int(signal.SIGTERM), None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)
         os.kill(os.getpid(), signal.SIGTERM)
 

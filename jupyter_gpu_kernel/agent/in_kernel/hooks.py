@@ -65,8 +65,7 @@ class Hooks:
 
     def add(self, function: Hook) -> None:
         """Add a function; it replaces one of the same name, as when its cell runs again."""
-        name = getattr(function, "__qualname__", None)
-        self.functions[:] = [other for other in self.functions if not _is_same(other, function, name)]
+        self.functions[:] = [other for other in self.functions if not is_same(other, function)]
         self.functions.append(function)
 
     def start(self, interrupt: bool = False) -> None:
@@ -141,8 +140,10 @@ def _wake_signal() -> int:
     return signal.SIGRTMAX - 3  # other libraries use the first real-time signals
 
 
-def _is_same(other: Hook, function: Hook, name: Any) -> bool:
-    same_name = name is not None and name != "<lambda>" and getattr(other, "__qualname__", None) == name
+def is_same(other: Callable[..., object], function: Callable[..., object]) -> bool:
+    """Whether two functions are one, or have the same name, as when a cell runs again."""
+    name = getattr(function, "__qualname__", None)
+    same_name = name is not None and "<lambda>" not in name and getattr(other, "__qualname__", None) == name
     return other is function or same_name
 
 

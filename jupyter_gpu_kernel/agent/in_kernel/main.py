@@ -143,10 +143,11 @@ def create_guard(window: OutputWindow) -> Guard:
     if mode == "default":
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)
-    elif hasattr(signal, "sigtimedwait"):
-        guard.install()
     else:
-        print("no guard against SIGTERM: this system has no sigtimedwait", file=sys.stderr)
+        try:
+            guard.install()
+        except OSError as error:
+            print(f"no guard against SIGTERM: {error}", file=sys.stderr)
     return guard
 
 

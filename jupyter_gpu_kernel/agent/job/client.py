@@ -19,8 +19,6 @@ from ..unix_sockets import has_listener
 
 TIMEOUT = 5.0
 """Seconds that the job's process has to answer."""
-SETTING = "job"
-"""The setting with the id of the job in which a kernel runs."""
 SOCKET = "job"
 
 
@@ -99,11 +97,8 @@ class JobConnection:
 
 def job_status(root: Root, job_id: str) -> Dict[str, Any]:
     """Return what the job's process knows of the job. Raises JobGone."""
-    connection = JobConnection(root, job_id)
-    try:
+    with contextlib.closing(JobConnection(root, job_id)) as connection:
         return connection.ask({"do": "status"})
-    finally:
-        connection.close()
 
 
 class JobChild:

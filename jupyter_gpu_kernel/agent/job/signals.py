@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import signal
 from typing import Callable, NamedTuple
 
 from .. import procfs
 from ..loop import Loop
+from ..process_control import open_signalfd
 
 CAUGHT = frozenset(
     {
@@ -17,8 +16,6 @@ CAUGHT = frozenset(
     }
 )
 """All that may be chosen as a job's warning signal, what ends it, and SIGCHLD."""
-_POLL_INTERVAL = 0.2
-"""Seconds, where there is no descriptor for signals."""
 
 
 class Received(NamedTuple):
@@ -44,22 +41,10 @@ class SignalReader:
     """Calls `on_signal` for each blocked signal that arrives."""
 
     def __init__(self, loop: Loop, on_signal: Callable[[Received], None]) -> None:
-        self._loop = loop
         self._on_signal = on_signal
-        mask = (ctypes.c_ulong * (128 // ctypes.sizeof(ctypes.c_ulong)))(
-            sum(1 << (number - 1) for number in CAUGHT)
-        )
-        fd = ctypes.CDLL(None).signalfd(-1, mask, os.O_CLOEXEC)
-        if fd >= 0:
-            loop.watch(fd, lambda _: self._read())
-        else:
-            self._poll()
+        loop.watch(open_signalfd(CAUGHT), self._read)
 
-    def _poll(self) -> None:
-        self._read()
-        self._loop.later(_POLL_INTERVAL, self._poll)
-
-    def _read(self) -> None:
+    def _read(self, _: int) -> None:
         while True:
             info = signal.sigtimedwait(CAUGHT, 0)
             if info is None:
