@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from dataclasses import fields
 from typing import Any
 
 from ... import adding, kernelspecs
@@ -18,6 +19,9 @@ from ..show.gpu_hours import span
 from ..verb import Verb, print_json
 from . import slurm as add_slurm
 from .hosts import hosts_result
+
+_SETTINGS = {one.name for one in fields(Settings)} - {"env_dir"}
+"""Options that are settings. One that is not given is None, and the setting has its default."""
 
 
 class Add(Verb):
@@ -52,25 +56,10 @@ class Add(Verb):
             "--hosts",
             metavar="HOST[,HOST…]",
             action="append",
-            default=[],
             help="several machines instead of DESTINATION: each kernel starts on the best one",
         )
-        add(
-            "-J",
-            dest="jumps",
-            metavar="HOP[,HOP…]",
-            action="append",
-            default=[],
-            help="jump hosts, as for ssh",
-        )
-        add(
-            "-i",
-            dest="identity",
-            metavar="KEY",
-            action="append",
-            default=[],
-            help="a private key file; can be repeated",
-        )
+        add("-J", dest="jumps", metavar="HOP[,HOP…]", action="append", help="jump hosts, as for ssh")
+        add("-i", dest="identity", metavar="KEY", action="append", help="a private key file; can be repeated")
         add(
             "-F",
             dest="config",
@@ -81,7 +70,6 @@ class Add(Verb):
         add(
             "--transport",
             choices=TRANSPORTS,
-            default="auto",
             help="what speaks SSH: paramiko, or the system's ssh program; auto (the default) takes paramiko unless a "
             "host needs what only ssh can do, such as Kerberos or a ProxyCommand",
         )
@@ -89,7 +77,6 @@ class Add(Verb):
             "--via",
             metavar="COMMAND",
             action="append",
-            default=[],
             help="a command on DESTINATION that leads on: “ssh gpu2”, “docker exec -i box”; can be repeated",
         )
 
@@ -99,14 +86,12 @@ class Add(Verb):
         add(
             "--python",
             metavar="PATH",
-            default="",
             help="the kernel's Python on the node, or with --create-env the one from which the environment is made "
             "(default: the best one found)",
         )
         add(
             "--sigterm",
             choices=["survive", "default"],
-            default=Settings.sigterm,
             help=f"what SIGTERM does to a kernel in use (default: {Settings.sigterm})",
         )
         add(
@@ -114,7 +99,6 @@ class Add(Verb):
             dest="spare",
             action="store_const",
             const="off",
-            default=Settings.spare,
             help="start each kernel as a new program; by default it is forked from a spare interpreter on the node",
         )
         add(
@@ -130,26 +114,22 @@ class Add(Verb):
             "--gpus",
             metavar="N",
             type=int,
-            default=Settings.gpus,
             help=f"how many GPUs a kernel takes (default: {Settings.gpus}; 0: none)",
         )
         add(
             "--min-memory",
             metavar="SIZE",
-            default="",
             help="the memory that each GPU must have, without what the driver keeps: 20G, 20GiB (default: any)",
         )
         add(
             "--gpu-type",
             metavar="TEXT",
-            default="",
             help="what the name of each GPU must contain: 3090, A100 (default: any)",
         )
         add(
             "--priority",
             metavar="N",
             type=int,
-            default=Settings.priority,
             help=f"which of your kernels that wait for GPUs get them first: the highest, from -{MAX_PRIORITY} to "
             f"{MAX_PRIORITY} (default: {Settings.priority})",
         )
@@ -157,14 +137,12 @@ class Add(Verb):
             "--ignore-lease",
             metavar="UUID",
             action="append",
-            default=[],
             help="take this GPU although somebody else has its lease, if it is not used; can be repeated",
         )
         add(
             "--ignore-place",
             metavar="USER",
             action="append",
-            default=[],
             help="pass over all places of this user in the queue once free GPUs were left untaken for a minute; can be "
             "repeated",
         )
@@ -176,38 +154,29 @@ class Add(Verb):
             metavar="NAME=VALUE",
             type=_assignment,
             action="append",
-            default=[],
             help="a variable of the kernel's environment; can be repeated",
         )
         add(
             "--env-file",
             metavar="FILE",
-            default="",
             help="a file of NAME=VALUE lines that only you can read; for secrets",
         )
-        add(
-            "--cwd",
-            metavar="DIR",
-            default="",
-            help="the kernel's working directory (default: your home folder)",
-        )
+        add("--cwd", metavar="DIR", help="the kernel's working directory (default: your home folder)")
         add(
             "--code",
             metavar="REV",
-            default="",
             help="run the code of this git revision: the kernel works in a worktree of --cwd at that commit",
         )
         add(
             "--setup",
             metavar="LINE",
             action="append",
-            default=[],
             help="a shell line to run before the kernel starts; can be repeated",
         )
 
     def run(self) -> int:
         args = self.args
-        hosts = adding.split_hosts(args.hosts)
+        hosts = adding.split_hosts(args.hosts or ())
         if bool(hosts) == bool(args.destination):
             sys.stderr.write("Give DESTINATION, or --hosts HOST,HOST for several machines, and not both.\n")
             return 2
@@ -218,7 +187,7 @@ class Add(Verb):
         name = args.name if args.name is not None else adding.default_name(settings)
         kernelspecs.check_name(name, prefix=args.prefix, replace=args.replace)
         probe = None
-        if args.no_probe and args.python[:1] not in ("", "/"):
+        if args.no_probe and args.python and not args.python.startswith("/"):
             raise SettingsError(
                 f"{args.python} is not an absolute path",
                 remedy="Give the absolute path, or omit --no-probe to search for it on the node.",
@@ -255,26 +224,14 @@ class Add(Verb):
         way = adding.Way(
             hosts=hosts or [args.destination],
             several=bool(hosts),
-            jumps=args.jumps,
-            identity=args.identity,
+            jumps=args.jumps or (),
+            identity=args.identity or (),
             config=args.config or "",
             port=args.port,
         )
-        plain = ("via", "transport", "python", "gpus", "min_memory", "gpu_type", "priority")
-        more = (
-            "ignore_lease",
-            "ignore_place",
-            "env_file",
-            "cwd",
-            "code",
-            "setup",
-            "sigterm",
-            "spare",
-            "idle_timeout",
-        )
-        given = {key: getattr(args, key) for key in (*plain, *more)}
+        given = {key: value for key, value in vars(args).items() if key in _SETTINGS}
         try:
-            return adding.settings_of(way, {**given, "env": dict(args.env), **add_slurm.settings(args)})
+            return adding.settings_of(way, {**given, "env": dict(args.env or ())})
         except SettingsError as error:  # it names the kernelspec's key, and the user wrote an option
             error.cause = re.sub(r"“([a-z_]+)”", lambda key: adding.option_of(key[1]), error.cause)
             raise

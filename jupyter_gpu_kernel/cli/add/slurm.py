@@ -12,9 +12,6 @@ from ...slurm_settings import KEEP_JOB, SIGNALS, WARN_BEFORE, WAYS
 from ..show.gpu_hours import span
 from ..show.tables import table
 
-_PLAIN = ("slurm", "partition", "time", "cpus", "mem", "account", "qos", "nodes")
-_MORE = ("warn_before", "warn_signal", "share_job", "keep_job", "way")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -26,37 +23,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--partition",
         metavar="NAME",
-        default="",
         help="the partition (default: one with such GPUs, the cluster's default first)",
     )
     add(
         "--time",
         metavar="TIME",
-        default="",
+        type=_time_limit,
         help="the time limit: 30m, 8h, 4:00:00, 1-12:00:00; a number alone are minutes, as for sbatch (default: "
         "4:00:00, or the partition's)",
     )
-    add("--cpus", metavar="N", type=int, default=Settings.cpus, help="CPUs (sbatch --cpus-per-task)")
-    add(
-        "--mem",
-        metavar="SIZE",
-        default="",
-        help="memory of each node: 32G (default: Slurm's, which may be small)",
-    )
+    add("--cpus", metavar="N", type=int, help="CPUs (sbatch --cpus-per-task)")
+    add("--mem", metavar="SIZE", help="memory of each node: 32G (default: Slurm's, which may be small)")
     add(
         "--nodes",
         metavar="N",
         type=int,
-        default=Settings.nodes,
         help="machines, each with --gpus GPUs; the kernel runs on the first (default: 1)",
     )
-    add("--account", metavar="NAME", default="", help="the account to charge")
-    add("--qos", metavar="NAME", default="", help="the quality of service")
+    add("--account", metavar="NAME", help="the account to charge")
+    add("--qos", metavar="NAME", help="the quality of service")
     add(
         "--sbatch",
         metavar="OPTION",
+        type=_option,
         action="append",
-        default=[],
         help="one more option of sbatch, such as --sbatch=--constraint=ib; can be repeated",
     )
     add(
@@ -65,12 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=span,
         help=f"when, before the time limit, a signal tells the kernel (default: {WARN_BEFORE / 60:.0f}m; 0: never)",
     )
-    add(
-        "--warn-signal",
-        choices=SIGNALS,
-        default=Settings.warn_signal,
-        help=f"which signal that is (default: {Settings.warn_signal})",
-    )
+    add("--warn-signal", choices=SIGNALS, help=f"which signal that is (default: {Settings.warn_signal})")
     add("--share-job", action="store_true", help="kernels of this kernelspec share one job")
     add(
         "--keep-job",
@@ -82,26 +67,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--way",
         choices=WAYS,
-        default=Settings.way,
         help="the only way to the job's node: ssh, or srun on the login node, which can read what passes "
         "(default: ssh, else srun)",
     )
 
 
-def settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that these options describe."""
-    time = args.time
-    with contextlib.suppress(argparse.ArgumentTypeError):  # what remains is checked with the other settings
-        time = times.limit(int(span(time))) if time[-1:].isalpha() else time
-    return {
-        **{key: getattr(args, key) for key in (*_PLAIN, *_MORE)},
-        "time": time,
-        "sbatch": tuple(map(_option, args.sbatch)),
-    }
+def _time_limit(text: str) -> str:
+    """The type of --time: as Slurm writes it. What is no time is checked with the other settings."""
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        return times.limit(int(span(text))) if text[-1:].isalpha() else text
+    return text
 
 
 def _option(line: str) -> str:
-    """Return the option of a line that may come from a batch script."""
+    """The type of --sbatch: also a line from a batch script."""
     return line.strip().removeprefix("#SBATCH").strip()
 
 
