@@ -81,6 +81,16 @@ class GpuKernelError(Exception):
 class SettingsError(GpuKernelError):
     """A kernelspec, option or file has an invalid value."""
 
+    @classmethod
+    def about(cls, setting: str, value: Any, form: str) -> SettingsError:
+        """The error about a value that must have another form."""
+        return cls(f"“{setting}” is {in_message(value)}", remedy=f"It must be {form}.")
+
+
+def in_message(value: Any) -> str:
+    """An invalid value, cut where it is long."""
+    return text if len(text := repr(value)) <= 60 else f"{text[:60]}…"
+
 
 class RouteError(GpuKernelError):
     """A destination or the ssh configuration does not give a list of hops."""

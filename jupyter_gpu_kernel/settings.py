@@ -18,17 +18,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import secret_filter, slurm_settings
-from .errors import SettingsError
+from .errors import SettingsError, in_message
 from .wire import DEFAULT_GPUS, MAX_PRIORITY, revisions
 from .wire.texts import memory_mib
 
 # Planned settings, which have no effect yet.
 _PLANNED = ("debugger", "take_gpu")
-TRANSPORTS = ("auto", "paramiko", "ssh")
-_DEFAULT_WORDS = (
-    *(("sigterm", "survive"), ("transport", "auto"), ("nodes", 1), ("warn_signal", "USR1")),
-    ("spare", "on"),
-)
+CHOICES = {
+    "transport": ("auto", "paramiko", "ssh"),
+    "sigterm": ("survive", "default"),
+    "spare": ("on", "off"),
+}
+"""Settings that are one of these words."""
 _MOST_GPUS = 64  # more than any machine has
 _USER = re.compile(r"[^:/\s]{1,64}")
 _UUID = re.compile(r"(GPU|MIG|AMD)-[A-Za-z0-9/-]{1,76}")
@@ -89,15 +90,18 @@ class Settings:
         if not self.route:
             raise SettingsError("“route” is empty", remedy='Write at least one hop: "route": ["alice@gpu2"].')
         if not 0 <= self.gpus <= _MOST_GPUS:
-            remedy = f"It must be a number from 0 (none) to {_MOST_GPUS}. The default is {DEFAULT_GPUS}."
-            raise SettingsError(f"“gpus” is {self.gpus}", remedy=remedy)
+            raise SettingsError.about("gpus", self.gpus, f"a number from 0 (none) to {_MOST_GPUS}")
         if not all(self.hosts):
             raise SettingsError(
                 "“hosts” contains an empty name", remedy="Write one destination for each host."
             )
         if abs(self.priority) > MAX_PRIORITY:
-            remedy = f"It must be a number from -{MAX_PRIORITY} to {MAX_PRIORITY}. The default is 0."
-            raise SettingsError(f"“priority” is {self.priority}", remedy=remedy)
+            raise SettingsError.about(
+                "priority", self.priority, f"a number from -{MAX_PRIORITY} to {MAX_PRIORITY}"
+            )
+        for key, words in CHOICES.items():
+            if getattr(self, key) not in words:
+                raise SettingsError.about(key, getattr(self, key), f"one of {', '.join(words)}")
         for key, value in vars(self).items():
             if _has_nul(value):
                 raise SettingsError(f"the setting “{key}” contains a NUL character", remedy="Remove it.")
@@ -110,43 +114,26 @@ class Settings:
         if len(set(self.hosts)) < len(self.hosts):
             raise SettingsError("“hosts” contains a host twice", remedy="Write each host once.")
         if self.min_memory and memory_mib(self.min_memory) is None:
-            cause = f"“min_memory” is {_for_message('min_memory', self.min_memory)}"
-            raise SettingsError(cause, remedy="It must be a size of memory: 20G, 20GiB, 20000M.")
+            raise SettingsError.about("min_memory", self.min_memory, "a size of memory: 20G, 20GiB, 20000M")
         for uuid in self.ignore_lease:
             if not _UUID.fullmatch(uuid):
-                cause = (
-                    f"“ignore_lease” contains {_for_message('ignore_lease', uuid)}, which is no UUID of a GPU"
-                )
+                cause = f"“ignore_lease” contains {in_message(uuid)}, which is no UUID of a GPU"
                 raise SettingsError(cause, remedy="Copy the UUID from: jupyter gpu-kernel gpus --json")
         for user in self.ignore_place:
             if not _USER.fullmatch(user):
-                cause = f"“ignore_place” contains {_for_message('ignore_place', user)}, which is no name of a user"
+                cause = f"“ignore_place” contains {in_message(user)}, which is no name of a user"
                 raise SettingsError(cause, remedy="“jupyter gpu-kernel gpus” shows the names of who waits.")
         if self.code and (fault := revisions.fault(self.code)):
             raise SettingsError(
-                f"“code” is {_for_message('code', self.code)}: {fault}",
+                f"“code” is {in_message(self.code)}: {fault}",
                 remedy="It must be a git revision: a commit, a branch, a tag, or HEAD.",
             )
         for command in self.via:
             _check_command(command)
-        if self.transport not in TRANSPORTS:
-            raise SettingsError(
-                f"“transport” is {_for_message('transport', self.transport)}",
-                remedy=f"It must be one of {', '.join(TRANSPORTS)}.",
-            )
-        if self.sigterm not in ("survive", "default"):
-            raise SettingsError(
-                f"“sigterm” is {_for_message('sigterm', self.sigterm)}",
-                remedy="It must be “survive” or “default”.",
-            )
-        if self.spare not in ("on", "off"):
-            raise SettingsError(
-                f"“spare” is {_for_message('spare', self.spare)}", remedy="It must be “on” or “off”."
-            )
         for name in self.env:
             if not _VARIABLE.fullmatch(name):
                 raise SettingsError(
-                    f"{_for_message('', name)} in “env” is not a valid variable name",
+                    f"{in_message(name)} in “env” is not a valid variable name",
                     remedy="A name has letters, digits and underscores, and does not begin with a digit.",
                 )
 
@@ -162,8 +149,9 @@ class Settings:
                 problem = "is not supported yet" if key in _PLANNED else "is unknown"
                 raise SettingsError(f"the setting “{key}”{place} {problem}", remedy=_suggestion(key))
             if not _TYPES[key].accepts(value):
+                secret = key in ("env", "setup", "via")  # it may be one
                 raise SettingsError(
-                    f"the setting “{key}”{place} is {_for_message(key, value)}",
+                    f"the setting “{key}”{place} is {'of another type' if secret else in_message(value)}",
                     remedy=f"It must be {_TYPES[key].name}.",
                 )
         if "route" not in data:
@@ -178,9 +166,12 @@ class Settings:
     def to_json(self) -> dict[str, Any]:
         """For a kernelspec and the hub: all values except defaults, and always "route" and "gpus"."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        values = {key: value for key, value in values.items() if (key, value) not in _DEFAULT_WORDS}
-        plain = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
-        return {key: value for key, value in plain.items() if _is_set(key, value)}
+        defaults = {one.name: one.default for one in fields(self) if one.name not in ("route", "gpus")}
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in values.items()
+            if key not in defaults or value not in (defaults[key], {})
+        }
 
 
 class _Type(NamedTuple):
@@ -231,25 +222,11 @@ def _check_command(command: str) -> None:
             )
 
 
-def _is_set(key: str, value: Any) -> bool:
-    """Whether the value is not the default; 0 is a valid number of seconds."""
-    if _TYPES[key].accepts is _is_number:
-        return value is not None
-    return bool(value) or key in ("route", "gpus")
-
-
 def _has_nul(value: Any) -> bool:
     """Whether the value contains a NUL, which arguments, variables and paths cannot contain."""
     if isinstance(value, Mapping):
         return any(map(_has_nul, value.values()))
     return any(map(_has_nul, value)) if isinstance(value, tuple) else isinstance(value, str) and "\0" in value
-
-
-def _for_message(key: str, value: Any) -> str:
-    """An invalid value for a message, unless it may contain a secret."""
-    if key in ("env", "setup", "via"):
-        return "of another type"
-    return text if len(text := repr(value)) <= 60 else f"{text[:60]}…"
 
 
 def _suggestion(key: str) -> str:

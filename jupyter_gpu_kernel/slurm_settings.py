@@ -17,19 +17,8 @@ WARN_BEFORE = times.WARN_BEFORE
 WAYS = ("ssh", "srun")
 SIGNALS = ("USR1", "USR2", "HUP", "INT", "CONT", "WINCH")
 _ONLY_SLURM = (
-    *(
-        "partition",
-        "time",
-        "cpus",
-        "mem",
-        "account",
-        "qos",
-        "sbatch",
-        "warn_before",
-        "share_job",
-        "keep_job",
-        "way",
-    ),
+    *("partition", "time", "cpus", "mem", "account", "qos"),
+    *("sbatch", "warn_before", "share_job", "keep_job", "way"),
 )
 _NOT_SLURM = {
     "hosts": "Slurm chooses the machine.",
@@ -60,13 +49,10 @@ _MOST_NODES = 10_000
 def check(values: Mapping[str, Any]) -> None:
     """Raise SettingsError if the settings of Slurm among these (attributes of `Settings`) are invalid."""
     if not values["slurm"]:
-        for key in _ONLY_SLURM:
-            if values[key] not in ("", 0, (), None, False):
-                raise SettingsError(
-                    f"“{key}” is set, but “slurm” is not", remedy="Add --slurm, or leave it out."
-                )
-        if values["nodes"] != 1:
-            raise SettingsError("“nodes” is set, but “slurm” is not", remedy="Add --slurm, or leave it out.")
+        given = [key for key in _ONLY_SLURM if values[key]] + (["nodes"] if values["nodes"] != 1 else [])
+        if given:
+            cause = f"“{given[0]}” is set, but “slurm” is not"
+            raise SettingsError(cause, remedy="Add --slurm, or leave it out.")
         return
     for key, instead in _NOT_SLURM.items():
         if values[key]:
@@ -77,33 +63,31 @@ def check(values: Mapping[str, Any]) -> None:
 
 
 def _check_values(values: Mapping[str, Any]) -> None:
-    if values["time"] and not times.is_limit(values["time"]):
-        _invalid("time", values["time"], "a time limit: 4:00:00, 1-12:00:00, 90 (minutes)")
-    if values["mem"] and not _MEMORY.fullmatch(values["mem"]):
-        _invalid("mem", values["mem"], "a size of memory for each node: 32G, 64000M, 0 (all)")
-    if values["cpus"] < 0:
-        _invalid("cpus", values["cpus"], "a number of CPUs, 1 or more")
-    if not 1 <= values["nodes"] <= _MOST_NODES:
-        _invalid("nodes", values["nodes"], f"a number from 1 to {_MOST_NODES}")
-    for key in ("partition", "account", "qos"):
-        if values[key] and not _NAMES.fullmatch(values[key]):
-            _invalid(key, values[key], "a name of Slurm's")
-    if values["gpu_type"] and not _NAMES.fullmatch(values["gpu_type"]):
-        _invalid("gpu_type", values["gpu_type"], "a type of GPU, as “sinfo -o %G” shows it: a100")
-    if values["warn_signal"] not in SIGNALS:
-        _invalid("warn_signal", values["warn_signal"], f"one of {', '.join(SIGNALS)}")
-    if values["way"] not in ("", *WAYS):
-        _invalid("way", values["way"], f"one of {', '.join(WAYS)}, or left out")
-    if (values["warn_before"] or 0) > 65535:
-        _invalid("warn_before", values["warn_before"], "at most 65535 (seconds)")
+    def matches(form: re.Pattern[str], key: str) -> bool:
+        return not values[key] or form.fullmatch(values[key]) is not None
+
+    checks = (
+        ("time", not values["time"] or times.is_limit(values["time"]), "a time limit: 4:00:00, 90 (minutes)"),
+        ("mem", matches(_MEMORY, "mem"), "a size of memory for each node: 32G, 64000M, 0 (all)"),
+        ("cpus", values["cpus"] >= 0, "a number of CPUs, 1 or more"),
+        ("nodes", 1 <= values["nodes"] <= _MOST_NODES, f"a number from 1 to {_MOST_NODES}"),
+        *((key, matches(_NAMES, key), "a name of Slurm's") for key in ("partition", "account", "qos")),
+        ("gpu_type", matches(_NAMES, "gpu_type"), "a type of GPU, as “sinfo -o %G” shows it: a100"),
+        ("warn_signal", values["warn_signal"] in SIGNALS, f"one of {', '.join(SIGNALS)}"),
+        ("way", values["way"] in ("", *WAYS), f"one of {', '.join(WAYS)}, or left out"),
+        ("warn_before", (values["warn_before"] or 0) <= 65535, "at most 65535 (seconds)"),
+    )
+    for key, is_valid, form in checks:
+        if not is_valid:
+            raise SettingsError.about(key, values[key], form)
 
 
 def _check_line(line: str) -> None:
     """Raise SettingsError if this is not one more `#SBATCH` line."""
     option = _OPTION.match(line)
     if option is None or not line.isprintable() or len(line) > 1000:
-        _invalid("sbatch", line, "one option of sbatch: --constraint=a100, --exclude=gpu7")
-    elif instead := _OWN_OPTIONS.get(option[1]):
+        raise SettingsError.about("sbatch", line, "one option of sbatch: --constraint=a100, --exclude=gpu7")
+    if instead := _OWN_OPTIONS.get(option[1]):
         cause = f"“sbatch” contains --{option[1]}, which this program sets itself"
         raise SettingsError(cause, remedy=f"{instead[0].upper()}{instead[1:]}.")
     if kind := secret_filter.in_line(line):
@@ -111,10 +95,3 @@ def _check_line(line: str) -> None:
         raise SettingsError(
             cause, remedy="Put NAME=… into a file that only you can read, and use --env-file FILE."
         )
-
-
-def _invalid(key: str, value: Any, form: str) -> None:
-    shown = repr(value)
-    raise SettingsError(
-        f"“{key}” is {shown if len(shown) <= 60 else shown[:60] + '…'}", remedy=f"It must be {form}."
-    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import adding, kernelspecs
 from ...errors import BY_LOGIN, AgentError, AuthError, HostKeyError, SettingsError
-from ...settings import TRANSPORTS, Settings
+from ...settings import CHOICES, Settings
 from ...wire import MAX_PRIORITY
 from ...wire.texts import printable
 from .. import create_env
@@ -69,7 +69,7 @@ class Add(Verb):
         add("-p", dest="port", metavar="PORT", type=int, help="the destination's SSH port")
         add(
             "--transport",
-            choices=TRANSPORTS,
+            choices=CHOICES["transport"],
             help="what speaks SSH: paramiko, or the system's ssh program; auto (the default) takes paramiko unless a "
             "host needs what only ssh can do, such as Kerberos or a ProxyCommand",
         )
@@ -91,7 +91,7 @@ class Add(Verb):
         )
         add(
             "--sigterm",
-            choices=["survive", "default"],
+            choices=CHOICES["sigterm"],
             help=f"what SIGTERM does to a kernel in use (default: {Settings.sigterm})",
         )
         add(
