@@ -36,8 +36,10 @@ def modules_file(root: Path, python: str) -> Path:
 class UsualModules:
     """What is in the file. Nothing here raises an error for a file that is missing or damaged."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, environment: str = "") -> None:
+        """`environment`: what was rejected in another one is forgotten, see `spare.files.environment_mark`; "": any."""
         self._path = path
+        self._environment = environment
 
     def usual(self) -> List[str]:
         """The packages that at least half of the last kernels used, and that were not rejected."""
@@ -54,18 +56,12 @@ class UsualModules:
         kernels = [*content["kernels"], [name for name in names if _is_name(name)][:_NAMES]][-_KERNELS:]
         self._write({**content, "kernels": kernels})
 
-    def forget_rejected(self, where: str) -> None:
-        """Forget what was rejected elsewhere than `where`, see `spare.files.environment_mark`."""
-        content = self._read()
-        if content["rejected"] and content["where"] != where:
-            self._write({"kernels": content["kernels"], "rejected": {}})
-
-    def reject(self, name: str, why: str, where: str) -> bool:
+    def reject(self, name: str, why: str) -> bool:
         """Do not import this package again. Return whether that was stored."""
         content = self._read()
         rejected = {**content["rejected"], name: why[:_LENGTH]}
         kept = dict(list(rejected.items())[-_REJECTED:])
-        return self._write({"kernels": content["kernels"], "rejected": kept, "where": where})
+        return self._write({**content, "rejected": kept, "where": self._environment})
 
     def _read(self) -> Mapping[str, Any]:
         try:
@@ -74,6 +70,8 @@ class UsualModules:
         except (OSError, FieldError):
             found = {}
         kernels, rejected = found.get("kernels"), found.get("rejected")
+        if self._environment not in ("", found.get("where")):
+            rejected = {}
         lists = [one for one in kernels if isinstance(one, list)] if isinstance(kernels, list) else []
         return {
             "kernels": [[name for name in one if _is_name(name)][:_NAMES] for one in lists][-_KERNELS:],

@@ -243,14 +243,14 @@ def test_a_package_that_was_rejected_is_tried_again_in_a_changed_environment(
         pytest.skip("this machine is short of memory: there are no spare interpreters")
     path = tmp_path / "spare" / "modules.json"
     path.parent.mkdir()
-    modules = UsualModules(path)
+    modules = UsualModules(path, "an older one" if changed else environment_mark())
     modules.record(["traitlets", "there_is_no_such_package"])
-    modules.reject("traitlets", "it has several threads", "an older one" if changed else environment_mark())
+    modules.reject("traitlets", "it has several threads")
     one = Spare(tmp_path)
     try:
         rejected = json.loads(path.read_text())["rejected"]
         assert set(rejected) == {"there_is_no_such_package", *([] if changed else ["traitlets"])}
-        assert modules.usual() == (["traitlets"] if changed else [])
+        assert UsualModules(path).usual() == (["traitlets"] if changed else [])
     finally:
         one.process.kill()
         one.process.wait()

@@ -110,7 +110,7 @@ def test_what_at_least_half_of_the_kernels_used_is_usual(tmp_path: Path) -> None
     for _ in range(20):
         modules.record(["pandas"])
     assert modules.usual() == ["pandas"]
-    modules.reject("pandas", "it has several threads", "here")
+    modules.reject("pandas", "it has several threads")
     assert modules.usual() == []
 
 
@@ -118,7 +118,7 @@ def test_the_last_that_were_rejected_are_remembered(tmp_path: Path) -> None:
     modules = UsualModules(tmp_path / "modules")
     names = [f"package_{number}" for number in range(100)]
     for name in names:
-        assert modules.reject(name, "it has several threads", "here")
+        assert modules.reject(name, "it has several threads")
     modules.record(names[-30:])
     assert modules.usual() == []
 
@@ -131,7 +131,7 @@ def test_none_that_was_rejected_is_usual_again(tmp_path: Path) -> None:
     rejected = set()
     while usual := modules.usual():
         assert usual[0] not in rejected
-        assert modules.reject(usual[0], "it has several threads", "here")
+        assert modules.reject(usual[0], "it has several threads")
         rejected.add(usual[0])
     assert len(rejected) == 60
     modules.record(["numpy"])
@@ -139,14 +139,13 @@ def test_none_that_was_rejected_is_usual_again(tmp_path: Path) -> None:
 
 
 def test_what_was_rejected_in_another_environment_may_be_tried_again(tmp_path: Path) -> None:
-    modules = UsualModules(tmp_path / "modules.json")
+    path = tmp_path / "modules.json"
+    modules = UsualModules(path, "here")
     modules.record(["numpy", "pandas"])
-    modules.reject("pandas", "it has several threads", "here")
-    modules.record(["numpy", "pandas"])
-    modules.forget_rejected("here")
+    modules.reject("pandas", "it has several threads")
+    UsualModules(path).record(["numpy", "pandas"])  # as a kernel does
     assert modules.usual() == ["numpy"]
-    modules.forget_rejected("there")
-    assert modules.usual() == ["numpy", "pandas"]
+    assert UsualModules(path, "there").usual() == ["numpy", "pandas"]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +198,7 @@ def test_an_edited_module_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     files = EnvironmentFiles()
     assert not files.changed()
     Path(module.__file__).write_text("x = 10")
-    assert files.changed() and not files.folders_changed()
+    assert files.changed()
 
 
 def test_an_edited_path_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +209,7 @@ def test_an_edited_path_file_is_noticed(tmp_path: Path, monkeypatch: pytest.Monk
     files = EnvironmentFiles()
     assert not files.changed()
     file.write_text("/ab")
-    assert files.changed() and not files.folders_changed()
+    assert files.changed()
 
 
 @pytest.mark.parametrize("path", [".config/seen/style", ".seenrc", ".config/seen.yaml"])

@@ -21,8 +21,7 @@ class EnvironmentFiles:
     of imported modules (which an editor may change in place), and the settings that packages read when imported."""
 
     def __init__(self) -> None:
-        self._folders: Dict[str, _Mark] = {}
-        self._files: Dict[str, _Mark] = {}
+        self._marks: Dict[str, _Mark] = {}
         self._settings: Dict[str, _Mark] = {}
         self._packages: Set[str] = set()
         self.add_imported()
@@ -31,25 +30,18 @@ class EnvironmentFiles:
         """Watch the modules that have been imported meanwhile, too, and the settings of these packages."""
         modules = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         files = {file for file in modules if isinstance(file, str)}
-        for path in self._paths() | {os.path.dirname(file) for file in files}:
-            self._folders.setdefault(path, _mark(path))
-        for path in files | _path_files():
-            self._files.setdefault(path, _mark(path))
+        folders = self._paths() | {os.path.dirname(file) for file in files}
+        own = set(map(str, archive()))  # whose time changes with each start of a keeper
+        for path in (folders | files | _path_files()) - own:
+            self._marks.setdefault(path, _mark(path))
         self._packages.update(packages)
         self._settings = _settings(self._packages)
 
-    def folders_changed(self) -> bool:
-        """Whether a folder or the interpreter is not as it was when it was added, or the agent's own file is gone."""
-        if not all(path.exists() for path in archive()):
-            return True
-        own = set(map(str, archive()))  # whose time changes with each start of a keeper
-        return any(_mark(path) != mark for path, mark in self._folders.items() if path not in own)
-
     def changed(self) -> bool:
-        """Whether anything is not as it was when it was added. Looks at each file of each imported module."""
-        if self.folders_changed() or _settings(self._packages) != self._settings:
+        """Whether anything is not as it was when it was added, or the agent's own file is gone."""
+        if not all(path.exists() for path in archive()) or _settings(self._packages) != self._settings:
             return True
-        return any(_mark(path) != mark for path, mark in self._files.items())
+        return any(_mark(path) != mark for path, mark in self._marks.items())
 
     def _paths(self) -> Set[str]:
         paths = {os.path.realpath(sys.executable), os.path.join(sys.prefix, "pyvenv.cfg"), sys.prefix}

@@ -4,7 +4,7 @@
 
 It has one thread, no ZeroMQ context and no GPU. It is the parent of the kernels, and tells each keeper how its kernel
 ended. When it has had nothing to do for some time, when the node is short of memory, or when the Python environment has
-changed on disk, it retires: it forks no more kernels, and ends with the last one.
+changed on disk before a start, it retires: it forks no more kernels, and ends with the last one.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from .proc_title import ProcTitle
 
 IDLE_LIMIT = 1800.0
 """Seconds without a start of a kernel after which the process retires. JUPYTER_GPU_KERNEL_SPARE_IDLE: another one."""
-_AGAIN = "JUPYTER_GPU_KERNEL_SPARE_AGAIN"
-"""Set if the process has begun again after it rejected a package."""
+_ENVIRONMENT = "JUPYTER_GPU_KERNEL_SPARE_ENVIRONMENT"
+"""The mark of the Python environment, if the process has begun again after it rejected a package: a package may change
+its environment with every import."""
 _MAX_ASKING = 32
 _MAX_KERNELS = 500
 """Each has a descriptor here, and select() takes none from 1,024 on."""
 _TICK = 15.0
-"""Seconds between two looks at the node's memory, the files and the time."""
+"""Seconds between two looks at the node's memory, the place and the time."""
 
 
 def run(runtime: Runtime, root: Path, key: str) -> int:
@@ -53,15 +54,14 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
     if lock is None or spares_running(root) > MAX_SPARES or is_short():
         return 0
     files, title, environ = EnvironmentFiles(), ProcTitle.find(), dict(os.environ)
-    modules = UsualModules(Path(os.environ.pop(VARIABLE, "") or root / "spare" / "modules.json"))
-    if not os.environ.pop(_AGAIN, ""):  # a package may change its environment with every import
-        modules.forget_rejected(environment_mark())
+    environment = os.environ.pop(_ENVIRONMENT, "") or environment_mark()
+    modules = UsualModules(Path(os.environ.pop(VARIABLE, "") or root / "spare" / "modules.json"), environment)
     import_kernel()
     problem = is_clean()
     if problem:
         raise OSError(f"kernels cannot be forked from this process: {problem}")
     before, packages = set(sys.modules), modules.usual()
-    _import_packages(runtime, modules, packages, environ)
+    _import_packages(runtime, modules, packages, {**environ, _ENVIRONMENT: environment})
     imported = {name.partition(".")[0] for name in set(sys.modules) - before}
     files.add_imported(sorted(imported))
     changes = changed_variables(environ)
@@ -89,12 +89,11 @@ def _import_packages(
     for name in packages:
         problem = "" if is_short() else import_package(name, runtime.monotonic)
         if problem:
-            if not modules.reject(name, problem, environment_mark()):
+            if not modules.reject(name, problem):
                 raise OSError(
                     f"{name} cannot be imported before a fork, and that cannot be stored: {problem}"
                 )
-            again = {**environ, _AGAIN: "1"}
-            os.execve(sys.executable, procfs.arguments(os.getpid()), again)
+            os.execve(sys.executable, procfs.arguments(os.getpid()), environ)
 
 
 class Fitness(NamedTuple):
@@ -257,8 +256,7 @@ class SpareServer:
         if self._listener is None:
             return
         idle = self._now() - self._last_start > self._limit
-        fit = self._fitness.is_current() and not self._fitness.files.folders_changed() and not is_short()
-        if idle or not fit or not self._place.is_ours(self._lock) or not self._place.listens():
+        if idle or is_short() or not self._place.is_ours(self._lock) or not self._place.listens():
             self._retire()
 
     def _retire(self) -> None:
