@@ -61,6 +61,15 @@ def touch(*paths: Path) -> None:
             os.utime(str(path))
 
 
+def read_tail(path: Path, most: int) -> str:
+    """The end of what processes have printed into this file, without control characters; "" if it cannot be read."""
+    try:
+        text = path.read_bytes()[-most:].decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return "".join(char for char in text if char.isprintable() or char in "\n\t").strip()
+
+
 def check_private(folder: Path) -> Path:
     """Return `folder` if it is a folder of this user, and set its mode to 0700. Raises FolderError otherwise."""
     info = os.lstat(str(folder))

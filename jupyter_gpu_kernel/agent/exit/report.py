@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from ..gpus.devices.gpu_reader import GpuReader
 from ..loop import Loop
+from ..paths import read_tail
 from ..process_control import ProcessControl
 from ..procfs import boot_id
 from ..story import Story
@@ -137,13 +138,14 @@ class FactCollector:
         """The reason given with a request to stop."""
         self._loop = loop
         self._stderr = stderr
-        self._oom_counters = OomCounters(pid)
+        self._cgroup = Cgroup(pid)
+        self._oom_kills_before = self._oom_kills()
         self._memory = MemorySamples(loop)
 
     def facts(self, returncode: int, requested: str, sigterm: Mapping[str, Any]) -> EndFacts:
         """Return the facts of the process's end. `sigterm`: the story's last entry about a SIGTERM."""
         self._memory.stop()
-        cgroup_kills, node_kills = self._oom_counters.kills()
+        kills = [now - before for now, before in zip(self._oom_kills(), self._oom_kills_before)]
         return EndFacts(
             returncode,
             requested,
@@ -151,40 +153,16 @@ class FactCollector:
             self.signal_sent,
             self.guard,
             sigterm=_recent(sigterm, self._loop.runtime.time()),
-            cgroup_oom_kills=cgroup_kills,
-            node_oom_kills=node_kills,
-            limit_mib=self._oom_counters.limit_mib(),
+            cgroup_oom_kills=kills[0],
+            node_oom_kills=kills[1],
+            limit_mib=self._cgroup.limit_mib(),
             memory_available=self._memory.least,
-            stderr=self._stderr_tail(),
+            stderr=read_tail(self._stderr, _STDERR_TAIL),
             job=scheduler_job(os.environ),
         )
 
-    def _stderr_tail(self) -> str:
-        try:
-            data = self._stderr.read_bytes()[-_STDERR_TAIL:]
-        except OSError:
-            return ""
-        text = data.decode("utf-8", "replace")
-        return "".join(char for char in text if char.isprintable() or char in "\n\t")
-
-
-class OomCounters:
-    """Counts what the OOM killer does from now on: to a process's cgroup, and on the whole node."""
-
-    def __init__(self, pid: int) -> None:
-        self._cgroup = Cgroup(pid)
-        self._start = self._read()
-
-    def kills(self) -> Tuple[int, int]:
-        """The number of processes killed since the start: of this cgroup, and on the node."""
-        now = self._read()
-        return now[0] - self._start[0], now[1] - self._start[1]
-
-    def limit_mib(self) -> Optional[int]:
-        """The memory limit of the cgroup; None if it has none."""
-        return self._cgroup.limit_mib()
-
-    def _read(self) -> Tuple[int, int]:
+    def _oom_kills(self) -> Tuple[int, int]:
+        """The processes that the OOM killer has killed so far: of the cgroup, and on the node."""
         return self._cgroup.oom_kills() or 0, node_oom_kills() or 0
 
 

@@ -32,7 +32,7 @@ import sys
 import time
 import types
 from pathlib import Path
-from typing import Any, List, Tuple
+from typing import Any, List
 
 from ..usual_modules import VARIABLE as MODULES
 from ..usual_modules import UsualModules
@@ -48,7 +48,8 @@ CONTROL_TIMEOUT = 2.0
 """Seconds that the control thread has to end after a shutdown."""
 NOTICE = "gpu_kernel_notice"
 """The type of the control request by which the keeper tells the running cells something."""
-PORT = "the kernel listens on a port of 127.0.0.1 for the output of forked children"
+_FORKED_PORT = "6"
+"""The number of the socket file for the output of forked children, after the five of the connection file."""
 _OURS = __name__.partition(".")[0] if "." in __name__ else str(__package__).partition(".")[0]
 
 
@@ -266,28 +267,28 @@ def iopub_class(base: Any, window: OutputWindow) -> Any:
 
 
 def private_iopub(base: Any) -> Any:
-    """Return a subclass of IOPubThread that receives the output of forked children on a socket file, not on TCP.
-
-    Where that is not possible, the class is returned as it is, and a line in the log says so.
-    """
+    """Return a subclass of IOPubThread that receives the output of forked children on a socket file beside iopub's, not
+    on a TCP port. The class of an unknown ipykernel is returned as it is, and a line in the log says so."""
     if not all(hasattr(base, name) for name in ("_setup_pipe_in", "_setup_pipe_out", "_handle_pipe_msg")):
-        print(f"unknown ipykernel; {PORT}", file=sys.stderr)
+        print(
+            "unknown ipykernel; the kernel listens on a port of 127.0.0.1 for forked children",
+            file=sys.stderr,
+        )
         return base
     zmq: Any = importlib.import_module("zmq")
     zmqstream: Any = importlib.import_module("zmq.eventloop.zmqstream")
 
     def setup_pipe_in(thread: Any) -> None:
-        pipe, thread._forked = bind_beside(thread.socket, zmq)
-        if pipe is None:
-            base._setup_pipe_in(thread)
-            return
+        iopub: str = thread.socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+        thread._forked = iopub[:-1] + _FORKED_PORT  # as long as iopub's, so that it is not too long
+        pipe = thread.socket.context.socket(zmq.PULL)
+        pipe.linger = 0
+        pipe.bind(thread._forked)
         thread._pipe_uuid = os.urandom(16)
         thread._pipe_in = zmqstream.ZMQStream(pipe, thread.io_loop)
         thread._pipe_in.on_recv(thread._handle_pipe_msg)
 
     def setup_pipe_out(thread: Any) -> Any:
-        if not thread._forked:
-            return base._setup_pipe_out(thread)
         context = zmq.Context()  # after a fork only a new context works
         pipe = context.socket(zmq.PUSH)
         pipe.linger = 3000
@@ -295,22 +296,6 @@ def private_iopub(base: Any) -> Any:
         return context, pipe
 
     return subclass("PrivateIOPubThread", base, _setup_pipe_in=setup_pipe_in, _setup_pipe_out=setup_pipe_out)
-
-
-def bind_beside(iopub: Any, zmq: Any) -> Tuple[Any, str]:
-    """Return a PULL socket bound to a file beside iopub's, and its address; (None, "") if that is not possible."""
-    address = iopub.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode() + "-forked"
-    if not address.startswith("ipc://"):  # a kernel on TCP listens on five ports already
-        return None, ""
-    pipe = iopub.context.socket(zmq.PULL)
-    pipe.linger = 0
-    try:
-        pipe.bind(address)
-    except zmq.ZMQError as error:  # usually the path is too long
-        print(f"{address}: {error}; {PORT}", file=sys.stderr)
-        pipe.close()
-        return None, ""
-    return pipe, address
 
 
 if __name__ == "__main__":

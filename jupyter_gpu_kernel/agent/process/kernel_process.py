@@ -10,7 +10,7 @@ from typing import Callable, Dict, Optional, Protocol, Tuple
 from ...wire.messages import Channel
 from ..failover.keeper_pipe import KeeperPipe
 from ..loop import Loop
-from ..paths import agent_command
+from ..paths import agent_command, read_tail
 from ..process_control import ProcessControl
 from ..read_marks import returned
 from ..spare.client import Spare
@@ -127,12 +127,7 @@ class KernelProcess:
 
     def stderr_tail(self) -> str:
         """The last lines that the process wrote to stderr before its sockets were bound, or beside them."""
-        try:
-            data = (self.folder / "stderr").read_bytes()[-STDERR_TAIL:]
-        except OSError:
-            return ""
-        text = data.decode("utf-8", "replace")
-        return "".join(c for c in text if c.isprintable() or c in "\n\t").strip()
+        return read_tail(self.folder / "stderr", STDERR_TAIL)
 
     def end(self) -> None:
         """After the process has ended: end its process group, read its last messages, close the sockets."""
