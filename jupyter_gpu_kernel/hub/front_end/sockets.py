@@ -18,7 +18,6 @@ from ...errors import HubError, SettingsError
 from ...wire.frames import CHUNK
 from ...wire.queues import MAX_MESSAGE
 from . import local_peers
-from .heartbeat import HeartbeatSocket
 from .watched_socket import WatchedSocket
 
 MAX_UNREAD = 4 * 1024 * 1024
@@ -55,7 +54,6 @@ class Sockets:
         self.connection = dict(connection)
         self._receive = receive
         self._sockets: dict[str, WatchedSocket] = {}
-        self._heartbeat: HeartbeatSocket | None = None
         self._clock = clock
         self._unread = {channel: _UnreadBytes(clock) for channel in _TYPES}
         self._closed = False
@@ -98,7 +96,7 @@ class Sockets:
 
         Unbinding them first would close the connections of clients that stay.
         """
-        for channel, bound in self._bound:
+        for channel, bound in self._sockets.items():
             path = Path(self._address(channel).removeprefix("ipc://"))
             if self._is_ipc and not path.exists():
                 self._bind_address(bound.socket, channel)
@@ -106,15 +104,9 @@ class Sockets:
     def close(self) -> None:
         """Unbind, after a moment in which messages can still be sent."""
         self._closed = True
-        for _, bound in self._bound:
+        for bound in self._sockets.values():
             bound.close(linger=1000)
         self._sockets.clear()
-        self._heartbeat = None
-
-    @property
-    def _bound(self) -> list[tuple[str, WatchedSocket | HeartbeatSocket]]:
-        heartbeat = [("hb", self._heartbeat)] if self._heartbeat is not None else []
-        return [*self._sockets.items(), *heartbeat]
 
     # -------------------------------------------------------------------------------------- binding
 
@@ -139,10 +131,7 @@ class Sockets:
         except BaseException:
             socket.close(linger=0)
             raise
-        if channel == "hb":
-            self._heartbeat = HeartbeatSocket(socket)
-        else:
-            self._sockets[channel] = WatchedSocket(socket, self._receiver(channel))
+        self._sockets[channel] = WatchedSocket(socket, self._receiver(channel))
 
     def _new_socket(self, channel: str) -> zmq.Socket[bytes]:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
@@ -201,6 +190,8 @@ class Sockets:
         return _PORT_REMEDY if error.errno == zmq.EADDRINUSE else _ADDRESS_REMEDY
 
     def _receiver(self, channel: str) -> Callable[[list[bytes]], None]:
+        if channel == "hb":  # a heartbeat is sent back
+            return lambda frames: self._sockets[channel].send(frames)
         return lambda frames: self._receive(channel, frames)
 
     @property
