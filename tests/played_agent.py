@@ -38,7 +38,7 @@ class Socket:
         self._unread = b""
 
     def read(self, size: int, /) -> bytes:
-        data, self._unread = self._unread, b""
+        data, self._unread = self._unread[:size], self._unread[size:]
         return data or self.sock.recv(min(size, 65536))
 
     def unread(self, data: bytes) -> None:

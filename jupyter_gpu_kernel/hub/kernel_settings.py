@@ -10,7 +10,7 @@ from ..wire import DEFAULT_GPUS
 from ..wire.fields import FieldError, changed_values, typed_values
 
 
-class LoginNode(NamedTuple):
+class LoginRoute(NamedTuple):
     """The way to the login node, for a kernel in a job: its own settings lead to the job's node."""
 
     route: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class KernelSettings(NamedTuple):
     way: str = ""
     keep_job: float | None = None
     job: str = ""
-    login: LoginNode = LoginNode()
+    login: LoginRoute = LoginRoute()
 
     others: Mapping[str, Any] = {}
 
@@ -81,7 +81,7 @@ class KernelSettings(NamedTuple):
         others = {key: value for key, value in data.items() if key not in cls._fields}
         try:
             values = typed_values(data, defaults)
-            login = LoginNode(**typed_values(values.get("login", {}), LoginNode._field_defaults))
+            login = LoginRoute(**typed_values(values.get("login", {}), LoginRoute._field_defaults))
         except FieldError as error:
             raise SettingsError(str(error)) from None
         return cls(**{**values, "login": login, "others": others})
@@ -114,7 +114,7 @@ class KernelSettings(NamedTuple):
         """Return the settings that lead to the login node, from those of a kernel in a job."""
         if not self.login.route:
             return self
-        return self._replace(route=self.login.route, via=self.login.via, job="", login=LoginNode())
+        return self._replace(route=self.login.route, via=self.login.via, job="", login=LoginRoute())
 
 
 class Spec(NamedTuple):

@@ -20,13 +20,14 @@ from jupyter_gpu_kernel.hub.disk_thread import DiskThread
 from jupyter_gpu_kernel.hub.jobs.job_kernels import JobKernels
 from jupyter_gpu_kernel.hub.jobs.records import Records
 from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings, LoginRoute
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
 from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
-SETTINGS = {"route": ["login"], "slurm": True, "python": "/usr/bin/python3"}
+SETTINGS = KernelSettings(("login",), slurm=True, python="/usr/bin/python3")
 
 
 class Cluster(LoginNode):
@@ -57,10 +58,10 @@ def test_a_job_that_has_just_ended_is_no_error(tmp_path: Path, state: str, error
         schedulers = Schedulers(RUNTIME, nodes, log)
         records = Records(tmp_path / "jobs", DiskThread())
         kernels = JobKernels(RUNTIME, nodes, schedulers, records, lambda *_: tmp_path, log)
-        of_node = {**SETTINGS, "route": ["gpu1"], "slurm": False, "login": {"route": ["login"]}}
+        of_node = SETTINGS._replace(route=("gpu1",), slurm=False, login=LoginRoute(("login",)))
         job = kernels._table.get("7", SETTINGS, "login")
         job.kernels.append(Started("k1", of_node, NoLink("gpu1"), "create"))  # type: ignore[arg-type]
-        specs = [{"name": "a100", "settings": SETTINGS}]
+        specs = [{"name": "a100", "settings": SETTINGS.to_json()}]
         call = Call(ClientConnection(Pipe()[0]), {"id": 1, "op": "ps", "specs": specs})
         try:
             replies = await kernels.ask_each(call, "list")

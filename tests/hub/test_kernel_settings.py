@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_kernel.errors import SettingsError
-from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings, LoginNode, Spec
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings, LoginRoute, Spec
 
 
 def test_what_a_kernelspec_says_goes_out_as_it_came_in() -> None:
@@ -32,7 +32,7 @@ def test_another_hub_gets_the_same_settings() -> None:
         "/opt/python", "it has free GPUs", "cell"
     )
     in_job = KernelSettings(
-        ("login", "node7"), job="7", login=LoginNode(("login",)), others={"env": {"A": "1"}}
+        ("login", "node7"), job="7", login=LoginRoute(("login",)), others={"env": {"A": "1"}}
     )
     for settings in (chosen, in_job):
         assert KernelSettings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
@@ -71,5 +71,5 @@ def test_the_host_that_was_chosen_is_left_out_again() -> None:
 
 def test_the_way_to_the_login_node() -> None:
     given = KernelSettings(("login",), via=("ssh -q inner",), slurm=True)
-    in_job = given._replace(via=(*given.via, "srun"), job="7", login=LoginNode(given.route, given.via))
+    in_job = given._replace(via=(*given.via, "srun"), job="7", login=LoginRoute(given.route, given.via))
     assert in_job.at_login() == given == given.at_login()

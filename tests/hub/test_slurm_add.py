@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +17,14 @@ from slurm import Slurm
 from jupyter_gpu_kernel.cli.add import slurm as add_slurm
 from jupyter_gpu_kernel.cli.show import slurm as slurm_tables
 from jupyter_gpu_kernel.errors import GpuKernelError, SettingsError
+from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.connections.connect import connect
 from jupyter_gpu_kernel.hub.operations import Operations
+from jupyter_gpu_kernel.hub.rpc import Call
 
 pytestmark = pytest.mark.full
 
 Ask = Callable[..., Coroutine[Any, Any, Any]]
-
-
-class Call:
-    """A call of a client that cannot be asked. `steps`: the progress that it was shown."""
-
-    asks = abandoned = repeated = False
-    within = None
-
-    def __init__(self, op: str, **arguments: Any) -> None:
-        self.op = op
-        self.arguments = arguments
-        self.steps: list[str] = []
-
-    def progress(self, hop: str, step: str) -> None:
-        self.steps.append(step)
 
 
 @pytest.fixture
@@ -49,7 +37,7 @@ def operations(tmp_path: Path) -> Callable[[Callable[[Ask], Coroutine[Any, Any, 
         )
 
         async def ask(op: str, **arguments: Any) -> Any:
-            return await hub.operation(Call(op, **arguments))  # type: ignore[arg-type]
+            return await hub.operation(Call(ClientConnection(Pipe()[0]), {"id": 1, "op": op, **arguments}))
 
         try:
             await test(ask)

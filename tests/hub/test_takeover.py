@@ -14,6 +14,8 @@ from runtimes import RUNTIME
 from streams import LoopThread, Node, log, until, wait_for
 
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
+from jupyter_gpu_kernel.hub.kernel.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import LinkTimeouts
@@ -38,11 +40,9 @@ class Computers:
 
     def come(self, owner: str, how: str, **settings: Any) -> RemoteKernel:
         link = self.loop.link(self._node, LinkTimeouts(retry=0.02))
+        context = HubContext(RUNTIME, log, owner={"owner": owner, "by": owner})
         given, front_end = KernelSettings.from_json(settings), FrontEndSpec(dict(CONNECTION))
-        remote = self.loop.call(
-            RemoteKernel, RUNTIME, self.kernel_id, given, front_end, link, log,
-            how=how, owner={"owner": owner, "by": owner},
-        )  # fmt: skip
+        remote = self.loop.call(RemoteKernel, context, self.kernel_id, given, front_end, link, Origin(how))
         self.loop.closing(remote.close)
         return remote
 
