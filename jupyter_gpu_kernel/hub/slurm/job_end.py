@@ -19,10 +19,6 @@ class JobEnd(NamedTuple):
     cause: str
     """A sentence without a full stop: "job 12 reached its time limit of 4:00:00"."""
     remedy: str = ""
-    exit_code: int = 0
-    signal: int = 0
-    by: str = ""
-    """Who cancelled it, if accounting knows."""
     node: str = ""
     output: str = ""
     """The file with the job's output, on its node."""
@@ -43,9 +39,7 @@ def job_end(job_id: str, record: JobRecord | None) -> JobEnd | None:
         return None
     by = record.user or (f"uid {record.uid}" if record.uid else "")
     cause, remedy = _sentences(f"job {job_id}", record, by)
-    return JobEnd(
-        record.state, cause, remedy, record.exit_code, record.signal, by, record.node, record.output
-    )
+    return JobEnd(record.state, cause, remedy, record.node, record.output)
 
 
 def _sentences(job: str, record: JobRecord, by: str) -> tuple[str, str]:
