@@ -158,7 +158,7 @@ def test_a_story(tmp_path: Path) -> None:
 def test_of_a_long_story_the_end_is_told(tmp_path: Path) -> None:
     """As of a kernel that is sent SIGTERM every minute, for weeks."""
     root = Root(tmp_path)
-    root.make_kernel("abc-1")
+    root.make_kernel("abc-1").rmdir()  # it has ended
     story = Story(root.story("abc-1"), RUNTIME.time)
     story.tell("sigterm", "SIGTERM from root")
     story.path.write_bytes(story.path.read_bytes() * 80_000)

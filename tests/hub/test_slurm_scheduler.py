@@ -16,6 +16,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.hub.connections.connect import connect
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.slurm.dialect import JobState
@@ -64,7 +65,7 @@ def with_jobs(slurm: Slurm, tmp_path: Path) -> Callable[[Callable[[Jobs], Corout
 
     async def run(test: Callable[[Jobs], Coroutine[Any, Any, None]]) -> None:
         clock = Clock()
-        route = RouteSettings.from_settings(slurm.settings)
+        route = RouteSettings.from_settings(KernelSettings.from_json(slurm.settings))
         node = Node(clock, route, partial(connect, trust_file=tmp_path / "trusted"), logging.getLogger())
         scheduler = Scheduler(clock, lambda: node, logging.getLogger())
         try:
