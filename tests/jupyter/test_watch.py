@@ -110,7 +110,7 @@ def test_the_screen_is_kept_up_to_date_and_given_back(gpus: Terminal, state: Pat
     gpus.until("Practice GPUx")
     gpus.resize(6, 40)
     shown = gpus.until("… 2 more")
-    assert "NODE" in shown and "…" in shown.replace("… 2 more", "")
+    assert "NODE" in shown
     gpus.resize(30, 150)
     gpus.until("no:")
     gpus.type("\x03")

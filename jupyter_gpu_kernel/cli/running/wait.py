@@ -53,8 +53,7 @@ def wait(
     """Wait, and print one line for each kernel. `first`: what `ps` says now. Return the exit status."""
     progress = Progress(lines=True)
     try:
-        with HubCalls() as hub:
-            outcomes = Wait(hub, specs, _Shown(progress)).run(kernels, first, timeout)
+        outcomes = Wait(HubCalls(), specs, _Shown(progress)).run(kernels, first, timeout)
     finally:
         progress.clear()
     if as_json:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...errors import GpuKernelError, HubError
+from ...errors import GpuKernelError
 from ...hub.sanitize import MAX_LINE
 from ...wire.texts import one_line, printable
 from ..verb import Ask, Listing, Verb, print_error
@@ -63,10 +63,10 @@ class WatchedVerb(Verb):
         listing = partial(self.listing, specs)
         first = listing(self.ask_hub)
         title = f"jupyter gpu-kernel {self.verb}"
-        with HubCalls() as hub:
-            if self.args.json or not _has_screen():
-                return _print_all(lambda: listing(hub), first, self.args.watch, self.args.json)
-            return Screen(title, listing, hub, first, self.args.watch).run()
+        hub = HubCalls()
+        if self.args.json or not _has_screen():
+            return _print_all(lambda: listing(hub), first, self.args.watch, self.args.json)
+        return Screen(title, listing, hub, first, self.args.watch).run()
 
     def _show_once(self, specs: list[dict[str, Any]], table: Callable[..., str]) -> int:
         if self.args.json:
@@ -93,42 +93,19 @@ def seconds(text: str) -> float:
 
 
 class HubCalls:
-    """Calls to the hub, from one thread, over one connection. A hub that ended is started again."""
+    """Calls to the hub, from one thread, in which nobody is asked. A hub that ended is started again."""
 
     def __init__(self) -> None:
-        from ...client import HubClient
-
-        self._connect = HubClient
-        self._client: HubClient | None = None
-        self._closed = False
         self.step = ""
         """What the hub does for the present call."""
 
-    def __enter__(self) -> HubCalls:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """End the present call, and make none any more. Any thread may call this."""
-        self._closed = True
-        if self._client is not None:
-            self._client.close()
-
     def __call__(self, op: str, **arguments: Any) -> Any:
         """Return the operation's result, or raise the GpuKernelError that it raised."""
-        try:
-            return self._call(op, arguments)
-        except HubError:
-            if self._client is not None and not self._client.closed:
-                raise
-            return self._call(op, arguments)
+        from ...client import HubClient
 
-    def _call(self, op: str, arguments: dict[str, Any]) -> Any:
         self.step = ""
-        if self._closed:
-            raise HubError("the watch has ended")
-        if self._client is None or self._client.closed:
-            self._client = self._connect()
-        return self._client.call(op, progress=self._progress, **{"patience": _PATIENCE, **arguments})
+        with HubClient() as client:
+            return client.call(op, progress=self._progress, **{"patience": _PATIENCE, **arguments})
 
     def _progress(self, event: dict[str, Any]) -> None:
         self.step = one_line(
@@ -253,12 +230,13 @@ class Screen:
 
 
 def fit(title: str, lines: Sequence[str], errors: Sequence[str], columns: int, rows: int) -> list[str]:
-    """The lines of a screen of this size: the title, the list, and the errors, which may take a third of it."""
+    """The lines of a screen of this size: the title, the list, and the errors, which may take a third of it. The window
+    cuts lines that are too long."""
     said = [line for error in errors for line in printable(error).splitlines()]
     wrapped = [part for line in said for part in textwrap.wrap(line, max(1, columns - 1))]
     below = _cut(["", *wrapped], rows // 3) if wrapped and rows > 2 else []
     above = [title, "", *lines]
-    return [_narrow(line, columns) for line in [*_cut(above, rows - len(below)), *below]]
+    return [*_cut(above, rows - len(below)), *below]
 
 
 def _cut(lines: Sequence[str], most: int) -> list[str]:
@@ -267,21 +245,6 @@ def _cut(lines: Sequence[str], most: int) -> list[str]:
         return list(lines)
     most = max(1, most)
     return [*lines[: most - 1], f"… {len(lines) - most + 1} more"]
-
-
-def _narrow(line: str, columns: int) -> str:
-    """The line, cut to this width. Some characters take two columns, and some none."""
-    from prompt_toolkit.utils import get_cwidth
-
-    if get_cwidth(line) <= columns:
-        return line
-    width, kept = 1, ""  # one for the ellipsis
-    for char in line:
-        width += get_cwidth(char)
-        if width > columns:
-            break
-        kept += char
-    return kept + "…"
 
 
 def _exit(app: Application[int], status: int) -> None:
