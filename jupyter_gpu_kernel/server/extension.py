@@ -22,7 +22,7 @@ from .api import ask_hub
 from .questions import prompt_handlers, sign_in, sign_in_requests
 from .questions.prompts import Asking, PromptAsker, Prompts
 from .questions.sign_in_requests import PageSocket, SignInRequests
-from .running import actions, attach, kernels, nodes, overview
+from .running import actions, attach, kernels, overview
 from .running.gpu_use import GPU_USE, GpuUse
 from .running.overview import Overview
 from .websockets import CONNECTION_CLASS, without_delay
@@ -59,7 +59,7 @@ class GpuKernelExtension(ExtensionApp):
         of_form = [*ssh_hosts.HANDLERS, *probes.HANDLERS, *kernelspecs.HANDLERS]
         of_user = [*prompt_handlers.HANDLERS, *sign_in.HANDLERS, *sign_in_requests.HANDLERS]
         of_kernels = [*kernels.HANDLERS, *actions.HANDLERS, *attach.HANDLERS]
-        self.handlers.extend([*of_kernels, *nodes.HANDLERS, *overview.HANDLERS, *of_user, *of_form])
+        self.handlers.extend([*of_kernels, *overview.HANDLERS, *of_user, *of_form])
 
     def initialize_settings(self) -> None:
         """jupyter_server calls this once, before `initialize_handlers`."""

@@ -1,4 +1,4 @@
 """The verb `add`.
 
-add: the verb and its options; hosts: what is said of several hosts; slurm: `--slurm`.
+add: the verb and its options; slurm: `--slurm`.
 """

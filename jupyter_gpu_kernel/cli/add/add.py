@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 from ... import adding, kernelspecs
-from ...errors import BY_LOGIN, AgentError, AuthError, HostKeyError, SettingsError
+from ...errors import BY_LOGIN, AgentError, AuthError, GpuKernelError, HostKeyError, SettingsError
 from ...settings import CHOICES, Settings
 from ...wire import MAX_PRIORITY
 from ...wire.texts import printable
@@ -18,7 +19,6 @@ from ..show import tables
 from ..show.gpu_hours import span
 from ..verb import Verb, print_json
 from . import slurm as add_slurm
-from .hosts import hosts_result
 
 _SETTINGS = {one.name for one in fields(Settings)} - {"env_dir"}
 """Options that are settings. One that is not given is None, and the setting has its default."""
@@ -247,8 +247,24 @@ def _assignment(text: str) -> tuple[str, str]:
 def _probes_result(probe: dict[str, Any], settings: dict[str, Any]) -> list[str]:
     if "hosts" not in probe:
         return _probe_result(probe, settings) + _unknown_leases([probe], settings)
-    lines = hosts_result(probe["hosts"], lambda one: _probe_result(one, settings))
+    lines = _hosts_result(probe["hosts"], lambda one: _probe_result(one, settings))
     return lines + _unknown_leases(probe["hosts"], settings)
+
+
+def _hosts_result(probes: list[dict[str, Any]], result: Callable[[dict[str, Any]], list[str]]) -> list[str]:
+    """Return the lines about each host; `result(probe)` has those of one that works."""
+    lines: list[str] = []
+    for one in probes:
+        lines.append(printable(f"{one['host']}:"))
+        if "error" in one:
+            error = GpuKernelError.from_json(one["error"])
+            lines += [f"  {line}" for line in printable(str(error)).splitlines()]
+            lines.append("  It stays in the list; kernels start on the other hosts while it cannot be used.")
+        else:
+            lines += [f"  {line}" for text in result(one) for line in text.splitlines()]
+    if not adding.common_python(adding.working_hosts(probes)):
+        lines.append("The Pythons have different paths, so each start looks for one (or give --python PATH).")
+    return lines
 
 
 def _refuse_impossible(probe: dict[str, Any], settings: dict[str, Any]) -> None:

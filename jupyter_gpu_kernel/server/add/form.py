@@ -61,11 +61,13 @@ def settings_from(body: Any) -> dict[str, Any]:
                 "“settings” is not an object" if not isinstance(more, dict) else f"{min(unknown)} is no field"
             )
         _check_sizes(more)
-    with _about("destination"), _about_settings():
-        keys = [identity] if identity else []
-        return settings_of(
-            Way([destination], jumps=[jumps] if jumps else [], identity=keys, config=config), more
-        )
+    keys = [identity] if identity else []
+    try:
+        way = Way([destination], jumps=[jumps] if jumps else [], identity=keys, config=config)
+        return settings_of(way, more)
+    except GpuKernelError as error:
+        field = "settings" if isinstance(error, SettingsError) else "destination"
+        raise FormError(error, field_of(error, field)) from None
 
 
 def field_of(error: GpuKernelError, otherwise: str = "") -> str:
@@ -80,15 +82,6 @@ def _about(field: str) -> Iterator[None]:
         yield
     except GpuKernelError as error:
         raise FormError(error, field_of(error, field)) from None
-
-
-@contextlib.contextmanager
-def _about_settings() -> Iterator[None]:
-    """The same for errors about settings; others are left to the field around it."""
-    try:
-        yield
-    except SettingsError as error:
-        raise FormError(error, field_of(error, "settings")) from None
 
 
 def _text(body: dict[str, Any], field: str) -> str:

@@ -1,4 +1,4 @@
-"""The remote kernels of this user's front ends, and the outputs of their last cells."""
+"""The remote kernels of this user's front ends, the outputs of their last cells, and their nodes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,20 @@ class JournalHandler(Handler):
             await self.refuse_with(error)
 
 
+class NodesHandler(Handler):
+    """The work nodes of this user's front ends: [{node, names, state, connected, problem, program}].
+
+    `names`: the kernelspecs that lead there; `program`: our command, for a terminal of this server.
+    """
+
+    @permitted("read")
+    async def get(self) -> None:
+        """Ask the hub, if there is one; it does not use the network for this."""
+        await self.answer([dict(node, program=command()) for node in await list_of("nodes")])
+
+
 HANDLERS = [
+    (API + "/nodes", NodesHandler),
     (API + "/kernels", KernelsHandler),
     (API + r"/kernels/([^/]+)/journal", JournalHandler),
 ]
