@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
+from ...wire.texts import whole_number
 from .. import sanitize
 from . import times
 from .commands import COLUMNS, JOB_NAME, OTHERS
@@ -113,28 +115,8 @@ def queue(output: Output, private: bool = False) -> dict[str, JobState] | None:
     if "=== status 0" not in output.lines:
         return None
     order = _Order(() if private else output.lines)
-    rows = [row for line in output.lines if (row := _row(line)) is not None][:_MOST_OWN]
-    return {row.id: _job_state(row, order.place(row)) for row in rows}
-
-
-class _Row(NamedTuple):
-    """One of the user's jobs."""
-
-    id: str
-    state: str
-    reason: str
-    start: str
-    end: str
-    partition: str
-    priority: int
-    host: str
-    nodes: str
-    name: str
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        """Pending jobs are considered in the order of this."""
-        return (-self.priority, int(self.id))
+    jobs = (job for line in output.lines if (job := _job(line, order)) is not None)
+    return {job.id: job for job in islice(jobs, _MOST_OWN)}
 
 
 class _Order:
@@ -145,18 +127,18 @@ class _Order:
         self._waiting = [found for line in lines if (found := _waiting(line)) is not None]
         self._ranks: dict[str, list[tuple[int, int]]] = {}  # of jobs that wait for one of these partitions
 
-    def place(self, row: _Row) -> int:
-        """Return the place of a job; 0 if it does not wait, or its place is unknown."""
-        if not (self._waiting and row.state == "PENDING" and row.priority):
+    def place(self, job_id: str, partition: str, priority: int) -> int:
+        """Return the place of a job that waits; 0 if it is unknown."""
+        if not (self._waiting and priority):
             return 0
-        if row.partition not in self._ranks:
+        if partition not in self._ranks:
             if len(self._ranks) >= _MOST_PARTITIONS:
                 return 0
-            own = set(row.partition.split(","))
-            self._ranks[row.partition] = sorted(
+            own = set(partition.split(","))
+            self._ranks[partition] = sorted(
                 rank for names, rank in self._waiting if not own.isdisjoint(names)
             )
-        return 1 + bisect_left(self._ranks[row.partition], row.rank)
+        return 1 + bisect_left(self._ranks[partition], (-priority, int(job_id)))
 
 
 def _waiting(line: str) -> tuple[set[str], tuple[int, int]] | None:
@@ -164,18 +146,31 @@ def _waiting(line: str) -> tuple[set[str], tuple[int, int]] | None:
     values = line[1:].split("|")
     if line[:1] != "-" or len(values) != len(OTHERS):
         return None
-    job_id, priority = _job_id(values[0]), _priority(values[2])
+    job_id, priority = _job_id(values[0]), _number(values[2])
     return (set(values[1].split(",")), (-priority, int(job_id))) if job_id and priority else None
 
 
-def _row(line: str) -> _Row | None:
+def _job(line: str, order: _Order) -> JobState | None:
+    """Return one of the user's jobs; None if the line is about none."""
     values = line[1:].split("|", len(COLUMNS) - 1)
     if line[:1] != "+" or len(values) != len(COLUMNS):
         return None
-    job_id, state, reason, start, end, partition, priority, host, nodes, name = values
-    if not (job_id := _job_id(job_id)) or not _STATE.fullmatch(state):
+    number, state, reason, start, end, partition, priority, host, nodes, name = values
+    if not (job_id := _job_id(number)) or not _STATE.fullmatch(state):
         return None
-    return _Row(job_id, state, reason, start, end, partition, _priority(priority), host, nodes, name)
+    pending = state == "PENDING"
+    return JobState(
+        job_id,
+        state,
+        sanitize.line(reason, 100) if reason != "None" else "",
+        order.place(job_id, partition, _number(priority)) if pending else 0,
+        times.moment(start) if pending else None,
+        host if is_host(host) and not pending and host != "n/a" else "",
+        expand(nodes, _MOST_NODES) if not pending else (),
+        times.moment(end) if not pending else None,
+        sanitize.line(partition, 100),
+        sanitize.line(name.strip(), 100),
+    )
 
 
 def _job_id(text: str) -> str:
@@ -184,24 +179,9 @@ def _job_id(text: str) -> str:
     return number if is_job_id(number) else ""
 
 
-def _priority(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
-
-
-def _job_state(row: _Row, place: int) -> JobState:
-    pending = row.state == "PENDING"
-    return JobState(
-        row.id,
-        row.state,
-        sanitize.line(row.reason, 100) if row.reason != "None" else "",
-        place,
-        times.moment(row.start) if pending else None,
-        row.host if is_host(row.host) and not pending and row.host != "n/a" else "",
-        expand(row.nodes, _MOST_NODES) if not pending else (),
-        times.moment(row.end) if not pending else None,
-        sanitize.line(row.partition, 100),
-        sanitize.line(row.name.strip(), 100),
-    )
+def _number(text: str) -> int:
+    """Return the number in this text; 0 if it has none."""
+    return whole_number(text) or 0
 
 
 def shown(output: Output) -> JobRecord | None:
@@ -261,5 +241,4 @@ def accounted(output: Output) -> JobRecord | None:
 def _exit(text: str) -> tuple[int, int]:
     """Return the exit code and the signal of "1:0"."""
     code, _, signal = text.partition(":")
-    values = (int(one) if one.isascii() and one.isdigit() and len(one) < 4 else 0 for one in (code, signal))
-    return next(values), next(values)
+    return _number(code), _number(signal)

@@ -10,6 +10,7 @@ import re
 import shlex
 from typing import NamedTuple
 
+from ...wire.texts import whole_number
 from .. import sanitize
 from ..node.check.python_probe import Completed
 
@@ -68,11 +69,10 @@ class Output(NamedTuple):
         body, ended, status = rest.rpartition(f"\n{_END} ")
         stderr = completed.stderr.decode(errors="replace").replace("\r\n", "\n")
         errors = stderr.rpartition(f"\n{_BEGIN}\n")[2] if begun else stderr or text
-        number = status.split("\n")[0]
-        known = bool(ended) and number.isascii() and number.isdigit() and len(number) < 4
+        number = whole_number(status.split("\n")[0]) if ended else None
         printed = (body if ended else rest).removesuffix("\n")
         lines = printed.split("\n")[:MAX_LINES]  # names may contain other ends of line of `splitlines`
-        return cls(int(number) if known else -1, tuple(lines), sanitize.lines(errors, 20))
+        return cls(-1 if number is None else number, tuple(lines), sanitize.lines(errors, 20))
 
 
 LOCATE = Commands().script(

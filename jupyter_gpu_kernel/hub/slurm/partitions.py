@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from ...wire.texts import whole_number
 from .. import sanitize
 from . import times
 from .hostlist import is_host
@@ -157,11 +158,11 @@ def _host(row: list[str], used: dict[str, int]) -> Host:
 def _memory(fields: list[list[str]]) -> str:
     """Return what a job gets without --mem: "1000 MiB for each CPU"."""
     for row in fields:
-        if row[0] == "memory" and len(row) == 3 and row[1] in ("CPU", "Node", "GPU") and row[2].isdigit():
+        if row[0] == "memory" and len(row) == 3 and row[1] in ("CPU", "Node", "GPU") and _number(row[2]):
             whose = "node" if row[1] == "Node" else row[1]
-            return f"{int(row[2][:9])} MiB for each {whose}"
+            return f"{_number(row[2])} MiB for each {whose}"
     return ""
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
+    return whole_number(text) or 0

@@ -53,9 +53,9 @@ class Scheduler:
                 self._commands = await self._locate(call)
         return self._commands
 
-    async def run(self, *lines: str, call: Call | None = None, timeout: float = _TIMEOUT) -> Output:
+    async def run(self, *lines: str, call: Call | None = None) -> Output:
         """Run shell lines with Slurm's commands on the login node. They must be harmless when they run twice."""
-        return await self._run_script((await self.commands(call)).script(*lines), call, timeout)
+        return await self._run(call, _shell((await self.commands(call)).script(*lines)))
 
     # -------------------------------------------------------------------------------------- jobs
 
@@ -81,7 +81,7 @@ class Scheduler:
             nonlocal attempts
             attempts += 1
             sent = first if attempts == 1 else again
-            return Output.of(connection.run("/bin/sh", stdin=sent, timeout=_SUBMIT_TIMEOUT))
+            return _shell(sent, _SUBMIT_TIMEOUT)(connection)
 
         while True:
             output = await self._run(call, work)
@@ -166,7 +166,7 @@ class Scheduler:
     # -------------------------------------------------------------------------------------- helpers
 
     async def _locate(self, call: Call | None) -> Commands:
-        output = await self._run_script(login_node.LOCATE, call, _TIMEOUT)
+        output = await self._run(call, _shell(login_node.LOCATE))
         found = login_node.located(output)
         if found is None:
             raise AgentError(
@@ -197,17 +197,11 @@ class Scheduler:
         self, line: str, read: Callable[[Output], T], call: Call | None = None
     ) -> tuple[Output, T]:
         """Run a line of sh. Return its output, and what `read` makes of it on the worker thread: it may be long."""
-        script = (await self.commands(call)).script(line)
+        ask = _shell((await self.commands(call)).script(line))
 
         def work(connection: Connection) -> tuple[Output, T]:
-            output = Output.of(connection.run("/bin/sh", stdin=script, timeout=_TIMEOUT))
+            output = ask(connection)
             return output, read(output)
-
-        return await self._run(call, work)
-
-    async def _run_script(self, script: bytes, call: Call | None, timeout: float) -> Output:
-        def work(connection: Connection) -> Output:
-            return Output.of(connection.run("/bin/sh", stdin=script, timeout=timeout))
 
         return await self._run(call, work)
 
@@ -218,6 +212,11 @@ class Scheduler:
         except GpuKernelError as error:
             error.fill_in("NAME", (node.describe()["names"] or [""])[-1])
             raise
+
+
+def _shell(script: bytes, timeout: float = _TIMEOUT) -> Callable[[Connection], Output]:
+    """Return the work of a connection that runs this script."""
+    return lambda connection: Output.of(connection.run("/bin/sh", stdin=script, timeout=timeout))
 
 
 class Schedulers:
