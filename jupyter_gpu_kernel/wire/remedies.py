@@ -1,7 +1,7 @@
 """Remedies: the sentences about a kernel's end that a keeper may send and the hub shows as its own advice.
 
 A remedy tells the user what to do. Therefore the hub shows no other text of a node as one: `known` accepts only these
-sentences. A sentence stays in this module as long as keepers that send it may run.
+sentences.
 """
 
 from __future__ import annotations
@@ -26,14 +26,7 @@ LINGER_IF_AGAIN = (
     "If that happens again, run once on the node: loginctl enable-linger. Or ask the administrators."
 )
 
-_CURRENT = frozenset(value for name, value in globals().items() if name.isupper())
-_FORMER = {
-    "exit() in a cell, a kill or a crash look alike here.",
-    "The scheduler's own records say more (Slurm: sacct -j, scontrol show job).",
-    "A full /dev/shm or disk, or a file that shrank, does this.",
-}
-"""Sentences that only keepers of earlier builds send."""
-_KNOWN = _CURRENT | _FORMER
+_KNOWN = frozenset(value for name, value in globals().items() if name.isupper())
 
 
 def known(text: str) -> str:
