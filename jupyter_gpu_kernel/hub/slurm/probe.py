@@ -10,6 +10,7 @@ from typing import Any
 
 from ..kernel_settings import KernelSettings
 from ..node.check.check_report import Report
+from ..node.check.probe import answer_without_gpus
 from ..node.install.agent_file import pack
 from ..node.node import Node
 from ..rpc import Call
@@ -37,12 +38,7 @@ async def probe_slurm(
     package = await asyncio.to_thread(pack, complete=True)
     verdict = await scheduler.test(batch_script(complete, _TEST, package), call)
     return {
-        **found.to_json(),
-        "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.steps],
-        "route": list(node.settings.route),
-        "gpus": [],
-        "gpus_error": None,
-        "gpus_problem": "",
+        **answer_without_gpus(node, found, connection),
         "slurm": {
             "version": version,
             "partitions": [one.to_json() for one in cluster.partitions],

@@ -10,7 +10,6 @@ mean.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -123,11 +122,8 @@ async def _check_stack(report: Report, node: Node, settings: KernelSettings, pyt
     """Add a row for the driver, one for each framework that is installed, and the verdict."""
     sent = settings._replace(python=python).to_json()
 
-    async def ask(part: str) -> tuple[dict[str, Any], float]:
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        answer = await node.request(python, call, "stack", TIMEOUT, part=part, limit=LIMIT, settings=sent)
-        return answer, clock() - began
+    def ask(part: str) -> Awaitable[dict[str, Any]]:
+        return node.request(python, call, "stack", TIMEOUT, part=part, limit=LIMIT, settings=sent)
 
     def add(step: str, verdict: Verdict, seconds: float, facts: dict[str, Any]) -> None:
         row = report.add(step, seconds, verdict.message, verdict.remedy, ok=verdict.ok)

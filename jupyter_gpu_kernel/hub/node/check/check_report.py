@@ -54,19 +54,18 @@ class Report:
 
     async def step(self, name: str, work: Awaitable[T], message: Callable[[T], str]) -> T:
         """Run one step and add its row. A GpuKernelError is added as its row, and raised again."""
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        value = await self.attempt(name, work)
-        self.add(name, clock() - began, message(value))
+        value, seconds = await self.attempt(name, work)
+        self.add(name, seconds, message(value))
         return value
 
-    async def attempt(self, name: str, work: Awaitable[T], shown: str = "") -> T:
-        """Run one step, and add a row only for its GpuKernelError, which is raised again. `shown`: the progress."""
+    async def attempt(self, name: str, work: Awaitable[T], shown: str = "") -> tuple[T, float]:
+        """Run one step; return its value, and its seconds. A row is added only for its GpuKernelError, which is raised
+        again. `shown`: the progress."""
         self._call.progress(self._hop, shown or name)
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
-            return await work
+            return await work, clock() - began
         except GpuKernelError as error:
             error.fill_in("NAME", str(self._call.arguments.get("name") or ""))
             *completed, failed = error.steps or [(error.hop or self._hop, name, clock() - began)]

@@ -11,6 +11,8 @@ from ...rpc import Call
 from ..hosts import none_usable
 from ..node import Node
 from ..nodes import Nodes
+from ..shared_connection import Connection
+from .find_python import FoundPythons
 
 _NEEDED = ("gpus", "min_memory", "gpu_type", "cwd", "code")
 _REFUSED = ("cwd", "code")
@@ -42,15 +44,7 @@ async def _probe(nodes: Nodes, settings: KernelSettings, call: Call) -> dict[str
     found, connection = await node.find_pythons(settings.python, call, settings.setup)
     if found.node.setup_problem:
         raise AgentRefusal(f"the set-up lines fail: {found.node.setup_problem}", code="setup", hop=node.name)
-    answer = {
-        **found.to_json(),
-        "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.steps],
-        "route": list(node.settings.route),
-        "gpus": [],
-        "gpus_error": None,
-        "gpus_problem": "",
-        "gpus_never": False,
-    }
+    answer = answer_without_gpus(node, found, connection)
     call.progress(node.name, "starting the agent")
     await node.link(found.python.path, call)
     call.progress(node.name, "reading the state of the GPUs")
@@ -62,6 +56,18 @@ async def _probe(nodes: Nodes, settings: KernelSettings, call: Call) -> dict[str
     answer["gpus"] = listed.get("gpus", [])
     answer["gpus_problem"], answer["gpus_never"] = offer.get("problem", ""), offer.get("never", False)
     return answer
+
+
+def answer_without_gpus(node: Node, found: FoundPythons, connection: Connection) -> dict[str, Any]:
+    """Return the Pythons, the hops with the seconds of each step, and the route."""
+    return {
+        **found.to_json(),
+        "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.steps],
+        "route": list(node.settings.route),
+        "gpus": [],
+        "gpus_error": None,
+        "gpus_problem": "",
+    }
 
 
 async def _ask(node: Node, python: str, call: Call, do: str, **needed: Any) -> dict[str, Any]:
