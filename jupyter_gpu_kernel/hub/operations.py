@@ -20,7 +20,8 @@ from ..wire import PROTOCOL
 from ..wire.runtime import Runtime
 from .front_end_operations import FrontEndOperations
 from .kernel.description import times_of
-from .kernel_operations import KernelOperations
+from .kernel.remote_kernel import RemoteKernel
+from .kernel.states import LinkState
 from .kernels import Kernels
 from .node.check.check import check
 from .node.check.probe import probe
@@ -53,7 +54,6 @@ class Operations:
     """All operations: `await operation(call)`."""
 
     def __init__(self, runtime: Runtime, connect: Connect, log: logging.Logger) -> None:
-        self._log = log
         self._nodes = Nodes(runtime, connect, log)
         placement = Placement(self._nodes, log)
         self._schedulers = Schedulers(runtime, self._nodes, log)
@@ -61,7 +61,6 @@ class Operations:
         self._jobs = self._kernels.jobs
         self._others = (
             FrontEndOperations(runtime, self._nodes, self._kernels, placement),
-            KernelOperations(self._nodes, self._kernels),
             EnvironmentOperations(runtime, self._nodes, self._kernels),
         )
 
@@ -263,17 +262,8 @@ class Operations:
 
     async def op_priority(self, call: Call) -> dict[str, Any]:
         """Change the priority of a kernel among the user's kernels that wait. Return {"node", "priority", "place"}."""
-        kernel_id, priority = str(call.arguments["kernel"]), call.arguments["priority"]
-        answers = await self._jobs.ask_each(
-            call,
-            "priority",
-            specs=self._nodes.specs_for(kernel_id, call),
-            more=lambda node: {"kernel": kernel_id, "priority": priority},
-        )
-        for reply in answers:
-            if reply.error is None:
-                return {**reply.answer, "node": reply.node.name}
-        raise not_found(kernel_id, answers)
+        reply = await self._ask_keeper("priority", call, priority=call.arguments["priority"])
+        return {**reply.answer, "node": reply.node.name}
 
     async def op_leftovers(self, call: Call) -> list[dict[str, Any]]:
         """Return what kernels that no longer exist left, on all nodes: the rows of processes ("pid"), and of pinned
@@ -302,7 +292,39 @@ class Operations:
         gone = [row for row in ended if "error" in row or _process_key(row) not in still]
         return [*gone, *(row if "error" in row else _still_runs_row(row) for row in left), *_code(answers)]
 
+    async def op_interrupt(self, call: Call) -> dict[str, Any]:
+        """Interrupt what the kernel runs, or its wait. Return {"node", "link"}; "away": as soon as the link is up."""
+        remote = self._attached(call)
+        if remote is None:
+            return {"node": (await self._ask_keeper("interrupt", call)).node.name, "link": LinkState.UP.value}
+        remote.command("interrupt")
+        return {"node": remote.link.name, "link": remote.link_state.value}
+
+    async def op_restart_kernel(self, call: Call) -> dict[str, Any]:
+        """Start a new process in place of the kernel's, with the same GPUs. Return the same."""
+        remote = self._attached(call)
+        if remote is None:
+            return {"node": (await self._ask_keeper("restart", call)).node.name, "link": LinkState.UP.value}
+        await self._kernels.relocation.restart(remote, call)
+        return {"node": remote.link.name, "link": remote.link_state.value}
+
     # -------------------------------------------------------------------------------------- helpers
+
+    def _attached(self, call: Call) -> RemoteKernel | None:
+        """Return the kernel if front ends here have it; None if it is detached, or another computer has it."""
+        remote = self._kernels.here(str(call.arguments["kernel"]))
+        return None if remote is None or remote.link_state is LinkState.TAKEN else remote
+
+    async def _ask_keeper(self, do: str, call: Call, **more: Any) -> NodeReply:
+        """Send a request to the kernel's keeper; return its reply, from the node that has the kernel."""
+        kernel_id = str(call.arguments["kernel"])
+        request = {"kernel": kernel_id, **more}
+        specs = self._nodes.specs_for(kernel_id, call)
+        answers = await self._jobs.ask_each(call, do, specs=specs, more=lambda node: request)
+        for reply in answers:
+            if reply.error is None:
+                return reply
+        raise not_found(kernel_id, answers)
 
     async def _stop(self, node: Node, kernel_id: str, call: Call) -> GpuKernelError | None:
         """Stop the kernel on one node. Return the error, or None."""
