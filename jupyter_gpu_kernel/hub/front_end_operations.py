@@ -156,7 +156,7 @@ class FrontEndOperations:
         """Release all kernels whose launchers the process `parent` started, as it exits."""
         for remote in self._kernels:
             for front in remote.front_ends:
-                if front.parent == int(call.arguments["parent"]):
+                if front.spec.parent == int(call.arguments["parent"]):
                     self._kernels.remove(remote, front)
         return {"ok": True}
 

@@ -269,7 +269,7 @@ class Kernels:
             return  # released before
         restarts = remote.phase is Phase.RESTART and front is remote.front_ends.owner
         alone = len(remote.front_ends) == 1
-        if client.said_bye and front.parent and alone and not restarts:
+        if client.said_bye and front.spec.parent and alone and not restarts:
             return self._abandon(remote)  # it was a launcher, whose front end has gone
         if (client.said_bye or not alone) and not restarts:
             return self.remove(remote, front)

@@ -39,6 +39,7 @@ class FrontEndSpec(NamedTuple):
     number: int | None = None
     """Its number at a hub that was killed."""
     listener: Listener | None = None
+    """That process; None while there is none."""
     parent: int = 0
     """The process that started its launcher."""
     rate_limited: bool = True
@@ -48,46 +49,26 @@ class FrontEndSpec(NamedTuple):
 
 
 class FrontEnd:
-    """One front end: its edge, and the process that serves it."""
+    """One front end: its edge, and in `spec` what the process that serves it tells of it."""
 
     def __init__(self, number: int, edge: Edge, spec: FrontEndSpec) -> None:
         self.number = number
         self.edge = edge
         self.label = spec.label or "another front end"
-        self._spec = spec
-
-    @property
-    def listener(self) -> Listener | None:
-        """The process that serves it; None while there is none."""
-        return self._spec.listener
-
-    @property
-    def parent(self) -> int:
-        """The process that started its launcher."""
-        return self._spec.parent
-
-    @property
-    def rate_limited(self) -> bool:
-        """Whether it drops messages above a rate."""
-        return self._spec.rate_limited
-
-    @property
-    def revives(self) -> bool:
-        """Whether its user's next cell starts a kernel anew that ended."""
-        return self._spec.revives
+        self.spec = spec
 
     def reconnect(self, spec: FrontEndSpec) -> None:
         """Another process serves it now."""
-        self._spec = spec
+        self.spec = spec
 
     def disconnect(self) -> None:
         """The process that served it has gone."""
-        self._spec = self._spec._replace(listener=None)
+        self.spec = self.spec._replace(listener=None)
 
     def notify(self, event: dict[str, Any]) -> None:
         """Send an event to the process that serves it, if there is one."""
-        if self.listener is not None:
-            self.listener.send(event)
+        if self.spec.listener is not None:
+            self.spec.listener.send(event)
 
 
 class Access(enum.Enum):
@@ -139,7 +120,7 @@ class FrontEnds:
     @property
     def rate_limited(self) -> bool:
         """Whether one of them drops messages above a rate."""
-        return any(front.rate_limited for front in self)
+        return any(front.spec.rate_limited for front in self)
 
     def add(self, spec: FrontEndSpec) -> FrontEnd:
         """Add a front end. Raise HubError if its ports cannot be bound."""
@@ -176,7 +157,7 @@ class FrontEnds:
 
     def of(self, listener: object) -> FrontEnd | None:
         """Return the one that this process serves."""
-        return next((front for front in self if front.listener is listener), None)
+        return next((front for front in self if front.spec.listener is listener), None)
 
     def access(self, front: FrontEnd, request: Message, *, kernel_taken: bool) -> Access:
         """Return what becomes of a request. `kernel_taken`: whether another computer has the kernel."""
@@ -187,10 +168,6 @@ class FrontEnds:
         if needs_owner(request):
             return Access.DENIED
         return Access.NO_KERNEL if kernel_taken else Access.GRANTED
-
-    def change_owner(self, front: FrontEnd) -> None:
-        """Let this one own the kernel."""
-        self.owner = front
 
     def send(self, message: Message) -> None:
         """Send a message of the kernel to its client; on iopub to all."""

@@ -337,7 +337,7 @@ class JobStarter:
         error = lost or AgentError(f"job {job.id} has ended", hop=job.login)
         if end is not None:
             owner = remote.front_ends.owner
-            end = end.for_front_end(revives=owner is not None and owner.revives)
+            end = end.for_front_end(revives=owner is not None and owner.spec.revives)
             error = AgentError(end.cause, hop=job.login, remedy=end.remedy)
         remote.link.release(remote)
         if end is not None and not asked and remote.ended:  # the keeper told only what it saw

@@ -222,7 +222,7 @@ class HubRelay:
             self.placeholder.show_text(cell, f"You have this kernel now; {before} still sees its output.")
             text = f"taken over by {front.label}"
             self.send(Lane.URGENT, keeper_message(do="tell", event="takeover", text=text))
-        self.front_ends.change_owner(front)
+        self.front_ends.owner = front
 
     def _may_use_placeholder(self) -> bool:
         """Not before the node was reached: until then a front end must get the error, such as a refused key."""

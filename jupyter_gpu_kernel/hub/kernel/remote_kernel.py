@@ -347,7 +347,7 @@ class RemoteKernel(KernelState):
 
     def revive_if_ended(self, front: FrontEnd, request: Message) -> None:
         """Start the kernel anew if it has ended by itself and its user runs a cell: nobody else may do so."""
-        if not (front.revives and self.ended and is_user_cell(request)) or self.phase is Phase.RESTART:
+        if not (front.spec.revives and self.ended and is_user_cell(request)) or self.phase is Phase.RESTART:
             return
         cause = self.status.get("cause") or (self.error.cause if self.error else "?")
         text = f"The kernel had ended: {cause}. This is a new one, without its variables."
