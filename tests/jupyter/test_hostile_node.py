@@ -144,7 +144,7 @@ def test_a_fault_of_the_hub_with_one_node_is_that_nodes_error(
     remote: Remote, specs: Specs, kernel: str
 ) -> None:
     """As if something about this node were not thought of."""
-    odd = {"name": "odd", "settings": {"route": ["odd"], "config": 5, "python": "/p"}}
+    odd = {"name": "odd", "settings": {"route": ["odd"], "config": "\0", "python": "/p"}}
     rows = remote.ask("ps", specs=[odd, specs[1]])
     assert [row["node"] for row in rows if "error" in row] == ["odd"]
     assert kernel in [row["id"] for row in rows if "error" not in row]

@@ -267,10 +267,7 @@ class Keepers:
         except PolicyError as error:
             raise Refused("policy", str(error)) from None
         path = self.root.make_kernel(settings.id) / "lock"
-        try:
-            lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:
-            return self.create(settings)  # the folder was empty, and so stale, and was removed just now
+        lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             deadline = self._runtime.monotonic() + START_TIMEOUT
             while not lock_now(lock):
