@@ -80,14 +80,16 @@ class KernelSettings(NamedTuple):
     def from_json(cls, data: Mapping[str, Any]) -> KernelSettings:
         """Read a hub's object, or that of `to_json`. Raises FieldError for a value of a wrong type. Unknown keys are
         ignored: a newer hub may send them."""
-        values = typed_values(data, {**cls._field_defaults, "site": []})
-        most, hold, reserved = values.get("site", SiteRules())
-        site = SiteRules(most, hold, tuple(reserved))
+        values = typed_values(data, {**cls._field_defaults, "site": {}})
+        rules = values.get("site", {})
+        reserved = tuple(rules.get("reserved_gpus", ()))
+        site = SiteRules(rules.get("gpus_per_user"), rules.get("longest_hold"), reserved)
         return cls(**{**values, "python": values.get("python") or sys.executable, "site": site})
 
     def to_json(self) -> Dict[str, Any]:
         """Return the values that are not the defaults."""
-        return changed_values(self._asdict(), self._field_defaults)
+        values = changed_values(self._asdict(), self._field_defaults)
+        return {**values, "site": self.site._asdict()} if "site" in values else values
 
 
 class CurrentSettings:

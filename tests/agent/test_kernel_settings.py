@@ -36,7 +36,7 @@ def test_what_a_hub_leaves_out_or_knows_and_this_agent_does_not() -> None:
         {"env": ["A"]},
         {"idle_timeout": "1h"},
         {"fresh": 1},
-        {"site": {"longest_hold": 5}},
+        {"site": [5]},
     ],
 )
 def test_a_value_of_a_wrong_type_is_refused(data: dict[str, Any]) -> None:
