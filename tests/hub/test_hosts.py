@@ -113,7 +113,13 @@ def test_a_kernel_starts_on_the_best_host_and_its_notebook_finds_it_there(lab: L
         assert front.run(VISIBLE).text.strip() in two.gpus.uuids
         front.run("treasure = 42")
     specs = [{"name": "lab", "settings": lab.settings()}]
-    assert [(row["id"], row["hop"]) for row in lab.call("ps", specs=specs)] == [(remote.kernel_id, "gpu2")]
+    # Where the cell had to wait for a moment, a reservation on the other host may just be ending.
+    wait_for(
+        lambda: (
+            [(row["id"], row["hop"]) for row in lab.call("ps", specs=specs)] == [(remote.kernel_id, "gpu2")]
+        ),
+        "its kernel alone",
+    )
     lab.call("release", client, kernel=remote.kernel_id)
     one.gpus.say(4)
     two.gpus.show({"gpus": []})
