@@ -74,7 +74,7 @@ class Kernel:
 
         def count(content: dict[str, Any]) -> None:
             nonlocal got
-            got += len(content.get("text", "")) + len(content.get("data", {}).get("text/plain", ""))
+            got += len(content.get("text", "")) + sum(map(len, content.get("data", {}).values()))
 
         began = time.perf_counter()
         reply = self._exchange(self._client.execute(code, allow_stdin=False), count)

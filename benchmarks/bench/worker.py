@@ -85,7 +85,13 @@ class Worker:
         return {"lines_100k": self.kernel.cell(code, size=LINES * 100)}
 
     def measure_display(self) -> dict[str, float]:
-        return {"display_50mb": self._display(DISPLAY)}
+        """One letter repeated, which a connection may compress; and random bytes in base64, as an image is shown."""
+        self.kernel.cell(
+            "import base64, os; from IPython.display import display\n"
+            f"image = base64.b64encode(os.urandom({DISPLAY * 3 // 4})).decode()"
+        )
+        image = self.kernel.cell("display({'image/png': image}, raw=True)", size=DISPLAY)
+        return {"display_50mb": self._display(DISPLAY), "display_50mb_image": image}
 
     def measure_sizes(self) -> dict[str, float]:
         """Displays of one size after the other, and code of 1 MB; the medians of five."""
