@@ -267,6 +267,23 @@ def test_a_job_that_was_cancelled_just_now_is_not_listed(simulated):
     simulated(main)
 
 
+def test_a_job_that_was_cancelled_while_slurm_answers_is_not_listed(simulated):
+    async def main(slurm: Slurm) -> None:
+        async def ask(everyone: bool) -> dict[str, JobState]:
+            answer = await slurm.ask(everyone)
+            await asyncio.sleep(2)
+            return answer
+
+        slurm.queue = slurm.asked_by(ask)
+        slurm.jobs = {"1": RUNNING, "2": JobState("2", "PENDING")}
+        asyncio.get_running_loop().call_later(1, slurm.queue.remove, "2")
+        assert await slurm.queue.jobs() == [RUNNING]
+        await asyncio.sleep(11)
+        assert len(await slurm.queue.jobs()) == 2  # Slurm has not cancelled it after all
+
+    simulated(main)
+
+
 def test_callers_share_what_is_known(simulated):
     async def main(slurm: Slurm) -> None:
         slurm.jobs = {"1": RUNNING}

@@ -45,6 +45,7 @@ class JobQueue:
         self._asked = -LONGEST_INTERVAL
         self._jobs: dict[str, JobState] = {}
         self._added: dict[str, JobState] = {}  # since Slurm was asked
+        self._removed: set[str] = set()  # ids of jobs that were cancelled since Slurm was asked
         self._problem: GpuKernelError | None = None
         self._failed_since = 0.0
 
@@ -66,6 +67,7 @@ class JobQueue:
         """A job was cancelled just now. Until Slurm is asked again, it is not listed."""
         self._jobs.pop(job_id, None)
         self._added.pop(job_id, None)
+        self._removed.add(job_id)
 
     def watch(self, job_id: str, changed: Changed) -> Callable[[], None]:
         """Call `changed(state)` on the event loop when the job's state changes; return a function that ends this.
@@ -118,6 +120,7 @@ class JobQueue:
         everyone = any(one.state is None or one.state.state == "PENDING" for one in self._watched)
         watched = list(self._watched)  # a job that is submitted meanwhile may be missing in the answer
         self._added.clear()
+        self._removed.clear()
         late = asyncio.get_running_loop().call_later(PATIENCE, self._tell_late)
         try:
             jobs = await self._ask(everyone)
@@ -130,8 +133,9 @@ class JobQueue:
             self._tell_problem(error)
         else:
             self._problem = None
-            self._jobs = {**self._added, **jobs}
-            self._tell(watched)
+            listed = {**self._added, **jobs}
+            self._jobs = {job_id: job for job_id, job in listed.items() if job_id not in self._removed}
+            self._tell(watched, jobs)
         finally:
             late.cancel()
             self._asked = self._runtime.monotonic()
@@ -143,9 +147,9 @@ class JobQueue:
             if (state is None or state.over) and not await self._has_ended(one.job_id):
                 jobs[one.job_id] = one.state or JobState(one.job_id, "PENDING")
 
-    def _tell(self, watched: list[_Watched]) -> None:
+    def _tell(self, watched: list[_Watched], jobs: dict[str, JobState]) -> None:
         for one in watched:
-            state = self._jobs.get(one.job_id, JobState(one.job_id, GONE))
+            state = jobs.get(one.job_id, JobState(one.job_id, GONE))
             if one in self._watched:
                 if state.over:
                     self._watched.remove(one)
