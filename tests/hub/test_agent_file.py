@@ -47,13 +47,13 @@ class Agent:
         self.compiled = folder / f"agent-0.pyz.{sys.implementation.cache_tag}"
         self.attach = self.compiled / "jupyter_gpu_kernel.agent.mux.attach"
 
-    def run(self, main: str = COUNT, complete: bool = False) -> str:
+    def run(self, main: str = COUNT) -> str:
         """What it prints, on stderr too."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(agent_file, "_MAIN_PY", main)
-            agent_file.packages.cache_clear()
-            self.file.write_bytes(agent_file.pack(complete).data)
-        agent_file.packages.cache_clear()
+            agent_file.packed_once.cache_clear()
+            self.file.write_bytes(agent_file.pack().data)
+        agent_file.packed_once.cache_clear()
         command = [sys.executable, "-I", str(self.file)]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -84,7 +84,7 @@ def test_it_is_small() -> None:
 
 def test_the_sources_are_sent_as_they_are() -> None:
     """So that tracebacks and `help` show what the authors wrote."""
-    with zipfile.ZipFile(io.BytesIO(agent_file.pack(complete=True).data)) as archive:
+    with zipfile.ZipFile(io.BytesIO(agent_file.pack().data)) as archive:
         words = archive.read(loader.SOURCES).decode().split("\0")
     package = Path(agent_file.__file__).parents[3]
     for path, source in zip(words[::2], words[1::2], strict=True):
@@ -93,12 +93,9 @@ def test_the_sources_are_sent_as_they_are() -> None:
 
 
 def test_no_module_needs_one_that_is_not_sent(agent: Agent) -> None:
-    """Both files have all that their modules import. Only the complete one has what only jobs and checks need."""
-    small, complete = (set(agent.run(IMPORT_ALL, complete).split()) for complete in (False, True))
+    """The file has all that its modules import."""
     sent = {path for path in agent_file._read_sources() if not path.endswith("/loader.py")}
-    assert complete == sent and small < sent
-    more = {path.split("/")[2] for path in complete - small}
-    assert more == {"stack", "job"} and "jupyter_gpu_kernel/agent/job/client.py" in small
+    assert set(agent.run(IMPORT_ALL).split()) == sent
 
 
 def cut(agent: Agent) -> None:
@@ -238,8 +235,8 @@ def test_a_kernels_process_keeps_nothing_of_the_importer(agent: Agent) -> None:
 
 
 def test_nodes_that_are_connected_at_once_have_the_agent_packed_once() -> None:
-    agent_file.packages.cache_clear()
+    agent_file.packed_once.cache_clear()
     with ThreadPoolExecutor(4) as pool:
         barrier = threading.Barrier(4)
         packed = list(pool.map(lambda _: (barrier.wait(), agent_file.pack())[1], range(4)))
-    assert len({id(one) for one in packed}) == 1 and agent_file.packages.cache_info().misses == 1
+    assert len({id(one) for one in packed}) == 1 and agent_file.packed_once.cache_info().misses == 1

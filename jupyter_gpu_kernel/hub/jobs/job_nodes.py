@@ -258,7 +258,7 @@ class JobNodes:
         node, key = self._nodes.of(derived, name), (self.login(given).name, job.id)
         self._reaching[node] += 1
         try:
-            link = await node.link(given.python, None, complete=True)
+            link = await node.link(given.python, None)
             await link.request("job", job=job.id)
         except BaseException as error:
             if getattr(error, "code", "") == "job":

@@ -183,7 +183,7 @@ class JobStarter:
             shared = await self._table.shared(remote.settings, login)
             if shared is not None:
                 return shared
-            package = await asyncio.to_thread(pack, complete=True)
+            package = await asyncio.to_thread(pack)
             script = batch_script(remote.settings.at_login(), remote.kernel_id, package)
             name = job_name(script)
             try:

@@ -57,7 +57,6 @@ class Node:
         self._call: Call | None = None
         self._link: Link | None = None
         self._connection = ""  # that of the link's last stream, in words
-        self._complete = False
         self._keep_until = 0.0
         self._refused_until = 0.0
         self._names: list[str] = []
@@ -214,11 +213,9 @@ class Node:
         """Return `work(connection)`, on a worker thread; over a new connection if the present one is dead."""
         return await self._run(call, work)
 
-    async def link(self, python: str, call: Call | None, *, complete: bool = False) -> Link:
-        """Return the link once it is up. Raise the reason if it cannot be. `complete`: if there is none yet, begin one
-        to the complete agent (agent_file.py)."""
+    async def link(self, python: str, call: Call | None) -> Link:
+        """Return the link once it is up. Raise the reason if it cannot be."""
         await self.connected(call)
-        self._complete |= complete
         link = self.begin_link(python, call)
         await link.up()
         return link
@@ -310,6 +307,6 @@ class Node:
         return self._ssh.run(call, self._start_agent, proven=again, close_on_failure=True)
 
     def _start_agent(self, connection: Connection) -> Stream:
-        stream = deploy.dial(connection, pack(self._complete), self.python, self.name)
+        stream = deploy.dial(connection, pack(), self.python, self.name)
         self._connection = describe(connection, self.settings)
         return stream

@@ -35,7 +35,7 @@ async def probe_slurm(
     choice = choose(cluster, settings, node.name)
     call.progress(node.name, "asking Slurm whether it would take such a job (sbatch --test-only)")
     complete = settings._replace(**choice.settings, python=found.python.path)
-    package = await asyncio.to_thread(pack, complete=True)
+    package = await asyncio.to_thread(pack)
     verdict = await scheduler.test(batch_script(complete, _TEST, package), call)
     return {
         **answer_without_gpus(node, found, connection),
@@ -78,7 +78,7 @@ async def check_slurm(
 
     await report.step("slurm", scheduler.commands(call), lambda found: found.version)
     await report.step("partition", usable(), lambda words: words)
-    package = await asyncio.to_thread(pack, complete=True)
+    package = await asyncio.to_thread(pack)
     script = batch_script(settings, _TEST, package)
     await report.step("sbatch", scheduler.test(script, call), lambda words: words)
     report.add("way", 0.0, f"kernels are reached {ways}")

@@ -95,7 +95,7 @@ async def _check_python(report: Report, node: Node, settings: KernelSettings, ca
 async def _check_node(
     report: Report, node: Node, settings: KernelSettings, python: str, call: Call, gpu: bool
 ) -> None:
-    await report.step("agent", node.link(python, call, complete=gpu), lambda _: "answers")
+    await report.step("agent", node.link(python, call), lambda _: "answers")
     try:
         await _check_gpus(report, node, settings, python, call)
     except AgentError:  # what the node says of its driver and of the frameworks may tell why

@@ -3,9 +3,6 @@
 The modules are read as data, never imported, and are sent as they are, so tracebacks show their lines. The file is a
 zip of two: `agent/loader.py` as `__main__.py`, and the sources of its modules as one stream, which compresses better
 than each by itself. Its name is its hash: another version is another file, and running kernels keep theirs.
-
-There are two such files. The complete one has the modules for `agent job` and for `check --gpu`, too; batch scripts
-bring it, and it is sent for a check. Each has all that its processes import, so neither needs the other.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ import bz2
 import functools
 import hashlib
 import io
-import re
 import threading
 import zipfile
 import zlib
@@ -26,7 +22,6 @@ _FOLDER = Path(__file__).resolve().parents[3]
 _LOADER = f"{_PACKAGE}/agent/loader.py"
 _NOT_SENT = "/agent/virtual_env.py"
 """A program that is sent by itself, before there is an agent."""
-_COMPLETE_ONLY = re.compile("/agent/(stack/|job/(allocation|controller|facts|output|process|sockets).py)")
 _packing = threading.Lock()
 """Threads that connect to several nodes pack at once: the sources are read by the first of them only."""
 _MAIN_PY = f"from {_PACKAGE}.agent.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
@@ -45,25 +40,19 @@ class Package(NamedTuple):
         return bz2.compress(self.data) if module == "bz2" else zlib.compress(self.data, 9)
 
 
-def pack(complete: bool = False) -> Package:
-    """Return the agent and the wire as a zip: the same bytes for the same sources. `complete`: as above."""
+def pack() -> Package:
+    """Return the agent and the wire as a zip: the same bytes for the same sources."""
     with _packing:
-        return packages()[complete]
+        return packed_once()
 
 
 @functools.cache
-def packages() -> tuple[Package, Package]:
-    """Return the file for kernels, and the complete one. The sources are read once, as they may be removed or replaced
-    while the hub runs."""
+def packed_once() -> Package:
+    """Read the sources once, as they may be removed or replaced while the hub runs."""
     modules = _read_sources()
     build = hashlib.sha256(_stream(modules)).digest()[:8]
     main = f"{modules.pop(_LOADER)}\ninstall({_PACKAGE!r}, {build!r})\n{_MAIN_PY}"
     install = (_FOLDER / "agent" / "install.sh").read_bytes()
-    small = {path: text for path, text in modules.items() if not _COMPLETE_ONLY.search(path)}
-    return _package(main, small, install), _package(main, modules, install)
-
-
-def _package(main: str, modules: dict[str, str], install: bytes) -> Package:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in (("__main__.py", main.encode()), ("sources", _stream(modules))):
