@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from ...wire.files import replace_file
 from ..paths import data_folder
 from . import askpass
 
@@ -93,10 +94,7 @@ def _program(folder: Path) -> Path:
     for place in (folder, data_folder()):
         file = place / "askpass"
         if not file.exists() or file.read_text() != text:
-            new = place / f"askpass-{os.getpid()}-{threading.get_ident()}"
-            new.write_text(text)
-            new.chmod(0o700)
-            os.replace(new, file)
+            replace_file(file, text.encode(), 0o700)
         if os.access(file, os.X_OK):
             break
     return file

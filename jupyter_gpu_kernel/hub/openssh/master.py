@@ -7,12 +7,15 @@ other end only this process has.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
+from ..transport.process import start_with_pipes
 from .askpass import ASKER
 from .log import READY, Log
 
@@ -36,14 +39,8 @@ class Master:
         self.control = control
         self.log = log
         self.users = 0  # connections that begin with it
-        self._process = subprocess.Popen(
-            ["/bin/sh", "-c", _WITH_PIPE, "sh", *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,  # its log
-            stderr=subprocess.PIPE,
-            env={**os.environ, **environment},
-            start_new_session=True,  # no terminal, at which it would ask
-        )
+        words = ["/bin/sh", "-c", _WITH_PIPE, "sh", *command]
+        self._process = start_with_pipes(words, {**os.environ, **environment})
         threading.Thread(target=self._read, name="ssh log", daemon=True).start()
         threading.Thread(target=self._wait, name="ssh wait", daemon=True).start()
 
@@ -71,15 +68,13 @@ class Master:
     def _read(self) -> None:
         hearing = threading.Thread(target=self._hear, name="ssh stderr", daemon=True)
         hearing.start()
-        assert self._process.stdout is not None
-        with self._process.stdout as stream:
+        with _lines(self._process.stdout) as stream:
             self.log.read(stream)
         hearing.join(_LAST_LINES)
         self.log.end()
 
     def _hear(self) -> None:
-        assert self._process.stderr is not None
-        with self._process.stderr as stream:
+        with _lines(self._process.stderr) as stream:
             self.log.hear(stream)
 
     def _wait(self) -> None:
@@ -89,3 +84,9 @@ class Master:
             pipe.write(b"\n")
         self.log.wait_beyond(READY, _LAST_LINES)  # a process that a ProxyCommand leaves may hold stderr open
         self.log.end()
+
+
+def _lines(pipe: IO[bytes] | None) -> IO[bytes]:
+    """Return a pipe of the process for reading line by line."""
+    assert isinstance(pipe, io.RawIOBase)
+    return io.BufferedReader(pipe)

@@ -6,7 +6,6 @@ import base64
 import binascii
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from ..ssh import hostkeys
 from ..ssh.keys import CERTIFICATE, open_agent
 from ..ssh.restrictions import switched
 from ..ssh.route import Hop
+from ..transport.process import run_quietly
 from .program import find_program, is_available
 
 _KLIST_TIMEOUT = 5.0  # seconds
@@ -31,10 +31,9 @@ def has_ticket() -> bool:
         name = os.environ.get("KRB5CCNAME") or f"FILE:/tmp/krb5cc_{os.getuid()}"
         return Path(name.removeprefix("FILE:")).is_file()
     try:
-        done = subprocess.run([program, "-s"], stdin=subprocess.DEVNULL, timeout=_KLIST_TIMEOUT, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        return run_quietly([program, "-s"], _KLIST_TIMEOUT).returncode == 0
+    except OSError:
         return False
-    return done.returncode == 0
 
 
 def open_master(hop: Hop) -> Path | None:
@@ -45,13 +44,10 @@ def open_master(hop: Hop) -> Path | None:
     try:
         if path.stat().st_uid != os.getuid():
             return None
-        command = find_program().check(path)
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_MASTER_TIMEOUT, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        listens = run_quietly(find_program().check(path), _MASTER_TIMEOUT).returncode == 0
+    except OSError:
         return None
-    return path if done.returncode == 0 else None
+    return path if listens else None
 
 
 def reasons(

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from ...errors import RouteError
 from ..ssh.route import Hop
+from ..transport.process import run_quietly
 
 _VERSION_TIMEOUT = 10.0  # seconds
 _SILENCE = (
@@ -134,10 +134,8 @@ def find_program() -> Program:
 @functools.cache
 def _version(path: str) -> tuple[int, int]:
     try:
-        done = subprocess.run(
-            [path, "-V"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_VERSION_TIMEOUT, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = run_quietly([path, "-V"], _VERSION_TIMEOUT)
+    except OSError as error:
         raise RouteError(f"{path} -V failed ({error})", remedy="Use --transport paramiko.") from error
     found = re.search(rb"OpenSSH\w*?_(\d+)\.(\d+)", done.stderr + done.stdout)
     if not found:

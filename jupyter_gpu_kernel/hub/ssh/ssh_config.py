@@ -13,15 +13,16 @@ import re
 import shlex
 import shutil
 import socket
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import TypedDict
 
 import paramiko
 
 from ...errors import RouteError
+from ..transport.process import run_quietly
 from .directives import is_known, normalized
 
 Values = Mapping[str, Sequence[str]]
@@ -83,7 +84,7 @@ def _ask_ssh(program: str, options: Sequence[str], host: str, config: str | None
     command = [program, "-G", *options, "--", host]
     try:
         done = _run(command)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         raise _unusable(host, config, f"{program} -G failed ({error})") from error
     if done.returncode != 0:
         complaint = done.stderr.decode("utf-8", "replace").strip().splitlines()
@@ -93,16 +94,12 @@ def _ask_ssh(program: str, options: Sequence[str], host: str, config: str | None
     return _collect(line.split(" ", 1) for line in done.stdout.decode("utf-8", "replace").splitlines())
 
 
-def _run(command: Sequence[str], timeout: float = _TIMEOUT / 2) -> subprocess.CompletedProcess[bytes]:
-    """Run it, and again if it does not end in time, since the machine may have stood still meanwhile."""
+def _run(command: Sequence[str]) -> CompletedProcess[bytes]:
+    """Run the command, and again if it does not end in time, since the machine may have stood still meanwhile."""
     try:
-        return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
-        )
-    except subprocess.TimeoutExpired:
-        if timeout >= _TIMEOUT:
-            raise
-    return _run(command, _TIMEOUT)
+        return run_quietly(command, _TIMEOUT / 2)
+    except TimeoutError:
+        return run_quietly(command, _TIMEOUT)
 
 
 def _collect(pairs: Iterator[list[str]]) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""A process on this machine that carries a stream."""
+"""Starts programs on this machine: short ones, and those that carry a stream."""
 
 from __future__ import annotations
 
@@ -6,13 +6,60 @@ import contextlib
 import os
 import select
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
-_PIPE_SIZE = 1024 * 1024  # bytes, where the system lets us choose
+if sys.platform == "linux":
+    import fcntl
+
+_PIPE_SIZE = 1024 * 1024  # bytes
 _READ_SIZE = 1024 * 1024
 _GRACE = 2.0  # seconds for a process to end after its stdin was closed, and again after SIGTERM
+_NO_WINDOW = getattr(subprocess, "CREATE_NO_WINDOW", 0)  # Windows would open one, as the hub has no console
+
+
+def run_quietly(words: Sequence[str], timeout: float) -> subprocess.CompletedProcess[bytes]:
+    """Run a short program without input, and return its output. Raises OSError if the program cannot be started, and
+    TimeoutError if it does not end within `timeout` (s)."""
+    try:
+        return subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout,
+            creationflags=_NO_WINDOW,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"{words[0]} did not end within {timeout:.0f} s") from error
+
+
+def start_with_pipes(
+    words: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a program with unbuffered pipes, and without a terminal: a program that would ask there fails instead.
+    Raises OSError if it cannot be started."""
+    return subprocess.Popen(
+        words,
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(environment),
+        cwd=folder,
+        creationflags=_NO_WINDOW,
+        start_new_session=True,
+    )
+
+
+def _enlarge(pipe: IO[bytes] | None) -> None:
+    """Make a pipe larger, where the system lets us choose: Linux permits so much for all pipes of one user only."""
+    if sys.platform == "linux" and pipe is not None:
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
 
 class ProcessEnds:
@@ -20,18 +67,9 @@ class ProcessEnds:
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
         """Start the process. Raises OSError if it cannot be started."""
-        self._process = subprocess.Popen(
-            words,
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(environment),
-            cwd=folder,
-            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),  # on Windows
-            start_new_session=True,  # no terminal: a program that would ask there fails instead
-            pipesize=_PIPE_SIZE,
-        )
+        self._process = start_with_pipes(words, environment, folder)
+        _enlarge(self._process.stdin)
+        _enlarge(self._process.stdout)
         self._closed = threading.Event()
         self._reading, self._writing = threading.Lock(), threading.Lock()
         self._interrupt = os.pipe() if hasattr(select, "poll") else None
