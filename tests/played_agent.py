@@ -90,7 +90,9 @@ class Agent:
             answer = self._world.answer(frame.json())
             if answer is not None:
                 self.say(json_frame(Kind.REPLY, answer, number=frame.number))
-        elif frame.kind is not Kind.CLOSE:
+        elif frame.kind is Kind.CLOSE:
+            self._world.closed.append(frame.attachment)
+        else:
             self._to_keeper(frame)
 
     def _to_keeper(self, frame: Frame) -> None:
@@ -136,6 +138,7 @@ class World:
         self.agents: list[Agent] = []
         self.errors: list[Exception] = []
         self.opened: list[int] = []
+        self.closed: list[int] = []  # numbers of the attachments that the hub has closed
         self.instead: Callable[[Agent, Frame], None] | None = None  # of a keeper
         self.opening: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda request: {"ok": True}
 
@@ -167,12 +170,14 @@ class Attachment:
         self.got: list[bytes] = []
         self.told: asyncio.Queue[str] = asyncio.Queue()
         self.error: GpuKernelError | None = None
+        self.openings = 0
 
     def open_request(self) -> dict[str, Any]:
         return {}
 
     def opened(self, kernel_id: str) -> None:
         self.kernel_id = kernel_id
+        self.openings += 1
 
     def deliver(self, data: bytes) -> None:
         if data == b"fault":

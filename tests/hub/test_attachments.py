@@ -306,7 +306,10 @@ def test_release_before_it_is_open() -> None:
             await asyncio.sleep(0.01)
         link.release(attachment)
         go.set()
-        assert await link.request("list")
+        while len(world.closed) < 2:  # one for the release, and one for what was opened after it
+            await asyncio.sleep(0.01)
+        assert world.closed == 2 * world.opened
+        assert attachment.endpoint.state is EndpointState.CLOSED and attachment.openings == 0
         assert attachment.told.empty()
         assert not link.in_use
 

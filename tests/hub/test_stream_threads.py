@@ -112,21 +112,20 @@ def test_so_much_is_read_ahead_and_no_more() -> None:
     theirs.close()
 
 
-def test_the_thread_that_reads_ends_with_the_stream_also_if_so_much_was_read_ahead() -> None:
+def test_the_thread_that_reads_ends_with_the_stream_also_if_so_much_was_read_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What was read ahead is not worked through any more."""
+    monkeypatch.setattr(stream_module, "MAX_TURN", -1.0)  # a turn is one frame, so reads pile up
 
     class Endless(Socket):
-        waits = threading.Event()  # set by the last read that is allowed
-
-        def __init__(self, sock: socket.socket) -> None:
-            super().__init__(sock)
-            self.reads = 0
+        reads = 0
 
         def read(self, size: int, /) -> bytes:
+            if self.closed.is_set():
+                return b""
             self.reads += 1
-            if self.reads == MAX_PENDING_READS:
-                self.waits.set()
-            return b"" if self.closed.is_set() else MAGIC
+            return MAGIC if self.reads == 1 else Frame(Kind.PONG).encode() * 100
 
     ours, theirs = socket.socketpair()
     stream = Endless(theirs)
@@ -135,8 +134,10 @@ def test_the_thread_that_reads_ends_with_the_stream_also_if_so_much_was_read_ahe
         before = threading.enumerate()
         wire = StreamThreads(stream, asyncio.get_running_loop(), lambda frame: None, lambda: None, "gpu2")
         threads = [one for one in threading.enumerate() if one not in before]
-        assert stream.waits.wait(DEADLINE)  # the loop does not work meanwhile
+        while len(wire._chunks) < MAX_PENDING_READS:
+            await asyncio.sleep(0)
         wire.close()
+        assert await asyncio.to_thread(stream.closed.wait, DEADLINE)
         return threads
 
     for thread in asyncio.run(main()):
