@@ -56,6 +56,16 @@ def test_cells_go_along_to_a_node_of_which_nothing_is_known(tmp_path: Path) -> N
     after.forget()
 
 
+def test_requests_that_wait_for_a_start_go_along_to_another_node(tmp_path: Path) -> None:
+    before = Delivered(tmp_path / "node" / "one")
+    before.waiting.add("w", b"x")
+    before.move(tmp_path / "another node" / "two")
+    before.close()
+    after = Delivered(tmp_path / "another node" / "two")
+    assert after.waiting.read() == [("w", b"x")]
+    after.forget()
+
+
 def test_a_front_end_that_has_left_is_not_expected_back(tmp_path: Path) -> None:
     before = Delivered(tmp_path / "one")
     before.clients(0)

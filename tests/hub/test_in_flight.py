@@ -67,6 +67,15 @@ def test_what_was_said_of_a_cell_goes_with_it() -> None:
     assert in_flight.describe()[0]["said"] == ""
 
 
+def test_what_a_killed_hub_had_passed_on_of_a_cell_is_not_known() -> None:
+    asked = cell()
+    in_flight = InFlightCells()
+    in_flight.recall([asked])
+    assert in_flight.describe()[0]["said"] == "?"
+    in_flight.received(said(asked, "status", execution_state="busy"))
+    assert in_flight.describe()[0]["said"] == "busy"
+
+
 def test_of_very_many_the_newest_are_named() -> None:
     """Those that an interrupt is for: an older one may run, but none waits that long."""
     cells = [cell() for _ in range(1001)]
