@@ -117,10 +117,12 @@ def _serve(root: Root, kernel_id: str) -> int:
 
     def keep(started: Callable[[], None]) -> None:
         from .keeper.keeper import Keeper
+        from .keeper.system import KeeperSystem
         from .policy import read_policy
 
         request.sock.close()
-        keeper = Keeper(Runtime(), ProcessControl(), root, request.settings, read_policy(), request.early)
+        system = KeeperSystem(Runtime(), ProcessControl())
+        keeper = Keeper(system, root, request.settings, read_policy(), request.early)
         started()
         keeper.run()
 

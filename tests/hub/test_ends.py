@@ -168,6 +168,7 @@ def test_after_a_reboot_running_and_next_cell_say_so(loop: LoopThread, link: Lin
 KEEPER = """
 import pathlib, sys
 from jupyter_gpu_kernel.agent.keeper.keeper import Keeper
+from jupyter_gpu_kernel.agent.keeper.system import KeeperSystem
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.policy import read_policy
@@ -176,7 +177,7 @@ from jupyter_gpu_kernel.wire.runtime import Runtime
 root, policy = map(pathlib.Path, sys.argv[1:])
 sys.argv[0] = 'agent'
 settings = KernelSettings.from_json({'id': 'k1', 'gpus': 0})
-Keeper(Runtime(), ProcessControl(), Root(root), settings, read_policy(policy)).run()
+Keeper(KeeperSystem(Runtime(), ProcessControl()), Root(root), settings, read_policy(policy)).run()
 """
 
 

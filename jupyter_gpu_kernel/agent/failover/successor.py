@@ -19,10 +19,10 @@ from ...wire.messages import Channel, Lane, Message, keeper_message
 from ...wire.runtime import Runtime
 from ..file_lock import lock_now
 from ..keeper.keeper import Keeper
+from ..keeper.system import KeeperSystem
 from ..kernel_settings import KernelSettings
 from ..paths import Root
 from ..policy import PATH, Policy
-from ..process.adopted_process import AdoptedProcess
 from ..process_control import ProcessControl, detach
 from ..procfs import start_ticks
 from ..relay.requests import CLIENT, SESSION
@@ -66,7 +66,7 @@ def run(root: Root, kernel_id: str) -> int:
         _lock(runtime, folder)  # held as long as we live
         if not start_ticks(kernel.pid):
             raise ProcessLookupError("the kernel has ended, too")
-        keeper = Successor(runtime, ProcessControl(), root, kernel)
+        keeper = Successor(KeeperSystem(runtime, ProcessControl()), root, kernel)
         started()
         keeper.run()
 
@@ -76,11 +76,9 @@ def run(root: Root, kernel_id: str) -> int:
 class Successor(Keeper):
     """A keeper that begins with a running kernel. After a restart of that kernel it is a keeper like any other."""
 
-    def __init__(
-        self, runtime: Runtime, processes: ProcessControl, root: Root, kernel: RunningKernel
-    ) -> None:
+    def __init__(self, system: KeeperSystem, root: Root, kernel: RunningKernel) -> None:
         policy = Policy(PATH)  # without rules: the site's were applied to these settings before
-        super().__init__(runtime, processes, root, kernel.settings, policy)
+        super().__init__(system, root, kernel.settings, policy)
         self._running = kernel
         self._cells = InheritedCells(self.loop, self.relay, self._on_settled)
 
@@ -92,7 +90,7 @@ class Successor(Keeper):
         )  # before others see that nobody has them
         facts = self.exit_report.process_started(self._running.pid, self._running.guard)
         self.server.endpoint.outbox.count_from(int(self.loop.runtime.time()) << 20)
-        process = AdoptedProcess(self.loop, self._running.pid, self._reap)
+        process = self.system.running_process(self._running.pid, self._reap)
         self.kernel.adopt(process, KeeperPipe(self._running.pipe))
         self._save_settings()
         self.story.tell("succession", f"the keeper was killed: process {os.getpid()} took over", **facts)

@@ -14,22 +14,18 @@ from typing import Any, Dict, Optional
 from ...wire.compose import Parts
 from ...wire.fields import FieldError
 from ...wire.messages import Channel, Lane, Message, MessageError
-from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP
-from ..exit.report import ExitReport
 from ..gpus.manager import GpuCallbacks, GpuManager
 from ..job.member import join_job
 from ..kernel_context import KernelContext
 from ..kernel_settings import CurrentSettings, KernelSettings
-from ..loop import Loop, Timer
+from ..loop import Timer
 from ..paths import Root
 from ..pinned_code.kernel_code import KernelCode
 from ..policy import Policy
 from ..process.environment import kernel_environment
-from ..process.kernel_process import KernelProcess
 from ..process.kernel_sockets import Readiness
-from ..process.signals import Pause, Signals
-from ..process_control import ProcessControl
+from ..process.signals import Pause
 from ..relay.callbacks import RelayCallbacks
 from ..relay.output.backlog import Backlog
 from ..relay.output.spill import folders
@@ -47,6 +43,7 @@ from .lifetime import EndRequest, Replacement, RestartAfterReply, Shutdown
 from .output_pace import OutputPace
 from .server import HubEvents, KeeperServer, RejectedInput
 from .status import Status
+from .system import KeeperSystem
 
 RESTART_WAIT = 60.0
 """Seconds that the keeper of an ended kernel waits for a restart."""
@@ -57,19 +54,20 @@ class Keeper:
 
     def __init__(
         self,
-        runtime: Runtime,
-        processes: ProcessControl,
+        system: KeeperSystem,
         root: Root,
         settings: KernelSettings,
         policy: Policy,
         early: int = -1,
     ) -> None:
         """`early`: the descriptor of the first reading of the GPUs, see `gpus/early_reading.py`."""
+        self.system = system
         self._early = early
+        self.loop, processes = system.loop, system.processes
+        loop, runtime = self.loop, self.loop.runtime
         settings = policy.apply(settings)
         settings = settings._replace(started=settings.started or runtime.time())  # a successor keeps it
         self.settings = CurrentSettings(settings, self._save_settings)
-        self.loop = loop = Loop(runtime)
         self.folder = root.make_kernel(settings.id)
         self.story = Story(root.story(settings.id), runtime.time)
         self._context = context = KernelContext(loop, processes, self.settings, self.folder, self.story)
@@ -77,12 +75,12 @@ class Keeper:
             self.story.tell("policy", str(policy))
         self._job = join_job(loop, root, settings, self._job_told, self._job_over)
         spare = Spare(loop, processes, root.path, settings, self._reap)
-        self.kernel = KernelProcess(loop, processes, self.folder, self._from_kernel, self._marked, spare)
+        self.kernel = system.kernel(self.folder, self._from_kernel, self._marked, spare)
         self._backlog = Backlog(runtime, folders(self.folder), settings, partial(self.story.tell, "journal"))
         self._rejected_input = RejectedInput(self.story, loop.time)
         self.server = self._make_server()
         self._output_pace = OutputPace(loop, self.server, self.kernel.return_mark)
-        self.exit_report = ExitReport(loop, processes, self.folder, self.story)
+        self.exit_report = system.exit_report(self.folder, self.story)
         self.idle_timer = IdleTimer(settings, loop.time)
         self._restart_after_reply = RestartAfterReply(loop, self.restart)
         self.received_cells = ReceivedCells()
@@ -96,8 +94,8 @@ class Keeper:
         self.replacement = Replacement(root, settings.id, loop, self.gpus, relay.greeting_text, self.story)
         self.pause = Pause(loop, processes, self.kernel, self.story)
         self._shutdown = Shutdown(loop, self.server, self.idle_timer, self.exit_report.cleanup)
-        self._signals = Signals(
-            loop, self.kernel, relay.executions, self.story, self._reap, self.exit_report.guard_switched
+        self._signals = system.signals(
+            self.kernel, relay.executions, self.story, self._reap, self.exit_report.guard_switched
         )
         self._job_notices = notices = self._make_job_notices()
         self._commands = KernelCommands(
@@ -117,7 +115,7 @@ class Keeper:
         events = HubEvents(
             self._from_hub, self._handle_request, self._attached, self._detached, self._rejected_input.report
         )
-        return KeeperServer(self.loop, self.folder / "keeper", self._backlog, events)
+        return KeeperServer(self.loop, self.folder / "keeper", self._backlog, events, self.system.listen)
 
     def _make_relay(self) -> Relay:
         def gpus(relay: Relay) -> GpuManager:
@@ -146,19 +144,23 @@ class Keeper:
 
     def run(self) -> None:
         """Start the kernel and serve it; return when it has ended and everything is cleaned up."""
-        self._housekeeping.begin()
         try:
-            self._begin()
+            self.begin()
             self.loop.run()
         except Exception as error:  # a bug; the log has the traceback
             event = "fault" if self.kernel.pid else "end"
             self.story.tell(event, f"a fault of the keeper ended it: {type(error).__name__}: {error}")
             if not self.kernel.pid:  # else the kernel starts another keeper
-                self._clean_up()
+                self.clean_up()
             raise
-        self._clean_up()
+        self.clean_up()
 
     # -------------------------------------------------------------------------------------- start
+
+    def begin(self) -> None:
+        """Start the kernel. Everything else happens in the loop."""
+        self._housekeeping.begin()
+        self._begin()
 
     def _begin(self) -> None:
         if self.settings.now.placement:
@@ -247,7 +249,8 @@ class Keeper:
         self.exit_report.cleanup.terminate(SETUP)
         self._shutdown.begin(asked=self._end_request is not EndRequest.NONE)
 
-    def _clean_up(self) -> None:
+    def clean_up(self) -> None:
+        """End what is left of the kernel, and remove its files: the loop has ended."""
         self.gpus.release()
         if self.kernel.pid:
             self.kernel.signal_group(signal.SIGKILL)

@@ -24,6 +24,7 @@ from ..story import Limited, Story
 from ..unix_sockets import listen
 
 MAX_CONNECTIONS = 64
+_WAITING_CONNECTIONS = 16
 MAX_PENDING = 4 * MAX_PAYLOAD
 _READABLE = int(zmq.POLLIN | zmq.POLLERR)
 _TURN = 4
@@ -32,6 +33,7 @@ MALFORMED = (FieldError, FrameError, MessageError, ProtocolError)
 """The exceptions that malformed input raises."""
 OnMessage = Callable[[Message], None]
 OnRequest = Callable[[Dict[str, Any]], Dict[str, Any]]
+Bind = Callable[[Path, int], socket.socket]
 
 
 class HubEvents(NamedTuple):
@@ -119,7 +121,10 @@ class HubConnection:
 class KeeperServer:
     """`send` queues a message for the hub that has the attachment, or will have it."""
 
-    def __init__(self, loop: Loop, path: Path, backlog: Backlog, events: HubEvents) -> None:
+    def __init__(
+        self, loop: Loop, path: Path, backlog: Backlog, events: HubEvents, bind: Bind = listen
+    ) -> None:
+        """`bind` makes the socket that listens at the path."""
         self.loop = loop
         self.path = path
         self.endpoint = Endpoint(loop.runtime, first=False)
@@ -129,7 +134,7 @@ class KeeperServer:
         self._connections: Dict[int, HubConnection] = {}
         self._flush_due = False
         self._acknowledges = False  # whether a timer runs for an acknowledgement
-        self._listener = listen(path, 16)
+        self._listener = bind(path, _WAITING_CONNECTIONS)
         loop.watch(self._listener.fileno(), self._accept)
 
     @property

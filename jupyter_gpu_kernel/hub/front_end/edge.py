@@ -19,7 +19,7 @@ from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
 from ..validate import MAX_HEADER
 from .delivered import Clients
-from .sockets import MAX_UNREAD, Sockets
+from .sockets import MAX_UNREAD, Bind, Sockets
 
 DELIMITER = b"<IDS|MSG>"
 _NAMES = {channel: channel.name.lower() for channel in Channel}
@@ -50,10 +50,12 @@ class Edge:
         on_subscribe: Callable[[], None],
         clients: Clients | None = None,
         known: bool = False,
+        bind: Bind = Sockets,
     ) -> None:
         """`on_message(request)`: called for each request. `on_subscribe()`: for each new iopub subscriber.
 
         `clients`: those that a killed hub knew; new ones are added. `known`: whether clients use these ports already.
+        `bind`: binds the sockets.
         """
         self._runtime = runtime
         self._signer = _Signer(connection)
@@ -73,7 +75,7 @@ class Edge:
         self._closed = False
         self.last_request = 0.0
         """When a client that knows the key sent a request, by `Runtime.monotonic`."""
-        self._sockets = Sockets(connection, self._receive, runtime.monotonic)
+        self._sockets = bind(connection, self._receive, runtime.monotonic)
 
     @property
     def connection(self) -> dict[str, Any]:

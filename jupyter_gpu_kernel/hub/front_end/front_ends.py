@@ -16,6 +16,7 @@ from ...wire.runtime import Runtime
 from ..requests import needs_owner
 from .delivered import Delivered
 from .edge import Edge
+from .sockets import Bind, Sockets
 
 STALL_TIMEOUT = 10.0
 """Seconds without progress after which a front end that does not read is disconnected, if somebody waits for that."""
@@ -92,14 +93,17 @@ class FrontEnds:
         on_subscribe: Callable[[], None],
         on_complete: Callable[[], None],
         delivered: Delivered | None,
+        bind: Bind = Sockets,
     ) -> None:
         """`on_message(front, request)`: the request's client number says where the reply has to go. `on_subscribe()`:
-        called for each new subscriber. `on_complete()`: called when all front ends that a killed hub had are here."""
+        called for each new subscriber. `on_complete()`: called when all front ends that a killed hub had are here.
+        `bind`: binds the sockets of one."""
         self.owner: FrontEnd | None = None
         self._runtime = runtime
         self._on_message = on_message
         self._on_subscribe = on_subscribe
         self._on_complete = on_complete
+        self._bind = bind
         self._delivered = delivered
         self._front_ends: dict[int, FrontEnd] = {}
         self._missing = set(delivered.front_ends if delivered is not None else ())
@@ -131,7 +135,9 @@ class FrontEnds:
 
         clients = self._delivered.clients(number) if self._delivered is not None else None
         known = spec.number is not None
-        edge = Edge(self._runtime, spec.connection, receive, self._on_subscribe, clients, known=known)
+        edge = Edge(
+            self._runtime, spec.connection, receive, self._on_subscribe, clients, known=known, bind=self._bind
+        )
         front = FrontEnd(number, edge, spec)
         self._front_ends[number] = front
         self._next = max(self._next, number + 1)

@@ -207,6 +207,10 @@ class Sockets:
         return f"ipc://{self._ip}-{port}" if self._is_ipc else f"tcp://{self._ip}:{port}"
 
 
+Bind = Callable[[dict[str, Any], Receive, Callable[[], float]], Sockets]
+"""Binds the sockets of a front end; a simulation passes another function."""
+
+
 class _UnreadBytes:
     """The bytes that were given to one socket and that its clients have not received yet.
 

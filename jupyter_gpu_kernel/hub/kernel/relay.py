@@ -64,7 +64,7 @@ class HubRelay:
         self._deferred = DeferredRequests(self.placeholder, self._notice)
         self.not_started = UnstartedKernel(runtime, self.placeholder, self.displays.send, delivered)
         self.front_ends = FrontEnds(
-            runtime, self._receive_request, self._subscribed, attach_timing.complete, delivered
+            runtime, self._receive_request, self._subscribed, attach_timing.complete, delivered, context.bind
         )
         self._pacer = Pacer(
             self._pass_on,

@@ -11,17 +11,23 @@ from typing import Any, Protocol
 from ...wire.messages import Message
 from ...wire.runtime import Runtime
 from ..front_end.front_ends import FrontEnd
+from ..front_end.sockets import Bind, Sockets
 from .placeholder import KernelInfoCache
 
 
 @dataclass(frozen=True)
 class HubContext:
-    """What all kernels of a hub share. `owner`: this user and computer, see `paths.owner`."""
+    """What all kernels of a hub share.
+
+    owner: This user and computer, see `paths.owner`.
+    bind: Binds the sockets of a front end.
+    """
 
     runtime: Runtime
     log: logging.Logger
     infos: KernelInfoCache | None = None
     owner: Mapping[str, str] = field(default_factory=dict)
+    bind: Bind = Sockets
 
 
 class RelayedKernel(Protocol):

@@ -80,9 +80,11 @@ class Link:
         log: logging.Logger,
         timeouts: LinkTimeouts = TIMEOUTS,
         about: Callable[[], str] = str,
+        carry: Callable[..., StreamThreads] = StreamThreads,
     ) -> None:
         """`dial(again)` returns a new stream, on a worker thread; `again` is true if the link is reconnecting.
-        `about()` returns over which connection it opened the last one, in words."""
+        `about()` returns over which connection it opened the last one, in words. `carry` connects a stream with the
+        event loop; a simulation passes another function."""
         self._runtime = runtime
         self.name = name
         self.state: _State = "connecting"
@@ -91,6 +93,7 @@ class Link:
         """The identity of the agent's folder, which the node's last answer named; "" before."""
         self._dial = dial
         self._about = about
+        self._carry = carry
         self._log = log
         self._timeouts = timeouts
         self._loop = asyncio.get_running_loop()
@@ -231,7 +234,7 @@ class Link:
 
     async def _connect(self) -> StreamThreads:
         stream = await self._dial_stream()
-        threads = self._stream = StreamThreads(
+        threads = self._stream = self._carry(
             stream, self._loop, self._received, self._attachments.pump, self.name
         )
         try:
