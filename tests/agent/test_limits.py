@@ -7,6 +7,7 @@ import os
 import sys
 import textwrap
 from pathlib import Path
+from typing import Dict, List
 
 import pytest
 from gpu_names import new_uuid
@@ -134,7 +135,7 @@ WAITERS = textwrap.dedent("""
             signal.pause()
         os.read(ready, 1)
     holder = WaitQueue(Loop(Runtime()), "holder")
-    print(*(holder.others_waiting([gpu], seconds) for gpu, seconds in (("GPU-1", 0), ("GPU-1", 3600), ("GPU-2", 0))))
+    print(*(holder.others_waiting([gpu], seconds) for gpu, seconds in (("GPU-1", -1), ("GPU-1", 3600), ("GPU-2", -1))))
     for child in children:
         os.kill(child, signal.SIGKILL)
 """)
@@ -161,7 +162,129 @@ OFFERS = textwrap.dedent("""
 
 
 def test_a_node_where_the_user_has_enough_offers_none(tmp_path: Path) -> None:
-    (tmp_path / "gpus.json").write_text('{"gpus": [{}]}')
-    path = f"{Path(__file__).parents[1] / 'programs'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "FAKE_NVIDIA_STATE": str(tmp_path / "gpus.json")}
+    env = practice_gpus(tmp_path, '{"gpus": [{}]}')
     assert run_in_own_network(OFFERS, env=env).split() == ["False", "True"]
+
+
+OTHERS_PLACE = textwrap.dedent("""
+    import os, signal, sys
+    from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue
+    from jupyter_gpu_kernel.agent.loop import Loop
+    from jupyter_gpu_kernel.wire.runtime import Runtime
+
+    ready, write = os.pipe()
+    other = os.fork()
+    if not other:
+        os.setuid(61235)
+        queue = WaitQueue(Loop(Runtime()), "others")
+        queue.join(1)
+        queue.announce(["GPU-00000000-0000-0000-0000-%012d" % number for number in range(2)])
+        os.write(write, b"x")
+        signal.pause()
+    os.read(ready, 1)
+""")
+
+OFFER_BESIDE = OTHERS_PLACE + textwrap.dedent("""
+    from jupyter_gpu_kernel.agent.gpus.offer import read_offer
+    from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
+    from jupyter_gpu_kernel.agent.process_control import ProcessControl
+
+    for users in ((), ("61236",), ("61235",)):
+        settings = KernelSettings(gpus=1, ignore_place=users)
+        print(read_offer(Runtime(), ProcessControl(), settings)["enough"])
+    os.kill(other, signal.SIGKILL)
+""")
+
+HOLDER_BESIDE = OTHERS_PLACE + textwrap.dedent("""
+    from pathlib import Path
+    sys.path.insert(0, "tests")
+    from contexts import context
+    from runtimes import ManualLoop
+    from jupyter_gpu_kernel.agent.gpus.acquisition import Acquisition
+    from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu
+    from jupyter_gpu_kernel.agent.gpus.sampler import Sample
+    from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder
+    from jupyter_gpu_kernel.agent.gpus.sharing.passed_places import UNTAKEN_FOR
+
+    used = [0, 0] if sys.argv[2] == "free" else [0, 30000]
+    gpus = [Gpu(at, "GPU-00000000-0000-0000-0000-%012d" % at, "A100", 40960, mib, utilization=0)
+            for at, mib in enumerate(used)]
+    loop = ManualLoop()
+    loop.clock.seconds = Runtime().time()
+    nothing = lambda *_: None
+    holder = Acquisition(
+        context(loop, Path(sys.argv[1]), id="holder", gpus=1), dict,
+        on_acquired=nothing, on_error=nothing, on_waiting=nothing,
+    )
+    holder.inherit([gpus[0].uuid])
+    leases = {gpus[0].uuid: Holder("me", os.getpid(), "holder", None, os.getuid(), yours=True)}
+    for now in range(int(UNTAKEN_FOR) + 1):
+        loop.clock.seconds += 1
+        holder._sampled(Sample(loop.clock.monotonic(), gpus, leases))
+        if now in (0, UNTAKEN_FOR):
+            print(holder.others_waiting(0))
+    holder.release()
+    os.kill(other, signal.SIGKILL)
+""")
+
+LISTED = OTHERS_PLACE + textwrap.dedent("""
+    from pathlib import Path
+    sys.path.insert(0, "tests")
+    from runtimes import ManualLoop
+    from jupyter_gpu_kernel.agent.gpus.sharing.passed_places import UNTAKEN_FOR
+    from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
+    from jupyter_gpu_kernel.agent.paths import Root
+    from jupyter_gpu_kernel.agent.process_control import ProcessControl
+
+    mine = os.fork()
+    if not mine:
+        loop, gpus = ManualLoop(), ["GPU-00000000-0000-0000-0000-000000000000"]
+        loop.clock.seconds = Runtime().time()
+        queue = WaitQueue(loop, "mine")
+        queue.join(1)
+        queue.announce(gpus)
+        for _ in range(3):
+            queue.note_untaken(queue.look(), gpus, gpus)
+            loop.clock.seconds += UNTAKEN_FOR / 2
+        queue.look()
+        os.write(write, b"x")
+        while True:
+            loop.advance()
+    os.read(ready, 1)
+    handlers = RequestHandlers(Runtime(), ProcessControl(), Root(Path(sys.argv[1])))
+    (row,) = handlers.handle({"do": "gpus"})["gpus"]
+    print(*(f"{one['id']}:{'untaken' in one['passed']}" for one in row["queue"]))
+    for child in (mine, other):
+        os.kill(child, signal.SIGKILL)
+""")
+
+
+def practice_gpus(tmp_path: Path, state: str) -> Dict[str, str]:
+    """The environment in which nvidia-smi shows these GPUs."""
+    (tmp_path / "gpus.json").write_text(state)
+    path = f"{Path(__file__).parents[1] / 'programs'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "FAKE_NVIDIA_STATE": str(tmp_path / "gpus.json")}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_the_choice_among_hosts_passes_over_the_places_of_a_user_whom_the_setting_names(
+    tmp_path: Path,
+) -> None:
+    env = practice_gpus(tmp_path, '{"gpus": [{}]}')
+    assert run_in_own_network(OFFER_BESIDE, env=env).split() == ["False", "False", "True"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize(("second", "counts"), [("free", ["1", "0"]), ("used", ["1", "1"])])
+def test_who_leaves_a_free_gpu_untaken_does_not_wait_for_one_that_a_kernel_holds(
+    second: str, counts: List[str], tmp_path: Path
+) -> None:
+    """By samples that are taken while a kernel of another user waits."""
+    env = practice_gpus(tmp_path, '{"mode": "wait"}')  # the test delivers the samples
+    assert run_in_own_network(HOLDER_BESIDE, str(tmp_path), second, env=env).split() == counts
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_the_list_of_gpus_shows_at_once_what_ones_own_kernels_pass_over(tmp_path: Path) -> None:
+    env = practice_gpus(tmp_path, '{"gpus": [{}]}')
+    assert run_in_own_network(LISTED, str(tmp_path), env=env).split() == ["others:True", "mine:False"]

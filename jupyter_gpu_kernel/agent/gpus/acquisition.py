@@ -21,7 +21,7 @@ from .devices.gpu import SmiError
 from .devices.gpu_reader import device_variable
 from .devices.visible_devices import variables
 from .given import GivenGpus
-from .judge import allowed_gpus, in_allocation
+from .judge import Verdict, allowed_gpus, in_allocation
 from .limits import wait_reason
 from .requirements import Requirements
 from .sampler import Sample, Sampler
@@ -192,12 +192,16 @@ class Acquisition:
         """Sample the GPUs while the kernel starts, so that its first cell does not wait for that."""
         self._given.read()
         if not self.acquired and self._sampler is None:
+            self._start_sampling()
+
+    def _start_sampling(self) -> None:
+        if self._sampler is None:
             early, self._early = self._early, -1
             self._sampler = Sampler(
                 self._loop, self._processes, self._sampled, self._failed,
                 with_links=self._count > 1, early=early,
             )  # fmt: skip
-            self._sampler.start()
+        self._sampler.start()
 
     def request(self) -> None:
         """Acquire the GPUs, as a cell needs them. After an error this tries again."""
@@ -230,8 +234,14 @@ class Acquisition:
         self._leases, self.held_since, self.ignored_leases = [], None, {}
 
     def others_waiting(self, seconds: float) -> int:
-        """Return how many kernels of other users have waited so long for one of this kernel's GPUs."""
-        return self._queue.others_waiting(self.uuids, seconds)
+        """Return how many kernels of other users have waited so long for one of this kernel's GPUs.
+
+        Whether they leave other GPUs untaken that are free shows in samples, which are taken while somebody waits.
+        """
+        count = self._queue.others_waiting(self.uuids, seconds)
+        if count:
+            self._start_sampling()
+        return count
 
     def older_holders(self) -> int:
         """Return how many kernels that have leases, of all users, were started before this one."""
@@ -257,8 +267,10 @@ class Acquisition:
         self._failures = 0
         self._claim.add(sample)
         if self._state is _Need.WAITING:
-            self._decide()
-        elif not self._claim.has_all_samples:
+            return self._decide()
+        if self._state is _Need.ACQUIRED:
+            self._note_untaken(self._queue.all_waiting(), self._claim.verdicts())
+        if not self._claim.has_all_samples:
             self._sample_in(self._claim.delay())
 
     def _decide(self, ahead: Optional[List[WaitingKernel]] = None) -> None:
@@ -270,8 +282,7 @@ class Acquisition:
             self._queue.announce([] if limit else [one.gpu.uuid for one in verdicts if not one.unusable])
             ahead = self._decided_behind = self._look() if ahead is None else ahead
             outcome = self._claim.decide(ahead, limit)
-            free = [one.gpu.uuid for one in verdicts if one.free]
-            self._queue.note_untaken(ahead, [one.gpu.uuid for one in verdicts], free)
+            self._note_untaken(ahead, verdicts)
         except SmiError as error:
             return self._failed(error)
         if isinstance(outcome, ClaimPending):
@@ -282,6 +293,10 @@ class Acquisition:
         self._leave_queue()
         self._stop_sampling()
         self._on_acquired()
+
+    def _note_untaken(self, ahead: Sequence[WaitingKernel], verdicts: Sequence[Verdict]) -> None:
+        free = [one.gpu.uuid for one in verdicts if one.free]
+        self._queue.note_untaken(ahead, [one.gpu.uuid for one in verdicts], free)
 
     def _look(self) -> List[WaitingKernel]:
         return self._queue.look(self._claim.seen_leases())

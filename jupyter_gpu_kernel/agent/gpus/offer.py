@@ -60,9 +60,11 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSett
     usable = [verdict.gpu.uuid for verdict in verdicts if not verdict.unusable]
     reader = QueueReader(runtime)
     queue = [one for one in reader.read() if one.usable & gpu_bits(usable)]
-    passed = PassedPlaces()
+    passed = PassedPlaces(settings.ignore_place)
     passed.add(runtime.monotonic(), [], [verdict.gpu.uuid for verdict in verdicts], [])
-    ahead = passed.mark(in_turn((one for one in queue if one.keeps(runtime.time())), {}))
+    # Whether places of users whom the setting names leave GPUs untaken, only a kernel can find out that waits here.
+    counted = (one for one in queue if one.keeps(runtime.time()) and not passed.names(one))
+    ahead = passed.mark(in_turn(counted, {}))
     chosen = choose(verdicts, count, ahead)
     own = sum(owner.uid == os.getuid() for owner in reader.lease_owners())
     must_wait = wait_reason(settings.site, count, own)

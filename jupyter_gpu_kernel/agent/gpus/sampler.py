@@ -69,7 +69,7 @@ class SampleReader:
             self._links = self._smi.read_links(timeout, stop)
         uuids = [gpu.uuid for gpu in gpus if gpu.uuid]
         leases = self._leases.read(uuids)
-        ignoring, notebooks = self._leases.read_ignoring(leases), self._queue.notebooks()
+        ignoring, notebooks = self._leases.read_ignoring(leases), self._queue.own_reports().notebooks
         return Sample(begin, gpus, leases, self._links, ignoring, notebooks)
 
 

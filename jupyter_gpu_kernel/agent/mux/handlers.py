@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Tuple
 
 from ...wire import PROTOCOL
 from ...wire.fields import number, text
@@ -26,7 +26,7 @@ from ..gpus.offer import read_offer
 from ..gpus.requirements import Requirements
 from ..gpus.sampler import judge_now
 from ..gpus.sharing import queue_view
-from ..gpus.sharing.passed_places import PassedPlaces
+from ..gpus.sharing.passed_places import PassedPlaces, Place
 from ..gpus.sharing.turns import WaitingKernel
 from ..gpus.sharing.wait_queue import QueueReader
 from ..job.client import JobGone, job_status
@@ -278,25 +278,29 @@ class RequestHandlers:
             if not row["lease"]:
                 row["idle_since"] = idle.get(row["uuid"])
         leftovers, reader = self._leftovers.list_processes(), QueueReader(self._runtime)
-        queue, notebooks = self._queue(reader.in_order(), verdicts), reader.notebooks()
+        own = reader.own_reports()
+        queue = self._queue(reader.in_order(), own.untaken, verdicts)
         return {
             "gpus": [
                 dict(
                     row,
                     leftovers=on_gpu(row, leftovers),
-                    queue=queue_view.rows(queue, row["uuid"], notebooks),
+                    queue=queue_view.rows(queue, row["uuid"], own.notebooks),
                 )
                 for row in rows
             ]
         }
 
-    def _queue(self, queue: List[WaitingKernel], verdicts: List[Verdict]) -> List[WaitingKernel]:
-        """The kernels that wait, with those marked that are passed over, as far as the requests so far show."""
+    def _queue(
+        self, queue: List[WaitingKernel], untaken: Collection[Place], verdicts: List[Verdict]
+    ) -> List[WaitingKernel]:
+        """The kernels that wait, with those marked that are passed over: as far as the requests so far show, and by
+        this user's kernels that wait (`untaken`)."""
         free = [verdict.gpu.uuid for verdict in verdicts if verdict.free]
         with self._passed_lock:
-            marked = self._passed.mark(queue)
+            marked = self._passed.mark(queue, untaken)
             self._passed.add(self._runtime.monotonic(), marked, [one.gpu.uuid for one in verdicts], free)
-            return self._passed.mark(queue)
+            return self._passed.mark(queue, untaken)
 
     def _offer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """What this node offers to a kernel with these settings; `left`: when the kernel was started that its notebook

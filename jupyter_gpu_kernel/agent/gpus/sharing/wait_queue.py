@@ -10,7 +10,21 @@ import math
 import os
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Collection, Dict, Iterable, List, Optional, Sequence, Set
+from itertools import chain
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Collection,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+)
 
 from ....wire.runtime import Runtime
 from ....wire.texts import one_line
@@ -18,7 +32,7 @@ from ... import procfs
 from ...unix_sockets import Owner
 from . import announcements, lease
 from .announcements import Announcement, Details, OwnerReader
-from .passed_places import PassedPlaces
+from .passed_places import UNTAKEN, PassedPlaces, Place
 from .turns import WaitingKernel, gpu_bits, in_turn, own_order, waiting_before
 
 if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
@@ -29,7 +43,17 @@ _NAME = re.compile(
     r"([0-9a-f]{11})\.([0-9a-f]{1,6})\.([1-9][0-9]?)\.(-?[0-9]{1,2})\.([0-9a-f]{1,16})\.([A-Za-z0-9][A-Za-z0-9-]{0,39})"
 )
 _ID_LENGTH = 40  # so that a name has 107 bytes at the most
+_MOST_UNTAKEN = 16
+"""Places that are reported as untaken: a report has 4096 bytes at the most."""
 _LATEST_TURN = 0xFFFFFF  # seconds after the kernel has begun to wait
+
+
+class OwnReports(NamedTuple):
+    """What a user's own kernels that wait report: their notebooks, by the kernel's id, and the places of others of
+    which they have found out that these leave free GPUs untaken."""
+
+    notebooks: Mapping[str, str] = {}
+    untaken: FrozenSet[Place] = frozenset()
 
 
 class QueueReader:
@@ -57,8 +81,8 @@ class QueueReader:
         """Return the same in the order in which they get GPUs that all of them can use."""
         return in_turn(self.read(), Counter(owner.uid for owner in self.lease_owners()))
 
-    def notebooks(self, timeout: float = 0.3) -> Dict[str, str]:
-        """Return the notebooks of this user's kernels that wait, by id. Blocks for up to `timeout` seconds."""
+    def own_reports(self, timeout: float = 0.3) -> OwnReports:
+        """Return what this user's kernels that wait report. Blocks for up to `timeout` seconds."""
         own = [
             name
             for name, owner in self._waiting.read().items()
@@ -66,7 +90,10 @@ class QueueReader:
         ]
         told = announcements.AnnouncementReader(self._runtime, _PREFIX).read(own, timeout)
         known = ((name.rpartition(".")[2], answer.told.get("notebook")) for name, answer in told.items())
-        return {kernel_id: one_line(path) for kernel_id, path in known if isinstance(path, str)}
+        notebooks = {kernel_id: one_line(path) for kernel_id, path in known if isinstance(path, str)}
+        return OwnReports(
+            notebooks, frozenset(chain(*(_places(one.told.get("untaken")) for one in told.values())))
+        )
 
     def lease_owners(self) -> List[Owner]:
         """Return the owner of every lease on the node, also of GPUs that we do not see."""
@@ -90,6 +117,7 @@ class WaitQueue:
         self._loop = loop
         self._me = WaitingKernel(kernel_id[:_ID_LENGTH], os.getuid(), 0.0, 0, priority, pid=os.getpid())
         self._announced: Optional[WaitingKernel] = None
+        self._untaken: List[Place] = []  # at the last look
         self._had_gpus = False  # whether the user had GPUs at the last look
         self._claiming: Set[int] = set()  # this user's processes that were about to confirm their leases then
         self._announcement: Optional[Announcement] = None
@@ -149,7 +177,9 @@ class WaitQueue:
             and one.keeps(now)
             and not (one.pid and held_by_process[one.pid] >= one.gpus)
         ]
-        return self._passed.mark(waiting_before(self._me, others, held))
+        before = self._passed.mark(waiting_before(self._me, others, held))
+        self._untaken = [(one.kernel_id, one.uid) for one in before if one.passed == UNTAKEN][:_MOST_UNTAKEN]
+        return before
 
     def note_untaken(
         self, ahead: Sequence[WaitingKernel], gpus: Collection[str], free: Collection[str]
@@ -168,10 +198,14 @@ class WaitQueue:
         return sum(held.values()) + sum(max(0, one.gpus - held[one.pid]) for one in first)
 
     def others_waiting(self, uuids: Iterable[str], seconds: float) -> int:
-        """Return how many kernels of other users have waited so long for one of these GPUs."""
+        """Return how many kernels of other users have waited so long for one of these GPUs, and are not passed over."""
         bits, latest = gpu_bits(uuids), self._loop.runtime.time() - seconds
         others = (one for one in self._reader.read() if one.uid != self._me.uid and one.usable & bits)
-        return sum(one.since <= latest for one in others)
+        return sum(one.since <= latest and not one.passed for one in self._passed.mark(others))
+
+    def all_waiting(self) -> List[WaitingKernel]:
+        """Return all kernels that wait on the node, in order, and with those marked that are passed over."""
+        return self._passed.mark(self._reader.in_order())
 
     def older_holders(self) -> int:
         """Return how many kernels that have leases, of all users, were started before this one."""
@@ -220,13 +254,23 @@ class WaitQueue:
             listener = None
         self.withdraw()
         if listener is not None:
-            self._announcement = Announcement(listener, {}, self._details)
+            self._announcement = Announcement(listener, {}, self._report)
             self._announced = me
             self._loop.watch(listener.fileno(), lambda _: self._answer())
+
+    def _report(self) -> Mapping[str, Any]:
+        return {**self._details(), "untaken": self._untaken}
 
     def _answer(self) -> None:
         if self._announcement is not None:
             self._announcement.answer()
+
+
+def _places(value: Any) -> Iterator[Place]:
+    """Yield the places in a report, as far as they are some."""
+    for one in value if isinstance(value, list) else ():
+        if isinstance(one, list) and [type(part) for part in one] == [str, int]:
+            yield one[0], one[1]
 
 
 def _turn(since: float, seconds: int) -> float:
