@@ -86,16 +86,12 @@ CASES: Dict[str, Any] = {
     "two GPUs": ([took(2, A, B), last(4, 2, 1, A, B)], None, [(2, 4, 2, 1, 0)] * 2),
     "an allocation, of which no story tells": ([START, last(4, 2, 1)], None, [(2, 4, 2, 1, 0)]),
     "a story whose beginning is lost": ([usage(4, 1, 1), last(5, 1, 0)], None, [(3, 5, 2, 1, 0)]),
-    "an earlier release": ([START, took(2), end(6)], None, [(2, 6, 4, None, 4)]),
-    "an earlier release, running": ([START, took(2)], {"gpus": [A]}, [(2, None, 98, None, 98)]),
-    "an earlier release that released it": (
-        [took(2), at(3, "gpu", text="released GPU 0 (NVIDIA A100): not used for a while")], {"gpus": []},
-        [(2, 3, 1, None, 1)],
-    ),
-    "an earlier release, whose node crashed": ([took(2), at(5, "drop"), FOUND], None, [(2, 5, 3, None, 3)]),
+    "a keeper that reported nothing": ([START, took(2), end(6)], None, [(2, 6, 4, None, 4)]),
+    "a running keeper that reports nothing": ([START, took(2)], {"gpus": [A]}, [(2, None, 98, None, 98)]),
+    "a crashed node": ([took(2), at(5, "drop"), FOUND], None, [(2, 5, 3, None, 3)]),
     "the clock was set forward": ([took(2), usage(3, 1, 1), last(33, 1, 0)], None, [(2, 33, 2, 1, 0)]),
     "the clock was set back": ([took(50), usage(51, 1, 1), last(12, 1, 0.5)], None, [(50, 50, 2, 1.5, 0)]),
-    "an earlier release, and the clock was set back": ([took(50), end(12)], None, [(50, 50, 0, None, 0)]),
+    "no report, and the clock was set back": ([took(50), end(12)], None, [(50, 50, 0, None, 0)]),
     "garbage": (
         [
             {}, at(1, "usage"), usage(1, -1, 0), usage(1, float("nan"), 0), usage(1, 10**9, 0), [], 7,
@@ -230,7 +226,7 @@ def test_a_keeper_tells_of_busy_time_at_intervals_and_at_the_end(tmp_path: Path)
     telling.after(10, "busy", A)
     telling.after(20, "idle", A)
     assert telling.after(30, "busy", A) == []
-    assert telling.time.untold() == {"gpus": [A], "held": 60, "busy": 20}
+    assert telling.time.unreported() == {"gpus": [A], "held": 60, "busy": 20}
     assert telling.after(INTERVAL, "busy", A) == [(60 + INTERVAL, 20 + INTERVAL, False)]
     assert telling.after(7, "busy") == [(60 + INTERVAL, 20 + INTERVAL, False), (7, 7, True)]
     telling.after(50, "idle")

@@ -20,7 +20,7 @@ from ..story import Story, read_story
 from ..unix_sockets import has_listener
 from .descendants import SETUP, TAG, Descendant, end_all, find_descendants, kernels_with_keeper, open_gpus
 from .node_checks import kills_sessions, user_lingers
-from .reason import ExitReason, KeeperFacts, explain_keeper, same_boot
+from .reason import ExitReason, KeeperFacts, explain_keeper
 
 UNUSED_TIMEOUT = 2.0
 """Seconds within which a keeper that did not start has ended."""
@@ -158,7 +158,7 @@ def explain_missing_story(boot: str) -> Dict[str, Any]:
     now = boot_id()
     if not boot or not now:
         return {}
-    if same_boot(boot, now):
+    if boot == now:
         return ExitReason("its folder is gone", "perhaps a cleaner of temporary files removed it")._asdict()
     return dict(explain_keeper(KeeperFacts({"boot": boot}, {}, now, booted_at()))._asdict())
 

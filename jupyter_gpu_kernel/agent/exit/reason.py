@@ -273,15 +273,10 @@ class KeeperFacts(NamedTuple):
     job_end: str = ""  # "Slurm job 17 ended: it has reached its time limit", if it was told
 
 
-def same_boot(before: str, now: str) -> bool:
-    """Whether two boot ids are of one boot. Those of older agents have the machine's part alone."""
-    return f"{now}/".startswith(f"{before}/")
-
-
 def explain_keeper(facts: KeeperFacts) -> ExitReason:
     """Return why the keeper, and with it its kernel, has ended."""
     before = facts.start.get("boot")
-    if before and facts.boot and not same_boot(str(before), facts.boot):
+    if before and facts.boot and str(before) != facts.boot:
         return ExitReason(
             f"the node was rebooted {facts.booted}".strip(), "its boot id has changed", NEW_KERNEL
         )

@@ -1,7 +1,7 @@
-"""Tells the story for how long the kernel had its GPUs, and for how long of it a cell ran. `hours.py` reads it.
+"""Writes into the story for how long the kernel had its GPUs, and for how long of it a cell ran. `hours.py` reads it.
 
 An entry "usage" covers the time since the one before it. There is one when the kernel loses its GPUs, and one every
-15 minutes while it has them: a killed keeper leaves at most so much untold.
+15 minutes while it has them: a killed keeper leaves at most so much unreported.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class GpuTime:
         gpus = self._uuids()
         if gpus != self._gpus:
             if self._gpus:
-                self._tell(released=True)
+                self._write(released=True)
             self._gpus, self._text = list(gpus), ", ".join(self._names())
             self._held = self._busy = 0.0
         elif gpus and self._held >= INTERVAL:
-            self._tell()
+            self._write()
 
-    def untold(self) -> Dict[str, Any]:
-        """What the next entry would say now."""
+    def unreported(self) -> Dict[str, Any]:
+        """Return what the next entry of the story would say now."""
         self._count()
         return {"gpus": self._gpus, "held": round(self._held, 1), "busy": round(self._busy, 1)}
 
@@ -61,10 +61,10 @@ class GpuTime:
             self._held += passed
             self._busy += passed if self._busy_now else 0.0
 
-    def _tell(self, **more: bool) -> None:
+    def _write(self, **more: bool) -> None:
         verb = "released" if more else "has"
         text = f"{verb} {self._text}: in {duration(round(self._held))}, a cell ran for {duration(round(self._busy))}"
         unwritten = self._story.unwritten
-        self._story.tell("usage", text, **self.untold(), **more)
+        self._story.tell("usage", text, **self.unreported(), **more)
         if self._story.unwritten == unwritten:  # else the next entry covers this time, too
             self._held = self._busy = 0.0

@@ -1,9 +1,8 @@
-"""From the stories of a user's kernels to the hours in which they had GPUs, and in which cells ran there.
+"""Computes from the stories of a user's kernels the hours in which they had GPUs, and in which cells ran there.
 
-A story tells when a kernel took GPUs. For how long it had them, and for how long of it a cell ran, is in its entries
-"usage" (see `gpu_time.py`), each of which covers the time since the one before it. Stories of earlier releases
-have none, and a killed keeper has not told its last minutes: whether a cell ran then is unknown, and not 0. This module
-is pure.
+A story says when a kernel took GPUs. For how long it had them, and for how long of it a cell ran, is in its entries
+"usage" (see `gpu_time.py`), each of which covers the time since the one before it. A killed keeper has not reported its
+last minutes: whether a cell ran then is unknown, and not 0. This module is pure.
 """
 
 from __future__ import annotations
@@ -43,37 +42,27 @@ class Hold:
         self.start = start
         self.end: Optional[float] = None
         self.pieces: List[Piece] = []
-        self._told_until = start
-        self._successor = False  # since `_told_until`
+        self._known_until = start
 
-    def succeeded(self) -> None:
-        """Another keeper tells from now on: nobody has told the time before."""
-        self._successor = True
-
-    def told(self, time: float, held: float, busy: float) -> None:
-        """The keeper tells of the last `held` seconds, by a clock that nobody sets."""
-        if self._successor:
-            self._unknown_until(time - held)
+    def reported(self, time: float, held: float, busy: float) -> None:
+        """The keeper reports the last `held` seconds, by a clock that nobody sets."""
         self.pieces.append(Piece(time, held, min(busy, held)))
-        self._told_until, self._successor = time, False
+        self._known_until = time
+
+    def unknown_until(self, time: float) -> None:
+        """The kernel had the GPUs until then, and no keeper has reported for how long a cell ran."""
+        if time > self._known_until:
+            self.pieces.append(Piece(time, time - self._known_until, None))
+            self._known_until = time
 
     def close(self, time: float) -> None:
         """The kernel has no longer had the GPUs since then."""
-        self._unknown_until(time)
+        self.unknown_until(time)
         self.end = max(time, self.start)
-
-    def still_held(self, now: float) -> None:
-        """The kernel has the GPUs, and its keeper does not tell since when."""
-        self._unknown_until(now)
-
-    def _unknown_until(self, time: float) -> None:
-        if time > self._told_until:
-            self.pieces.append(Piece(time, time - self._told_until, None))
-            self._told_until = time
 
 
 class KernelHours:
-    """What the story of one kernel tells of its GPUs."""
+    """What the story of one kernel says about its GPUs."""
 
     def __init__(self) -> None:
         self.holds: List[Hold] = []
@@ -88,15 +77,14 @@ class KernelHours:
     def read(
         cls, story: Iterable[Mapping[str, Any]], now: float, usage: Optional[Mapping[str, Any]]
     ) -> KernelHours:
-        """Read a story. usage: None if the kernel does not run; else what its keeper has not told yet, {} if that
-        is unknown."""
+        """Read a story. usage: None if the kernel does not run; else what its keeper has not reported yet, {} if
+        that is unknown."""
         kernel = cls()
         for entry in story:
             kernel._add(entry)
-        hold = kernel._open
-        if hold is not None and usage is None:
-            hold.close(kernel._last)
-        elif usage is not None:
+        if usage is None:
+            kernel._close(kernel._last)
+        else:
             kernel._finish(now, usage)
         return kernel
 
@@ -114,7 +102,7 @@ class KernelHours:
         elif event == "start":
             self._restarts = False
         elif event == "succession" and self._open is not None:
-            self._open.succeeded()
+            self._open.unknown_until(time)
         elif event == "usage":
             self._usage(time, entry)
         elif event == "gpu":
@@ -128,8 +116,6 @@ class KernelHours:
             self._close(self._last)
             self._begin(gpus, time)
             self._learn_names(gpus, entry)
-        elif str(entry.get("text")).startswith("released "):  # what earlier releases tell of it
-            self._close(time)
 
     def _usage(self, time: float, entry: Mapping[str, Any]) -> None:
         gpus, held, busy = _uuids(entry.get("gpus")), _number(entry.get("held")), _number(entry.get("busy"))
@@ -139,7 +125,7 @@ class KernelHours:
             self._close(time - held)
             self._begin(gpus, time - held)
         assert self._open is not None
-        self._open.told(time, held, busy)
+        self._open.reported(time, held, busy)
         self._learn_names(gpus, entry)
         if entry.get("released") is True:
             self._close(time)
@@ -153,7 +139,7 @@ class KernelHours:
         elif usage.get("gpus") == []:
             self._close(self._last)
         elif self._open is not None:
-            self._open.still_held(now)
+            self._open.unknown_until(now)
 
     def _learn_names(self, gpus: Tuple[str, ...], entry: Mapping[str, Any]) -> None:
         known = _NAME.findall(str(entry.get("text"))[:_MAX_LINE])

@@ -48,8 +48,8 @@ class Membership:
         self.job_id = text(facts, "id", most=20)
         self.partition, self.node = text(facts, "partition"), text(facts, "node")
         self.hosts = [str(host) for host in items(facts, "hosts", MAX_HOSTS)]
-        self.start_time = number(facts, "start_time", most=LATEST) if facts.get("start_time") else None
-        """In seconds since the epoch; None from the job's process of an earlier release."""
+        self.start_time = number(facts, "start_time", most=LATEST)
+        """In seconds since the epoch."""
         self.end_time: Optional[float] = None
         """In seconds since the epoch; None while it is unknown, or if the job has no limit."""
         self.set_end_time(facts)

@@ -64,7 +64,7 @@ class Status:
     @property
     def usage(self) -> Dict[str, Any]:
         """For how long the kernel has had its GPUs, and for how long of it a cell ran, since the story tells of it."""
-        return self._gpus.gpu_time.untold()
+        return self._gpus.gpu_time.unreported()
 
     def become(self, state: str, **extra: Any) -> None:
         """Change the state, and tell the hub. `extra`: fields of this state that the hub gets as well."""

@@ -65,7 +65,7 @@ class GpuUse:
     async def _ask(self, kernel_id: str, known: _Known) -> None:
         try:
             rows = await self._ask_node(kernel_id)
-        except GpuKernelError:  # also: a hub of an earlier release, which has no such operation
+        except GpuKernelError:  # what is known stays for a while
             return
         known.rows = [{key: row.get(key) for key in _SHOWN} | {"processes": processes(row)} for row in rows]
         known.answered_at = self._runtime.monotonic()
