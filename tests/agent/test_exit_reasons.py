@@ -142,7 +142,6 @@ TERM = {"event": "signal", "text": "the keeper got SIGTERM and stays"}
     [
         (KeeperFacts(START, {}, "b2", "at 10:00"), ["rebooted at 10:00", "boot id"]),
         (KeeperFacts(dict(START, boot="b1/7"), {}, "b1/70", "at 10:00"), ["rebooted at 10:00", "boot id"]),
-        (KeeperFacts(START, {}, "b1/7"), ["keeper was killed"]),
         (
             KeeperFacts(START, {}, "b1", kills_sessions=True),
             ["SSH session", "session-4.scope", "enable-linger"],
