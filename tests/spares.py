@@ -11,12 +11,12 @@ MAIN = """
 if sys.argv[1] == "spare":
     from pathlib import Path
     from jupyter_gpu_kernel.wire.runtime import Runtime
-    from jupyter_gpu_kernel.agent.spare import forked_kernel, server
-    run_kernel = forked_kernel.kernel_main.run
+    from jupyter_gpu_kernel.agent.spare import server
+    run_kernel = server.kernel_main.run
     def run(argv):
         guard.HOOK_TIMEOUT = float(os.environ.get("JUPYTER_GPU_KERNEL_HOOK_TIMEOUT", guard.HOOK_TIMEOUT))
         run_kernel(argv)
-    forked_kernel.kernel_main.run = run
+    server.kernel_main.run = run
     sys.exit(server.run(Runtime(), Path(os.environ["SPARE_ROOT"]), sys.argv[2]))
 """
 """What the archive's `__main__` does for a spare interpreter. `sys`, `os` and `guard` are imported."""
@@ -26,7 +26,7 @@ from pathlib import Path
 archive, root, key, ready = sys.argv[1:5]
 sys.path.insert(0, archive)
 from jupyter_gpu_kernel.agent.spare import packets
-from jupyter_gpu_kernel.agent.spare.kernel_start import KernelStart
+from jupyter_gpu_kernel.agent.spare.packets import KernelStart
 from jupyter_gpu_kernel.agent.spare.places import SparePlace
 command, cwd, env = json.loads(sys.stdin.readline())
 place = SparePlace(Path(root), key)

@@ -32,8 +32,8 @@ from jupyter_gpu_kernel.agent.gpus.judge import DEFAULT_CRITERIA
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder
-from jupyter_gpu_kernel.agent.gpus.sharing.passed_places import UNTAKEN_FOR
 from jupyter_gpu_kernel.agent.gpus.sharing.release_watch import INTERVAL
+from jupyter_gpu_kernel.agent.gpus.sharing.turns import UNTAKEN_FOR
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 HANG = SmiError("hang", "nvidia-smi does not answer")

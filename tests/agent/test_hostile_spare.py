@@ -21,9 +21,8 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.spare import packets
 from jupyter_gpu_kernel.agent.spare.files import environment_mark
-from jupyter_gpu_kernel.agent.spare.kernel_start import KernelStart
-from jupyter_gpu_kernel.agent.spare.memory import is_short
-from jupyter_gpu_kernel.agent.spare.places import MAX_SPARES, SparePlace
+from jupyter_gpu_kernel.agent.spare.packets import KernelStart
+from jupyter_gpu_kernel.agent.spare.places import MAX_SPARES, SparePlace, is_short
 from jupyter_gpu_kernel.agent.spare.proc_title import reserve, reserved_variable
 from jupyter_gpu_kernel.agent.spare.server import _MAX_ASKING
 from jupyter_gpu_kernel.agent.usual_modules import UsualModules

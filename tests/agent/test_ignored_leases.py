@@ -13,12 +13,11 @@ from gpu_names import new_uuid
 from leases import answering, take_lease
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
+from jupyter_gpu_kernel.agent.gpus.claim import UNUSED_FOR, Claim, ClaimGranted, ClaimPending, IgnoredLeases
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu
 from jupyter_gpu_kernel.agent.gpus.judge import Criteria
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
-from jupyter_gpu_kernel.agent.gpus.sharing.ignored_leases import UNUSED_FOR, IgnoredLeases
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import (
     IGNORING_PREFIX,
     PREFIX,

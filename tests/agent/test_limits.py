@@ -17,8 +17,7 @@ from runtimes import RUNTIME
 from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu
 from jupyter_gpu_kernel.agent.gpus.judge import Criteria, judge
-from jupyter_gpu_kernel.agent.gpus.limits import wait_reason
-from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
+from jupyter_gpu_kernel.agent.gpus.requirements import Requirements, wait_reason
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
 from jupyter_gpu_kernel.agent.keeper.hold_limit import HoldAdvice, HoldClock
@@ -204,7 +203,7 @@ HOLDER_BESIDE = OTHERS_PLACE + textwrap.dedent("""
     from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu
     from jupyter_gpu_kernel.agent.gpus.sampler import Sample
     from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder
-    from jupyter_gpu_kernel.agent.gpus.sharing.passed_places import UNTAKEN_FOR
+    from jupyter_gpu_kernel.agent.gpus.sharing.turns import UNTAKEN_FOR
 
     used = [0, 0] if sys.argv[2] == "free" else [0, 30000]
     gpus = [Gpu(at, "GPU-00000000-0000-0000-0000-%012d" % at, "A100", 40960, mib, utilization=0)
@@ -231,7 +230,7 @@ LISTED = OTHERS_PLACE + textwrap.dedent("""
     from pathlib import Path
     sys.path.insert(0, "tests")
     from runtimes import ManualLoop
-    from jupyter_gpu_kernel.agent.gpus.sharing.passed_places import UNTAKEN_FOR
+    from jupyter_gpu_kernel.agent.gpus.sharing.turns import UNTAKEN_FOR
     from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
     from jupyter_gpu_kernel.agent.paths import Root
     from jupyter_gpu_kernel.agent.process_control import ProcessControl

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from runtimes import ManualLoop
 
-from jupyter_gpu_kernel.agent.exit.memory_samples import INTERVALS, MAX_AGE, MemorySamples
+from jupyter_gpu_kernel.agent.exit.report import INTERVALS, MAX_AGE, MemorySamples
 
 GIB = 1024 * 1024  # in kB
 LEAST, MOST = INTERVALS

@@ -11,9 +11,9 @@ from typing import Callable
 
 import pytest
 
-from jupyter_gpu_kernel.agent.spare.forked_kernel import reseed
 from jupyter_gpu_kernel.agent.spare.identity import is_in_job, spare_key
 from jupyter_gpu_kernel.agent.spare.places import SparePlace, spares_running
+from jupyter_gpu_kernel.agent.spare.server import reseed
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
 _CLONE_NEWUTS = 0x04000000

@@ -6,8 +6,15 @@ import math
 import random
 from typing import Dict, List
 
-from jupyter_gpu_kernel.agent.gpus.sharing.passed_places import UNTAKEN_FOR, PassedPlaces
-from jupyter_gpu_kernel.agent.gpus.sharing.turns import KEPT, WaitingKernel, gpu_bits, in_turn, waiting_before
+from jupyter_gpu_kernel.agent.gpus.sharing.turns import (
+    KEPT,
+    UNTAKEN_FOR,
+    PassedPlaces,
+    WaitingKernel,
+    gpu_bits,
+    in_turn,
+    waiting_before,
+)
 
 ANNA, BOB, CARL = 1001, 1002, 1003
 

@@ -9,8 +9,9 @@ import os
 import signal
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
 
 from ..gpus.devices.gpu_reader import GpuReader
 from ..loop import Loop
@@ -19,11 +20,12 @@ from ..process_control import ProcessControl
 from ..procfs import boot_id
 from ..story import Story
 from .descendants import Cleanup
-from .memory_samples import MemorySamples
 from .node_checks import (
+    PROC,
     Cgroup,
     gpu_problem,
     memory_daemon,
+    node_mib,
     node_oom_kills,
     own_cgroup,
     scheduler_job,
@@ -34,6 +36,12 @@ from .reason import CRASHES, UNKNOWN, EndFacts, ExitReason, explain
 SIGTERM_RECENT = 120.0
 """Seconds after a SIGTERM within which a SIGKILL is taken for its consequence."""
 _STDERR_TAIL = 256 * 1024
+MAX_AGE = 20.0
+"""Seconds for which a sample of the memory counts."""
+INTERVALS = (2.0, 10.0)
+"""The least and the most seconds between two samples of the memory: each one wakes an idle keeper."""
+_FASTEST_USE = 2048
+"""MiB per second: a thread hardly uses up memory faster, as the system clears it first."""
 
 
 class ExitReport:
@@ -171,3 +179,35 @@ def _recent(sigterm: Mapping[str, Any], now: float) -> Mapping[str, Any]:
         return {}
     clock = time.strftime("%H:%M:%S", time.localtime(float(sigterm["time"])))
     return dict(sigterm, clock=clock)
+
+
+class MemorySamples:
+    """Samples of the node's memory while a kernel runs: when something has killed the kernel, the memory is free again.
+
+    They are taken from the creation on until `stop`, more often where the memory could be used up soon.
+    """
+
+    def __init__(self, loop: Loop, meminfo: Path = PROC / "meminfo") -> None:
+        self._loop = loop
+        self._meminfo = meminfo
+        self._samples: Deque[Tuple[float, float]] = deque(maxlen=int(MAX_AGE / INTERVALS[0]))  # (time, share)
+        self._take()
+
+    @property
+    def least(self) -> Optional[float]:
+        """The smallest share of the memory that was available lately; None if that is unknown."""
+        since = self._loop.runtime.monotonic() - MAX_AGE
+        return min((share for time, share in self._samples if time >= since), default=None)
+
+    def stop(self) -> None:
+        """Take no more samples."""
+        self._timer.cancel()
+
+    def _take(self) -> None:
+        least, most = INTERVALS
+        memory = node_mib(self._meminfo)
+        if memory is not None and memory[1]:
+            available, total = memory
+            self._samples.append((self._loop.runtime.monotonic(), available / total))
+            most = min(most, available / _FASTEST_USE)
+        self._timer = self._loop.later(max(least, most), self._take)

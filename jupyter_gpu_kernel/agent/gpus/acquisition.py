@@ -22,8 +22,7 @@ from .devices.gpu_reader import device_variable
 from .devices.visible_devices import variables
 from .given import GivenGpus
 from .judge import Verdict, allowed_gpus, in_allocation
-from .limits import wait_reason
-from .requirements import Requirements
+from .requirements import Requirements, wait_reason
 from .sampler import Sample, Sampler
 from .sharing.announcements import Announcement, Details
 from .sharing.lease import Lease, LeaseTaker, release_all

@@ -8,23 +8,100 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from typing import Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import (
+    Collection,
+    Deque,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
 
 from ...wire.runtime import Runtime
 from .devices.gpu import WITHOUT, Gpu, SmiError
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, choose, judge, require_usable, waiting_text
 from .requirements import ANY_GPU, Requirements
 from .sampler import Sample
-from .sharing.ignored_leases import IgnoredLeases
 from .sharing.lease import Holder, Lease, LeaseTaker, gpu_of, release_all
 from .sharing.turns import WaitingKernel
 
 FAR_INTERVAL = 15.0
 """Seconds between two samples of a kernel for which no GPU is in reach: thirty kernels that wait do not all run
 nvidia-smi all the time."""
-
 _RETRIES = 3
 """How often in a row it samples at once after another kernel was quicker."""
+UNUSED_FOR = 600.0
+"""Seconds without use after which the lease of a holder that answers is ignored."""
+_Key = Tuple[str, int, str]  # UUID, pid, kernel id
+
+
+class IgnoredLeases:
+    """Leases that a kernel may ignore, since its user has named their GPUs (setting `ignore_lease`).
+
+    A lease is an agreement, and somebody may hold one without using its GPU. The holder decides what it answers, but
+    not what nvidia-smi shows. So a lease is ignored at once if nobody answers for it, or if its kernel has been idle
+    for long by its own word; any other lease only when the GPU has been unused for a while. All other criteria of a
+    free GPU stay. Leases of the user's own kernels are never ignored: the user can stop those.
+
+    Call `add` with each sample, then ask `ignores`.
+    """
+
+    def __init__(self, uuids: Iterable[str] = ()) -> None:
+        self._uuids = frozenset(uuids)
+        self._unused_since: Dict[_Key, float] = {}
+        self._now = 0.0
+
+    def __bool__(self) -> bool:
+        """Whether any lease may be ignored."""
+        return bool(self._uuids)
+
+    def add(
+        self, now: float, leases: Iterable[Tuple[str, str, Holder]], unused: Collection[str], most: float
+    ) -> None:
+        """Add a sample.
+
+        now: Of a monotonic clock.
+        leases: (name, UUID, holder) of each lease.
+        unused: The UUIDs of the GPUs that look unused.
+        most: The seconds after which the sample before says nothing about the time in between.
+        """
+        before = self._unused_since if now - self._now <= most else {}
+        self._now = now
+        named = (one for one in leases if one[1] in self._uuids and one[1] in unused)
+        self._unused_since = {
+            key: before.get(key, now) for key in (_key(uuid, who) for _, uuid, who in named)
+        }
+
+    def ignores(self, uuid: str, holder: Holder) -> bool:
+        """Whether this lease does not count."""
+        if uuid not in self._uuids or _is_own_kernel(holder):
+            return False
+        if not holder.answers or holder.idle_since is not None:
+            return True
+        since = self._unused_since.get(_key(uuid, holder))
+        return since is not None and self._now - since >= UNUSED_FOR
+
+    def explain(self, uuid: str, holder: Holder) -> Holder:
+        """Return the holder of a lease that counts; if it may be ignored later, with a note that says so."""
+        if uuid not in self._uuids or _is_own_kernel(holder):
+            return holder
+        return holder._replace(
+            note=f"this lease will be ignored when its GPU has been unused for {UNUSED_FOR / 60:.0f} min"
+        )
+
+
+def _is_own_kernel(holder: Holder) -> bool:
+    return holder.yours and holder.id != "?"
+
+
+def _key(uuid: str, holder: Holder) -> _Key:
+    return uuid, holder.pid, holder.id
 
 
 class ClaimPending(NamedTuple):

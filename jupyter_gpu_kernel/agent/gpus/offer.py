@@ -11,11 +11,9 @@ from ..process_control import ProcessControl
 from .devices.gpu import SmiError
 from .devices.gpu_reader import device_variable
 from .judge import Verdict, allowed_gpus, choose, in_allocation, judge, require_usable
-from .limits import wait_reason
-from .requirements import Requirements, free_memory
+from .requirements import Requirements, free_memory, wait_reason
 from .sampler import Sample, take_samples
-from .sharing.passed_places import PassedPlaces
-from .sharing.turns import gpu_bits, in_turn
+from .sharing.turns import PassedPlaces, gpu_bits, in_turn
 from .sharing.wait_queue import QueueReader
 
 _NO_SEARCH: Dict[str, Any] = {

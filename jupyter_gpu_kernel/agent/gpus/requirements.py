@@ -1,13 +1,14 @@
-"""What one kernel requires of each of its GPUs: memory and type. Pure: it reads and takes nothing."""
+"""What one kernel requires of each of its GPUs, and how many a site lets one user have. Pure functions."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Optional, Tuple
 
 from ...wire.texts import memory_mib, memory_size
-from ..kernel_settings import KernelSettings
+from ..kernel_settings import KernelSettings, SiteRules
 from ..policy import EVERY_GPU
 from .devices.gpu import Gpu
+from .sharing.queue_view import gpu_count
 
 
 class Requirements(NamedTuple):
@@ -54,7 +55,21 @@ ANY_GPU = Requirements()
 
 
 def free_memory(gpu: Gpu) -> Optional[int]:
-    """The MiB that are free; None if they are unknown. From driver 510 on, "used" excludes "reserved"."""
+    """Return the MiB that are free; None if they are unknown. From driver 510 on, "used" excludes "reserved"."""
     if gpu.memory_total_mib is None or gpu.memory_used_mib is None:
         return None
     return gpu.memory_total_mib - gpu.memory_used_mib - (gpu.memory_reserved_mib or 0)
+
+
+def wait_reason(rules: SiteRules, count: int, others: int) -> str:
+    """Return why a kernel that wants `count` GPUs must wait, whatever is free; "" if it need not.
+
+    `others`: the GPUs of this user's other kernels, and of those that get theirs first.
+    """
+    most = rules.gpus_per_user
+    if most is None or others + count <= most:
+        return ""
+    return (
+        f"The site's policy allows a user {gpu_count(most)} on this node, "
+        f"and your other kernels have {others} or get them first."
+    )

@@ -32,14 +32,15 @@ import sys
 import time
 import types
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
+from ..read_marks import headers
+from ..takeover import REPEAT_INPUT
 from ..usual_modules import VARIABLE as MODULES
 from ..usual_modules import UsualModules
 from . import gpu_kernel, keeper_watch
 from .guard import Guard
 from .hooks import TERM
-from .input_requests import InputRequests
 from .output_window import OutputWindow, kernel_members, limit_streams, thread_members
 from .usage import LINGER, Usage
 from .used_packages import used_packages
@@ -296,6 +297,46 @@ def private_iopub(base: Any) -> Any:
         return context, pipe
 
     return subclass("PrivateIOPubThread", base, _setup_pipe_in=setup_pipe_in, _setup_pipe_out=setup_pipe_out)
+
+
+class InputRequests:
+    """Sends the input_request that waits for its answer again, when the successor of a killed keeper asks for that.
+
+    There was no keeper when the request was sent, or the killed one had the request, or its answer; the hub knows what
+    front ends got. Its methods are for a subclass of the kernel, and for one of the kernel's socket for input, which
+    only the thread that asks uses.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: Optional[List[Any]] = None  # the frames of the request without an answer
+
+    def kernel_members(self, base: Any) -> Dict[str, Callable[..., Any]]:
+        """Return the method by which a subclass of this kernel says when a request does not wait any more."""
+
+        def input_request(kernel: Any, *args: Any, **named: Any) -> Any:
+            try:
+                return base._input_request(kernel, *args, **named)
+            finally:
+                self._waiting = None
+
+        return {"_input_request": input_request}
+
+    def socket_members(self, base: Any) -> Dict[str, Callable[..., Any]]:
+        """Return the methods by which a subclass of this ZeroMQ socket sends a request again."""
+
+        def send_multipart(socket: Any, frames: Sequence[Any], *args: Any, **named: Any) -> Any:
+            self._waiting = list(frames)
+            return base.send_multipart(socket, frames, *args, **named)
+
+        def recv_multipart(socket: Any, *args: Any, **named: Any) -> Any:
+            frames = base.recv_multipart(socket, *args, **named)
+            while any(REPEAT_INPUT.encode() in header for header in headers(frames)):
+                if self._waiting is not None:
+                    base.send_multipart(socket, self._waiting)
+                frames = base.recv_multipart(socket, *args, **named)
+            return frames
+
+        return {"send_multipart": send_multipart, "recv_multipart": recv_multipart}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ The threads that answer on the control channel or report for the guard never wai
 
 Nobody waits before the first mark was returned. A keeper that is stopped returns no mark: then a little output passes
 every few seconds, so that the kernel goes on, and its memory grows slowly. After the keeper was killed the window is
-empty, what is written then is held for the next keeper (`held_messages.py`), and nothing passes.
+empty, and nothing passes: what the kernel publishes then is held for the next keeper, since ZeroMQ would drop it. How
+much is held has a limit, as writers of output wait.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ import threading
 import time
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Sequence, Set
 
-from ..read_marks import add_mark
-from .held_messages import HeldMessages
+from ..read_marks import add_mark, headers
 
 WINDOW = 8 * 1024 * 1024
 """Bytes of output that the keeper may have to read: enough to keep it busy."""
@@ -36,6 +36,63 @@ LONGEST_TAKEOVER = 60.0
 _MARK_EVERY = PIECE // 2
 _POLL_INTERVAL = 0.002
 _SENT, _READ, _ACTIVE, _EXTRA, _ORPHANED, _PASSES_AT = range(6)
+_STATUS, _NOT_HELD = b'"status"', b'"kernel_info_request"'
+"""In the header and the parent header of messages by which the next keeper notices that it receives: `Readiness`."""
+Send = Callable[[], object]
+
+
+class HeldMessages:
+    """Messages that the kernel publishes while it has no keeper.
+
+    Call `hold`, then `release` or `drop`, in any thread. `send` is called in iopub's thread, and calls its argument
+    there. A forked child gives its messages to its parent, and holds none.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._on = False
+        self._turn = 0  # how often messages were to be held
+        self._held: List[Send] = []
+        self._schedule: Callable[[Send], object] = lambda function: function()
+
+    def bind(self, schedule: Callable[[Send], object]) -> None:
+        """`schedule(function)` calls a function in iopub's thread."""
+        self._schedule = schedule
+
+    def hold(self) -> None:
+        """There is no keeper."""
+        self._turn += 1
+        self._on = True
+
+    def release(self) -> None:
+        """The next keeper receives: send everything, in order."""
+        turn = self._turn
+        self._schedule(lambda: self._release(turn))
+
+    def drop(self) -> None:
+        """There will be no keeper any more."""
+        self._on = False
+        self._schedule(self._held.clear)
+
+    def send(self, frames: Sequence[Any], send: Send) -> None:
+        """Call `send()`, which sends these frames, now or when they are released."""
+        if self._on and os.getpid() == self._process and not _passes(frames):
+            self._held.append(send)
+        else:
+            send()
+
+    def _release(self, turn: int) -> None:
+        if turn != self._turn:  # that keeper was killed, too
+            return
+        self._on = False
+        held, self._held = self._held, []
+        for send in held:
+            send()
+
+
+def _passes(frames: Sequence[Any]) -> bool:
+    found = headers(frames)
+    return len(found) == 2 and _STATUS in found[0] and _NOT_HELD in found[1]
 
 
 class OutputWindow:

@@ -26,8 +26,7 @@ from ..gpus.offer import read_offer
 from ..gpus.requirements import Requirements
 from ..gpus.sampler import judge_now
 from ..gpus.sharing import queue_view
-from ..gpus.sharing.passed_places import PassedPlaces, Place
-from ..gpus.sharing.turns import WaitingKernel
+from ..gpus.sharing.turns import PassedPlaces, Place, WaitingKernel
 from ..gpus.sharing.wait_queue import QueueReader
 from ..job.client import JobGone, job_status
 from ..keeper.client import TIMEOUT, KeeperTimeout

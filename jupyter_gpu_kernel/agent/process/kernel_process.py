@@ -14,7 +14,7 @@ from ..paths import agent_command, read_tail
 from ..process_control import ProcessControl
 from ..read_marks import returned
 from ..spare.client import Spare
-from ..spare.kernel_start import KernelStart
+from ..spare.packets import KernelStart
 from .kernel_sockets import KernelSockets, OnMessage
 
 STDERR_TAIL = 4000

@@ -23,9 +23,8 @@ from ..procfs import zombie_status
 from ..usual_modules import VARIABLE as MODULES
 from . import packets
 from .identity import is_in_job, spare_environment, spare_key
-from .kernel_start import KernelStart
-from .memory import is_short
-from .places import SparePlace
+from .packets import KernelStart
+from .places import SparePlace, is_short
 from .proc_title import reserve, reserved_variable
 
 MODE = "JUPYTER_GPU_KERNEL_SPARE"

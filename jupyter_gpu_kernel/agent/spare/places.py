@@ -1,4 +1,4 @@
-"""The files of spare interpreters, in the agent's folder.
+"""Where spare interpreters may be: their files in the agent's folder, and whether there is memory for them.
 
 <root>/spare/<key>.sock   on which it listens
 <root>/spare/<key>.lock   held while it offers to fork kernels; with the command that runs its agent
@@ -13,6 +13,7 @@ import socket
 from pathlib import Path
 from typing import Optional
 
+from ..exit.node_checks import read_memory
 from ..file_lock import is_locked, take_lock
 from ..paths import FolderError, agent_command, check_private
 from ..unix_sockets import listen
@@ -21,6 +22,8 @@ from . import packets
 MAX_SPARES = 3
 """Spare interpreters of one user on one node."""
 _FOLDER = "spare"
+_LEAST_MIB, _LEAST_SHARE = 1024, 0.1
+"""The memory of the node, or of the cgroup, below which nothing is kept in it for later."""
 
 
 class SparePlace:
@@ -115,3 +118,15 @@ def retire_all(root: Path) -> None:
     for path in (root / _FOLDER).glob("*.lock"):
         with contextlib.suppress(OSError, FolderError):
             SparePlace(root, path.stem).retire()
+
+
+def is_short() -> bool:
+    """Return whether the node, or our cgroup, is so short of memory that nothing may be kept in it for later."""
+    memory = read_memory()
+    available, total = memory["node_available_mib"], memory["node_total_mib"]
+    if available is not None and available < min(_LEAST_MIB, total / 2):
+        return True
+    used, limit = memory["cgroup_used_mib"], memory["cgroup_limit_mib"]
+    if used is not None and limit is not None and limit - used < limit * _LEAST_SHARE:
+        return True
+    return available is not None and available < total * _LEAST_SHARE

@@ -23,15 +23,14 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 from ...wire.fields import FieldError
 from ...wire.runtime import Runtime
 from .. import procfs
+from ..in_kernel import main as kernel_main
 from ..usual_modules import VARIABLE, UsualModules
 from . import packets
 from .files import EnvironmentFiles, environment_mark, shadows
-from .forked_kernel import become_kernel
 from .identity import changed_variables
 from .imports import import_kernel, import_package, is_clean
-from .kernel_start import KernelStart
-from .memory import is_short
-from .places import MAX_SPARES, SparePlace, retire_older, spares_running
+from .packets import KernelStart
+from .places import MAX_SPARES, SparePlace, is_short, retire_older, spares_running
 from .proc_title import ProcTitle
 
 IDLE_LIMIT = 1800.0
@@ -282,3 +281,45 @@ def _wait_for_go(sock: socket.socket) -> None:
     if not go:
         os._exit(0)
     sock.close()
+
+
+def become_kernel(start: KernelStart, title: ProcTitle, changes: Dict[str, Optional[str]]) -> None:
+    """Turn this process into the kernel, and run it until it ends. The process has a session of its own by now.
+
+    `changes`: the variables that imported modules have set, or deleted (None).
+    """
+    title.change(start.command, start.shown_variables)
+    null = os.open(os.devnull, os.O_RDWR)
+    for target, fd in ((0, null), (1, start.output), (2, start.output)):
+        os.dup2(fd, target)
+    os.close(null)
+    os.close(start.output)
+    os.chdir(start.cwd)
+    os.environ.clear()
+    os.environ.update(start.env)
+    for variable, value in changes.items():
+        if value is None:
+            os.environ.pop(variable, None)
+        else:
+            os.environ[variable] = value
+    for variable, fd in start.fds.items():
+        os.environ[variable] = str(fd)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv = list(start.command)
+    reseed()
+    kernel_main.run(start.command[start.skip :])
+
+
+def reseed() -> None:
+    """Give random generators that were seeded before the fork other seeds, and multiprocessing another key. Those of
+    `random` have other seeds already."""
+    processes: Any = sys.modules.get("multiprocessing.process")
+    if processes is not None:
+        processes.current_process().authkey = os.urandom(32)
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.default_generator.seed()

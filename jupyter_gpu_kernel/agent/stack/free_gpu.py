@@ -11,8 +11,7 @@ from ..gpus.claim import Claim, ClaimGranted
 from ..gpus.devices.gpu import SmiError
 from ..gpus.devices.gpu_reader import device_variable
 from ..gpus.judge import DEFAULT_CRITERIA, allowed_gpus, in_allocation
-from ..gpus.limits import wait_reason
-from ..gpus.requirements import Requirements
+from ..gpus.requirements import Requirements, wait_reason
 from ..gpus.sampler import SampleReader
 from ..gpus.sharing.lease import Lease, LeaseTaker, release_all
 from ..gpus.sharing.wait_queue import QueueReader

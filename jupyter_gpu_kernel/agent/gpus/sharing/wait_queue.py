@@ -32,8 +32,7 @@ from ... import procfs
 from ...unix_sockets import Owner
 from . import announcements, lease
 from .announcements import Announcement, Details, OwnerReader
-from .passed_places import UNTAKEN, PassedPlaces, Place
-from .turns import WaitingKernel, gpu_bits, in_turn, own_order, waiting_before
+from .turns import UNTAKEN, PassedPlaces, Place, WaitingKernel, gpu_bits, in_turn, own_order, waiting_before
 
 if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
     from ...loop import Loop
