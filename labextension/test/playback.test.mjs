@@ -2,37 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { Playback } from '../lib/outputs/playback.js';
-
-/** A list of outputs as JupyterLab's, without carriage returns. */
-class Outputs {
-  list = [];
-
-  get length() {
-    return this.list.length;
-  }
-
-  add(output) {
-    const last = this.list.at(-1);
-    if (last && output.output_type === 'stream' && last.name === output.name) {
-      last.text += output.text;
-    } else {
-      this.list.push({ ...output });
-    }
-    return this.length;
-  }
-
-  set(index, output) {
-    this.list[index] = output;
-  }
-
-  clear() {
-    this.list = [];
-  }
-
-  toJSON() {
-    return this.list.map(({ transient, ...output }) => output);
-  }
-}
+import { Outputs } from './parts.mjs';
 
 const text = (text, name = 'stdout') => ({ msg_type: 'stream', content: { name, text } });
 const display = (id, data, msg_type = 'display_data') => ({

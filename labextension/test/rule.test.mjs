@@ -54,6 +54,14 @@ test('what was printed after the end is added', () => {
   assert.ok(!behind({ executionCount: 4, outputs: [...whole, plot] }));
 });
 
+test('what was lost in between is restored if this page has executed the cell', () => {
+  const lost = { executionCount: 4, outputs: [whole[0], whole[2], plot], asked: 'm1' };
+  assert.ok(behind(lost));
+  assert.ok(!behind({ ...lost, asked: null }), 'the user may have changed the outputs');
+  assert.ok(!behind(lost, { ...record, dropped: true }));
+  assert.ok(!behind({ ...lost, executionCount: 5 }));
+});
+
 test('outputs of an earlier run, not saved since, are replaced', () => {
   const old = { outputs: [text('old')], saved: 900 };
   for (const executionCount of [1, 4, 70]) {

@@ -136,10 +136,11 @@ export class Restorer {
     }
   }
 
-  /** An `Output` widget shows the outputs of an execution from now on. Those that have ended are forgotten. */
+  /** An `Output` widget shows the outputs of an execution from now on. Those of earlier executions are forgotten. */
   private _onMoved(msgId: string): void {
     if (msgId !== '') {
-      const isNeeded = (id: string): boolean => this._requests.has(id) || this._checks.has(id);
+      const asked = new Set(codeCells(this._options.panel).map(askedOf));
+      const isNeeded = (id: string): boolean => this._requests.has(id) || asked.has(id);
       this._moved = new Set([...this._moved, msgId].filter(isNeeded));
     }
   }
@@ -246,10 +247,11 @@ export class Restorer {
       this._filling.set(cellId, record.msg_id);
       return this._check(cell, record, outputs);
     }
-    if (!hasEnded(record) && askedOf(cell) === record.msg_id && cell.model.executionCount !== null) {
-      return; // the cell has ended since the journal was written
+    const isOwn = askedOf(cell) === record.msg_id;
+    if (!hasEnded(record) && isOwn && cell.model.executionCount !== null) {
+      return void this._filling.set(cellId, record.msg_id); // it has ended since the journal was written: request that
     }
-    if (this._checks.has(record.msg_id) && this._isPart(record) && cell.model.outputs.length) {
+    if (isOwn && this._isPart(record) && cell.model.outputs.length) {
       return void this._stop(cellId);
     }
     update(cell, record, outputs, this._trustOf(record, cellId), isShared(panel));
@@ -314,7 +316,7 @@ export class Restorer {
   private readonly _filling = new Map<string, string>();
   /** The checks of cells that receive their messages: msg_id → what the cell showed, and whether it had a gap. */
   private readonly _checks = new Map<string, { readonly shown: IOutput[]; readonly hadGap: boolean }>();
-  /** Executions whose outputs were shown by `Output` widgets: those that run here, or are checked. */
+  /** Executions by this page whose outputs were shown by `Output` widgets: the last one of each cell. */
   private _moved: ReadonlySet<string> = new Set();
 }
 

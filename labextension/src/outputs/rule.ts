@@ -11,6 +11,8 @@
  * - No number, and some of the record was dropped: restored only if the cell shows nothing.
  * - A number, and the notebook was saved before the record ended: the number is of an earlier execution. Restored.
  * - The record's number, and outputs that are the beginning of the record's: more was printed later. Restored.
+ * - The record's number, this page executed the cell, and the cell lacks outputs in between (`hasGap`): they were lost
+ *   while the page was not connected. Restored, unless some of the record was dropped.
  *
  * The restoring of a cell goes on until its execution has ended, also if the user edits the cell meanwhile.
  *
@@ -52,7 +54,12 @@ export function isBehind(cell: ICell, record: IRecord, outputs: readonly IOutput
   if (isOlder(cell, record)) {
     return true;
   }
-  return cell.executionCount === record.execution_count && begins(cell.outputs, outputs);
+  return cell.executionCount === record.execution_count && (begins(cell.outputs, outputs) || hasLost(cell, record, outputs));
+}
+
+/** Whether the page, which executed the cell, has missed outputs before the end of the execution. */
+function hasLost(cell: ICell, record: IRecord, outputs: readonly IOutput[]): boolean {
+  return cell.asked === record.msg_id && hasEnded(record) && !record.dropped && hasGap(cell.outputs, outputs);
 }
 
 function isOlder(cell: ICell, record: IRecord): boolean {
