@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import kernelspecs
-from .errors import RouteError, SettingsError
+from .errors import AgentError, RouteError, SettingsError
 from .settings import Settings, read_env_file
 
 
@@ -107,6 +107,17 @@ def completed(settings: Mapping[str, Any], probe: Mapping[str, Any]) -> dict[str
         return {**settings, "python": common_python(working_hosts(probe["hosts"]))}
     chosen = probe.get("slurm", {}).get("chosen", {})
     return {**settings, "route": probe["route"], "python": probe["python"]["path"], **chosen}
+
+
+def refuse_impossible(probe: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise AgentError if no kernel with these settings can ever get GPUs on the node, or on any of the hosts."""
+    probes = working_hosts(probe["hosts"]) if "hosts" in probe else [probe]
+    if all(one.get("gpus_never") for one in probes):
+        raise AgentError(
+            f"a kernel with these settings can never start: {probes[0]['gpus_problem']}",
+            hop=probes[0].get("host") or hop_names(settings)[-1],
+            remedy="Request fewer GPUs (--gpus N) or other ones (--min-memory, --gpu-type), or use another node.",
+        )
 
 
 def working_hosts(probes: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -163,6 +163,28 @@ async def test_what_cannot_be_is_refused_with_its_field(
     assert words in refusal["error"]["cause"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "cause"),
+    [
+        ({"gpus": 9}, "9 GPUs requested, but this node has 4"),
+        ({"gpu_type": "h100"}, "its name does not contain “h100”"),
+        ({"min_memory": "200G"}, "186.3 GiB are requested"),
+    ],
+)
+async def test_a_kernel_that_can_never_start_is_not_added(
+    ask: Ask, form: dict[str, Any], settings: dict[str, Any], cause: str
+) -> None:
+    """The search shows the GPUs all the same."""
+    _, probe = await ask("POST", "probes", {**form, "settings": {"python": sys.executable, **settings}})
+    probe = await ended(ask, probe)
+    assert probe["state"] == "done" and len(probe["found"]["gpus"]) == 4
+    status, refusal = await ask("POST", "kernelspecs", {"probe": probe["id"], "name": "never"})
+    assert (status, refusal["field"]) == (400, "gpus")
+    assert "can never start" in refusal["error"]["cause"] and cause in refusal["error"]["cause"]
+    assert refusal["error"]["remedy"] == "Request fewer GPUs, or use another machine."
+    assert "never" not in [spec["name"] for spec in (await ask("GET", "kernelspecs"))[1]]
+
+
 async def test_names_lead_nowhere_else(ask: Ask, form: dict[str, Any], remote: Remote) -> None:
     _, probe = await ask("POST", "probes", {**form, "settings": {"python": sys.executable}})
     probe = await ended(ask, probe)

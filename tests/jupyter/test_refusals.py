@@ -139,6 +139,7 @@ def test_the_text_says_hop_cause_and_remedy(remote: Remote, tmp_path: Path, refu
         (["--cwd", "/", "--code", "nope"], "git finds no repository with files at /"),
         (["--gpus", "9"], "9 GPUs requested, but this node has 4"),
         (["--gpu-type", "h100"], "its name does not contain “h100”"),
+        (["--min-memory", "200G"], "186.3 GiB are requested"),
         (["--setup", "exit 3"], "they ended with exit status 3"),
     ],
     ids=lambda words: str(words[0]),

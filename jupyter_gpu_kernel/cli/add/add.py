@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from ... import adding, kernelspecs
-from ...errors import BY_LOGIN, AgentError, AuthError, GpuKernelError, HostKeyError, SettingsError
+from ...errors import BY_LOGIN, AuthError, GpuKernelError, HostKeyError, SettingsError
 from ...settings import CHOICES, Settings
 from ...wire import MAX_PRIORITY
 from ...wire.texts import printable
@@ -195,7 +195,7 @@ class Add(Verb):
         made = create_env.create(args, settings, name.lower(), self._ask_node) if args.create_env else []
         if not args.no_probe:
             probe = self._ask_node("probe", settings=settings)
-            _refuse_impossible(probe, settings)
+            adding.refuse_impossible(probe, settings)
             settings = adding.completed(settings, probe)
         spec, notes = adding.write(name, settings, prefix=args.prefix, replace=args.replace)
         shown = {
@@ -265,17 +265,6 @@ def _hosts_result(probes: list[dict[str, Any]], result: Callable[[dict[str, Any]
     if not adding.common_python(adding.working_hosts(probes)):
         lines.append("The Pythons have different paths, so each start looks for one (or give --python PATH).")
     return lines
-
-
-def _refuse_impossible(probe: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Raise AgentError if no kernel with these settings can ever get GPUs on the node, or on any of the hosts."""
-    probes = adding.working_hosts(probe["hosts"]) if "hosts" in probe else [probe]
-    if all(one.get("gpus_never") for one in probes):
-        raise AgentError(
-            f"a kernel with these settings can never start: {probes[0]['gpus_problem']}",
-            hop=probes[0].get("host") or adding.hop_names(settings)[-1],
-            remedy="Request fewer GPUs (--gpus N) or other ones (--min-memory, --gpu-type), or use another node.",
-        )
 
 
 def _unknown_leases(probes: list[dict[str, Any]], settings: dict[str, Any]) -> list[str]:

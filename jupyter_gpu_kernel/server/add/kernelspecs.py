@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from ... import adding, kernelspecs
-from ...errors import GpuKernelError, SettingsError
+from ...errors import AgentError, GpuKernelError, SettingsError
 from ..api import API, Handler, permitted
 from .form import MAX_BODY
 from .probes import PROBES, Probes
@@ -33,9 +33,13 @@ class KernelspecsHandler(Handler):
             return await self.refuse(404, "there is no such probe, or it has not succeeded")
         name, replace = body["name"].strip(), body.get("replace") is True
         try:
+            adding.refuse_impossible(probe.answer, probe.settings)
             written = await asyncio.to_thread(_write, name, probe.settings, replace)
         except _NameTaken as error:
             return await self.refuse_with(error, 409, field="name", replaceable=error.replaceable)
+        except AgentError as error:
+            error.remedy = "Request fewer GPUs, or use another machine."
+            return await self.refuse_with(error, 400, field="gpus")
         except GpuKernelError as error:
             return await self.refuse_with(error, 400, field="name")
         self.set_status(201)

@@ -32,6 +32,8 @@ class MachineProbe:
         self.id = os.urandom(16).hex()
         self.settings: dict[str, Any] | None = None
         """The settings of the kernelspec, when the probe has succeeded."""
+        self.answer: dict[str, Any] = {}
+        """The hub's answer, when the probe has succeeded."""
         self._wanted = settings
         self._hops = adding.hop_names(settings)
         self._clock = asyncio.get_running_loop().time
@@ -81,7 +83,7 @@ class MachineProbe:
                 probe = await hub.acall("probe", progress=self._report, ask=ask, settings=self._wanted)
             settings = adding.completed(self._wanted, probe)
             self._found = _shown(probe, settings)
-            self.settings = settings
+            self.settings, self.answer = settings, probe
         except GpuKernelError as error:
             self._error = _for_form(error)
 
