@@ -86,9 +86,9 @@ class Kernels:
         return bool(self._kernels or self._reconnect_grace or self.jobs.in_use)
 
     def attached(self, node: Node, kernel_id: str) -> bool:
-        """Return whether a front end here has this kernel of that node, and the link to it is up."""
+        """Return whether a front end here has this kernel of that node, also while the link reconnects."""
         remote = self.find(kernel_id, node)
-        return remote is not None and remote.link_state is LinkState.UP
+        return remote is not None and remote.link_state not in (LinkState.LOST, LinkState.TAKEN)
 
     def attached_from(self, state: dict[str, Any]) -> str:
         """Return which other computer has this kernel attached, by the keeper's status: "alice@desk", or "". A

@@ -15,7 +15,7 @@ from runtimes import RUNTIME
 from streams import log
 from waiting import DEADLINE
 
-from jupyter_gpu_kernel.errors import ConnectError, KernelStartError
+from jupyter_gpu_kernel.errors import AgentRefusal, ConnectError, KernelStartError
 from jupyter_gpu_kernel.hub import kernels as kernels_module
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.front_end_operations import FrontEndOperations
@@ -150,6 +150,19 @@ def test_a_kernel_waits_for_gpus_only_as_long_as_somebody_can_return(
         await until(lambda: not hub.kernels.in_use)
         sent = [Message.decode(data).content().get("do") for data in remote.endpoint.outbox.withdraw()]
         assert ("stop" in sent) is (state == "waiting" and not notebook)
+
+    play(test)
+
+
+def test_a_kernel_whose_link_reconnects_is_attached(play: Any) -> None:
+    async def test(hub: Hub) -> None:
+        remote = hub.start(hub.call("start"))
+        node = hub.nodes.of(remote.settings)
+        remote.detached("the connection was dropped")
+        assert hub.kernels.attached(node, remote.kernel_id)
+        taken = AgentRefusal("another computer has it", code="taken", hop="node")
+        remote.lost(taken)
+        assert not hub.kernels.attached(node, remote.kernel_id)
 
     play(test)
 
