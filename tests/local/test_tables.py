@@ -1,7 +1,8 @@
-"""Tables of what other machines say: whatever that is, each row is one line, of bounded length, and inert."""
+"""Tables of what nodes say: after the hub's check each row is one inert line of bounded length, whatever it was."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import time
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.cli.show import tables
+from jupyter_gpu_kernel.hub import validate
 
 KEYS = [
     *(
@@ -66,30 +68,49 @@ VALUES = st.recursive(
 )
 ROWS = st.lists(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8), max_size=3)
 Table = Callable[[Sequence[dict[str, Any]]], str]
+CHECKED: list[tuple[Table, str, str]] = [
+    (tables.kernels, "list", "kernels"),
+    (tables.gpus, "gpus", "gpus"),
+    (tables.queue, "gpus", "gpus"),
+    (tables.leftovers, "leftovers", "leftovers"),
+    (tables.pinned_code, "leftovers", "code"),
+    (tables.story, "story", "story"),
+]
+REQUIRED = {
+    "id": "k1",
+    "state": "idle",
+    "uuid": "GPU-1",
+    "queue": [],
+    "pid": 7,
+    "folder": "/code",
+    "kernels": [],
+}
+
+
+def checked(request: str, key: str, said: dict[str, Any]) -> dict[str, Any]:
+    """The row that a hub makes of what a node says, without the values for which it would refuse the whole answer."""
+    row = REQUIRED
+    for name, value in said.items():
+        with contextlib.suppress(validate.Malformed):
+            answer = {"leftovers": [], "code": [], key: [{**row, name: value}]}
+            row = validate.answer(request, answer)[key][0]
+    return {**row, "hop": "gpu2"}
 
 
 @settings(max_examples=120, deadline=None)
-@given(
-    st.sampled_from(
-        [tables.kernels, tables.gpus, tables.leftovers, tables.pinned_code, tables.story, tables.queue]
-    ),
-    ROWS,
-)
-def test_whatever_the_rows_are(table: Table, rows: list[dict[str, Any]]) -> None:
+@given(st.sampled_from(CHECKED), ROWS)
+def test_whatever_a_node_says(kind: tuple[Table, str, str], said: list[dict[str, Any]]) -> None:
+    table, request, key = kind
+    rows = [checked(request, key, one) for one in said]
     lines = table(rows).split("\n")
     assert table is tables.queue or len(lines) == len(rows) + 1 or not rows
     assert all(line.isprintable() and len(line) < 4000 for line in lines)
 
 
-@pytest.mark.parametrize("moment", [10**300, -(10**300), math.nan, math.inf, True, "7", None, [], -1])
-def test_an_age_that_is_none(moment: Any) -> None:
-    row = {"id": "k1", "state": "waiting", "since": moment, "time": moment}
-    assert (
-        tables.ago(moment) == ""
-        and "?" in tables.queue([{"queue": [row]}])
-        and tables.story([row]).splitlines()[1][0] == "?"
-    )
-    assert max(map(len, tables.kernels([row]).splitlines())) < 100
+def test_a_time_that_is_unknown() -> None:
+    row = {"id": "k1", "state": "waiting", "since": None, "time": None}
+    assert tables.ago(None) == "" and "  ?  " in tables.queue([{"queue": [row]}])
+    assert tables.story([row]).splitlines()[1][0] == "?"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +119,6 @@ def test_an_age_that_is_none(moment: Any) -> None:
         ({"attached": True, "attached_from": "alice@desk"}, "yes"),
         ({"attached": False, "attached_from": "alice@desk"}, "from alice@desk"),
         ({"attached": False, "attached_from": ""}, "no"),
-        ({"attached": False, "attached_from": 7}, "from 7"),
         ({}, "no"),
     ],
 )
@@ -114,7 +134,7 @@ def test_who_is_attached(row: dict[str, Any], shown: str) -> None:
         ({"state": "waiting", "place": 22, "priority": -5}, "waiting (22nd, priority -5)"),
         ({"state": "busy", "place": None, "priority": 5}, "busy (priority 5)"),
         ({"state": "idle", "place": None, "priority": 0}, "idle"),
-        ({"state": "waiting", "place": "1", "priority": "high"}, "waiting"),
+        ({"state": "waiting", "place": None, "priority": None}, "waiting"),
     ],
 )
 def test_the_place_in_the_queue(row: dict[str, Any], shown: str) -> None:
@@ -165,7 +185,7 @@ def test_everybody_on_a_gpu_is_named() -> None:
     processes = [
         {"user": "bob", "memory_mib": 12000},
         {"user": "al", "memory_mib": 300, "yours": True},
-        {"user": "bob", "memory_mib": 7, "yours": "yes"},
+        {"user": "bob", "memory_mib": 7, "yours": False},
     ]
     row = {"processes": processes, "lease": {"user": "al", "yours": True}}
     assert "bob (12000 MiB), you (300 MiB), bob (7 MiB), leased by you" in tables.gpus([row])

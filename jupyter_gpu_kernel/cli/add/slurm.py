@@ -10,7 +10,7 @@ from ...hub.slurm import times
 from ...settings import Settings
 from ...slurm_settings import KEEP_JOB, SIGNALS, WARN_BEFORE, WAYS
 from ..show.gpu_hours import span
-from ..show.tables import table
+from ..show.slurm import partitions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,24 +112,3 @@ def _asked(settings: dict[str, Any]) -> str:
     settings = {**settings, "time": times.limit(time)} if time else settings  # "90" are minutes
     facts += [f"{name} {settings[key]}" for key, name in {**names, "qos": "QOS"}.items() if settings.get(key)]
     return ", ".join(facts)
-
-
-def partitions(rows: list[dict[str, Any]]) -> str:
-    """Return the table of partitions."""
-    heads = ("PARTITION", "TIME LIMIT", "NODES", "GPUS", "IN USE", "FREE")
-    lines = []
-    for row in rows:
-        name = f"{row['name']}{' (default)' if row['default'] else ''}{'' if row['up'] else ' (not in use)'}"
-        first = (name, str(row["time_limit"]), str(row["nodes"]))
-        for gpu in row["gpus"] or [None]:
-            lines.append((*first, *(_gpus(gpu) if gpu else ("none", "", ""))))
-            first = ("", "", "")
-    return table(heads, lines)
-
-
-def _gpus(gpu: dict[str, Any]) -> tuple[str, str, str]:
-    return (
-        f"{gpu['total']} {gpu['type'] or 'of unknown type'} ({gpu['per_node']} a node)",
-        str(gpu["used"]),
-        str(gpu["free"]),
-    )

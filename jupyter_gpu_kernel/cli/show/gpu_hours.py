@@ -56,7 +56,7 @@ class Hours(NamedTuple):
     def of(cls, rows: Sequence[dict[str, Any]]) -> Hours:
         """The sum of the rows."""
         sums = (
-            sum(_seconds(row.get(key)) for row in rows)
+            sum(row.get(key) or 0.0 for row in rows)
             for key in ("seconds_held", "seconds_busy", "seconds_unknown")
         )
         return cls(*sums)
@@ -77,7 +77,3 @@ def groups(rows: Sequence[dict[str, Any]], *keys: str) -> list[list[dict[str, An
     for row in rows:
         found.setdefault(tuple(str(row.get(key)) for key in keys), []).append(row)
     return list(found.values())
-
-
-def _seconds(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and 0 <= value < 1e12 else 0.0

@@ -1,4 +1,4 @@
-"""Tables of clusters with Slurm, for `gpus`: partitions, the nodes with GPUs, and the user's jobs."""
+"""Tables of clusters with Slurm, for `gpus` and `add`: partitions, the nodes with GPUs, and the user's jobs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,30 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from ..add.slurm import partitions
 from .tables import ordinal, table
 
 _MOST_NODES = 60
+
+
+def partitions(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the table of partitions."""
+    heads = ("PARTITION", "TIME LIMIT", "NODES", "GPUS", "IN USE", "FREE")
+    lines = []
+    for row in rows:
+        name = f"{row['name']}{' (default)' if row['default'] else ''}{'' if row['up'] else ' (not in use)'}"
+        first = (name, str(row["time_limit"]), str(row["nodes"]))
+        for gpu in row["gpus"] or [None]:
+            lines.append((*first, *(_partition_gpus(gpu) if gpu else ("none", "", ""))))
+            first = ("", "", "")
+    return table(heads, lines)
+
+
+def _partition_gpus(gpu: dict[str, Any]) -> tuple[str, str, str]:
+    return (
+        f"{gpu['total']} {gpu['type'] or 'of unknown type'} ({gpu['per_node']} a node)",
+        str(gpu["used"]),
+        str(gpu["free"]),
+    )
 
 
 def clusters(rows: Sequence[dict[str, Any]]) -> str:

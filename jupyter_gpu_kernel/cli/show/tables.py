@@ -1,7 +1,7 @@
 """Tables for the terminal, of lists that the hub returns. This module knows the lists' keys, and not the hub.
 
-The values come from other machines and can be anything. Each cell of a table is one line without control characters,
-and is cut where it is too long; a value of a wrong type is shown as “?”.
+The hub has checked the types and the sizes of what other machines say (hub/validate.py). Here each cell of a table
+becomes one line without control characters, and is cut where it is too long; a value that is unknown is shown as “?”.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from ...wire.texts import node_name, printable
 from .gpu_hours import UNKNOWN, Hours, groups
 
 _CELL, _LAST = 60, 2000  # longest cell, and longest cell of the last column, in characters
-_YEAR_9999 = 253_402_300_799
-_LARGEST = 10**15
 
 
 class Shown:
@@ -68,7 +66,7 @@ def queue(rows: Sequence[dict[str, Any]]) -> str:
     """The kernels that wait for these GPUs, each once; "" if there is none."""
     lines: dict[tuple[str, ...], tuple[str, ...]] = {}
     for row in rows:
-        for one in _objects(row.get("queue")):
+        for one in row.get("queue", ()):
             name = (_node(row), _text(one.get("user")), _text(one.get("id")))
             lines.setdefault(name, (_text(one.get("place")), _node(row), *_queued(one)))
     heads = ("PLACE", "NODE", "WHO WAITS", "GPUS", "SINCE", "PRIORITY", "KERNEL", "NOTEBOOK")
@@ -76,12 +74,11 @@ def queue(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _queued(row: dict[str, Any]) -> tuple[str, ...]:
-    yours = row.get("yours") is True
     return (
         _user(row),
         _text(row.get("gpus")),
         ago(row.get("since")) or "?",
-        _text(row.get("priority")) if yours else "-",
+        _text(row.get("priority")) if row.get("yours") else "-",
         _text(row.get("id")),
         _text(row.get("notebook") or "-")
         + (f"  (passed over: {_text(row['passed'])})" if row.get("passed") else ""),
@@ -114,18 +111,18 @@ def _free(row: dict[str, Any]) -> str:
 
 def _who(row: dict[str, Any]) -> str:
     """The users of the GPU with the memory of each process, and the user who leases it, since when."""
-    users = [f"{_user(one)} ({_text(one.get('memory_mib'))} MiB)" for one in _objects(row.get("processes"))]
-    for lease in _objects([row.get("lease")]):
+    users = [f"{_user(one)} ({_text(one.get('memory_mib'))} MiB)" for one in row.get("processes", ())]
+    if lease := row.get("lease"):
         since = ago(lease.get("since"))
         users.append(f"leased by {_user(lease)}" + (f" {since}" if since else ""))
     idle = ago(row.get("idle_since")).removesuffix(" ago")
     users += [f"idle for {idle}"] if idle and users else []
-    users += [f"left over from kernel {_text(one.get('kernel'))}" for one in _objects(row.get("leftovers"))]
+    users += [f"left over from kernel {_text(one.get('kernel'))}" for one in row.get("leftovers", ())]
     return ", ".join(dict.fromkeys(users))
 
 
 def _user(row: dict[str, Any]) -> str:
-    return "you" if row.get("yours") is True else _text(row.get("user"))
+    return "you" if row.get("yours") else _text(row.get("user"))
 
 
 def history(rows: Sequence[dict[str, Any]]) -> str:
@@ -163,7 +160,7 @@ def leftovers(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _leftover(row: dict[str, Any]) -> tuple[str, ...]:
-    gpus = ", ".join(map(_text, _list(row.get("gpus")))) or "-"
+    gpus = ", ".join(map(_text, row.get("gpus", ()))) or "-"
     known = (_text(row.get(name)) for name in ("node", "pid", "kernel"))
     return (*known, gpus, _text(row.get("command")))
 
@@ -186,7 +183,7 @@ def kernels(rows: Sequence[dict[str, Any]], shown: Shown | None = None) -> str:
         return ""
     heads = ("ID", "NAME", "NODE", "STATE", "SINCE", "GPUS", "PID", "ATTACHED", "NOTEBOOK")
     nodes = list(dict.fromkeys(map(_node, rows)))  # each node's kernels as they were, then its queue in order
-    ordered = sorted(rows, key=lambda row: (nodes.index(_node(row)), _place(row)))
+    ordered = sorted(rows, key=lambda row: (nodes.index(_node(row)), row.get("place") or 0))
     return table(heads, [_kernel(row) for row in ordered], shown)
 
 
@@ -197,7 +194,7 @@ def _kernel(row: dict[str, Any]) -> tuple[str, ...]:
         _node(row),
         _state(row),
         ago(row.get("since")) or "?",
-        str(len(_list(row.get("gpus")))) if row.get("pid") else "?",  # no process is known yet
+        str(len(row.get("gpus", ()))) if row.get("pid") else "?",  # no process is known yet
         _text(row.get("pid") or None),
         _attached(row),
         _last_column(row),
@@ -206,38 +203,31 @@ def _kernel(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _state(row: dict[str, Any]) -> str:
     """The kernel's state, with its place in the queue and its priority: "waiting (2nd, priority 5)"."""
-    place, priority = _place(row), row.get("priority")
+    place, priority = row.get("place"), row.get("priority")
     facts = [ordinal(place)] if place else []
-    facts += [f"priority {_text(priority)}"] if isinstance(priority, int) and priority else []
-    facts += _job_facts(row.get("job"))
+    facts += [f"priority {priority}"] if priority else []
+    facts += _job_facts(row.get("job") or {})
     return _text(row.get("state")) + (f" ({', '.join(facts)})" if facts else "")
 
 
-def _job_facts(job: Any) -> list[str]:
+def _job_facts(job: dict[str, Any]) -> list[str]:
     """The job in which the kernel runs, or for which it waits: "job 12", "Resources", "3:20 h left" or "5 min left"."""
-    if not isinstance(job, dict) or not job.get("id"):
+    if not job.get("id"):
         return []
-    facts = [f"job {_text(job['id'])}{' by ' + _text(job['way']) if job.get('way') else ''}"]
+    facts = [f"job {job['id']} by {job['way']}" if job.get("way") else f"job {job['id']}"]
     if job.get("state") == "PENDING":
-        return facts + ([_text(job["reason"])] if job.get("reason") else [])
-    end = job.get("end_time")
-    if isinstance(end, int | float):
+        return facts + ([job["reason"]] if job.get("reason") else [])
+    if end := job.get("end_time"):
         minutes = max(0, int(end - time.time())) // 60
         left = f"{minutes // 60}:{minutes % 60:02} h" if minutes >= 60 else f"{minutes} min"
         facts.append(f"{left} left")
     return facts
 
 
-def _place(row: dict[str, Any]) -> int:
-    """The kernel's place in the queue; 0 if it does not wait."""
-    place = row.get("place")
-    return place if isinstance(place, int) and place > 0 else 0
-
-
 def ordinal(number: int) -> str:
     """The number of a place: "1st", "2nd", "13th"."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{_text(number)}{ending}"
+    return f"{number}{ending}"
 
 
 def _attached(row: dict[str, Any]) -> str:
@@ -254,7 +244,7 @@ def _last_column(row: dict[str, Any]) -> str:
 
 
 def _node(row: dict[str, Any]) -> str:
-    return node_name(_text(row.get("node")), _text(row["hop"]) if row.get("hop") else "")
+    return node_name(_text(row.get("node")), str(row.get("hop") or ""))
 
 
 def check(rows: Sequence[dict[str, Any]]) -> str:
@@ -277,7 +267,7 @@ def check(rows: Sequence[dict[str, Any]]) -> str:
 def story(rows: Sequence[dict[str, Any]]) -> str:
     """The log of a kernel, as the operation `logs` returns it; with the nodes, if several report the kernel.
 
-    Of the GPU hours, which are told every 15 minutes, only those at the GPUs' release are shown.
+    Of the GPU hours, which are reported every 15 minutes, only those at the GPUs' release are shown.
     """
     rows = [row for row in rows if row.get("event") != "usage" or row.get("released")]
     several = len({str(row.get("hop")) for row in rows}) > 1
@@ -290,9 +280,9 @@ def story(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def ago(seconds_since_epoch: Any) -> str:
-    """How long ago a time (in seconds since the epoch) was; "" if the value is not a time."""
-    if not _is_time(seconds_since_epoch):
+def ago(seconds_since_epoch: float | None) -> str:
+    """How long ago a time (in seconds since the epoch) was; "" if the time is unknown."""
+    if seconds_since_epoch is None:
         return ""
     seconds = max(0, int(time.time() - seconds_since_epoch))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
@@ -301,27 +291,11 @@ def ago(seconds_since_epoch: Any) -> str:
     return f"{seconds} s ago"
 
 
-def _date(seconds_since_epoch: Any) -> str:
-    if not _is_time(seconds_since_epoch):
+def _date(seconds_since_epoch: float | None) -> str:
+    if seconds_since_epoch is None:
         return "?"
     return datetime.fromtimestamp(seconds_since_epoch).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _YEAR_9999
-
-
 def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value[:_LAST] or "?"
-    if isinstance(value, int | float) and abs(value) < _LARGEST:  # neither NaN nor hundreds of digits
-        return str(value)
-    return "?"
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [one for one in _list(value) if isinstance(one, dict)]
+    return "?" if value in (None, "") else str(value)
