@@ -120,7 +120,7 @@ class Kit:
         connection = {"transport": "tcp", "ip": "127.0.0.1", "key": os.urandom(16).hex()}
         answer = client.call(
             "start", name="played", settings=SETTINGS, connection=connection, kernel=f"played-{number}",
-            face="other", timeout=WITHIN,
+            front_end_kind="other", timeout=WITHIN,
         )  # fmt: skip
         return dict(answer["connection"])
 

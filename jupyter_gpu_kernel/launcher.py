@@ -18,17 +18,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from jupyter_core.paths import jupyter_runtime_dir
 
 from .errors import Cancelled, GpuKernelError, SettingsError
-from .kernelspecs import for_hub, read
+from .kernelspecs import read
 from .page_sign_in import PageSignIn
 from .program import ATTACH, notebook_path, running_command, server_kernel_id
-from .served_kernel import ServedKernel
+from .served_kernel import ServedKernel, StartCall
 from .wire.files import create_file
 from .wire.texts import with_program, wrapped
 
@@ -42,24 +41,21 @@ _FRONT_END_EXIT_TIMEOUT = 1.0
 
 def launch(kernel_json: str, connection_file: str) -> int:
     """Serve the connection file until the kernel ends (0, or 1 with one message) or the front end leaves (0)."""
+    file = Path(connection_file)
     try:
-        spec = read(Path(kernel_json))
-        settings = {**spec.settings, "program": running_command()}
-        op, what = "start", dict[str, Any](settings=settings)
-        if attach_to := os.environ.pop(ATTACH, ""):
-            specs = for_hub(replace(spec, settings=settings))
-            op, what = "attach", {**what, "kernel": attach_to, "specs": specs}
-        arguments: dict[str, Any] = {
-            **what,
-            "name": spec.name,
-            "notebook": notebook_path(),
-            "connection": _read_connection(Path(connection_file)),
-            "parent": os.getppid(),
-            "started": Path(connection_file).stat().st_mtime,  # written just before this process was started
-        }
-        if kernel_id := server_kernel_id(Path(connection_file)):
-            arguments.update(kernel_id=kernel_id, face="server")
-        return _Launcher(op, arguments, _SIGNALS).run()
+        kernel_id = server_kernel_id(file)
+        start = StartCall.of(
+            read(kernel_json),
+            running_command(),
+            os.environ.pop(ATTACH, ""),
+            notebook=notebook_path(),
+            connection=_read_connection(file),
+            kernel_id=kernel_id,
+            front_end_kind="server" if kernel_id else "",
+            parent=os.getppid(),
+            started=file.stat().st_mtime,  # written just before this process was started
+        )
+        return _Launcher(start, _SIGNALS).run()
     except GpuKernelError as error:
         return _fail(str(error))
 
@@ -75,7 +71,7 @@ def attach(kernel_id: str, specs: list[dict[str, Any]], on_ready: Callable[[Path
         "kernel": kernel_id,
         "specs": specs,
         "label": "jupyter gpu-kernel attach",
-        "face": "other",
+        "front_end_kind": "other",
         "connection": {**connection, "key": uuid.uuid4().hex},
     }
     path = Path(jupyter_runtime_dir()) / f"gpu-kernel-{kernel_id}-{os.getpid()}.json"
@@ -88,7 +84,7 @@ def attach(kernel_id: str, specs: list[dict[str, Any]], on_ready: Callable[[Path
 
     signals = {**_SIGNALS, signal.SIGINT: "leave", signal.SIGTERM: "leave"}
     try:
-        return _Launcher("attach", arguments, signals, started).run()
+        return _Launcher(StartCall("attach", arguments), signals, started).run()
     finally:
         path.unlink(missing_ok=True)
 
@@ -98,18 +94,18 @@ class _Launcher:
 
     def __init__(
         self,
-        op: str,
-        arguments: dict[str, Any],
+        start: StartCall,
         signals: dict[signal.Signals, str],
         on_started: Callable[[dict[str, Any]], None] = lambda answer: None,
     ) -> None:
-        self._op = op
         self._signals = signals
         self._on_started = on_started
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._kernel = ServedKernel(arguments, self._events.put)
+        self._kernel = ServedKernel(start, self._events.put)
         self._parent = os.getppid()
-        self._at_server = arguments.get("face") == "server"  # the user's next cell restarts an ended kernel
+        self._at_server = (
+            start.arguments["front_end_kind"] == "server"
+        )  # its users' next cell restarts an ended kernel
         self._shutdown_requested = self._kernel_ended = False
         self._login_deadline = time.monotonic() + _SIGN_IN_TIMEOUT
 
@@ -135,11 +131,11 @@ class _Launcher:
 
     def _answer_of_start(self) -> dict[str, Any]:
         """Start the kernel; if only the user can sign in, and a page of theirs asks them to, once they have done so."""
-        client, arguments = self._kernel.connect(), self._kernel.arguments
+        client, op, arguments = self._kernel.connect(), self._kernel.op, self._kernel.arguments
         try:
-            return dict(client.call(self._op, **arguments))
+            return dict(client.call(op, **arguments))
         except GpuKernelError as error:
-            if self._op != "start" or not error.login:
+            if op != "start" or not error.login:
                 raise
             cancelled = Cancelled(error.hop)
             cancelled.fill_in("NAME", arguments["name"])
@@ -148,7 +144,7 @@ class _Launcher:
                 if not request.is_shown():
                     raise
                 wait = max(0.1, self._login_deadline - time.monotonic())
-                return dict(client.call(self._op, login_wait=wait, **arguments))
+                return dict(client.call(op, login_wait=wait, **arguments))
 
     def _fail(self, error: GpuKernelError) -> None:
         self._events.put({"event": "failed", "why": str(error)})

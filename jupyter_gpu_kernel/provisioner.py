@@ -13,7 +13,6 @@ import signal
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -27,9 +26,9 @@ from traitlets import Float, Unicode
 from .client import HubClient
 from .errors import GpuKernelError
 from .hub.ssh import Asker
-from .kernelspecs import for_hub, read
+from .kernelspecs import read
 from .program import ATTACH, command, notebook_path
-from .served_kernel import ServedKernel
+from .served_kernel import ServedKernel, StartCall
 from .wire.texts import with_program
 
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
@@ -231,30 +230,25 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
     async def _start(self) -> dict[str, Any]:
         """Start a kernel, or attach to the one that the environment names."""
         spec = read(self.settings_path or Path(self.kernel_spec.resource_dir, "kernel.json"))
-        settings = {**spec.settings, "program": command()}
-        op, what = "start", dict[str, Any](settings=settings)
-        if self._attach_to:
-            specs = await asyncio.to_thread(for_hub, replace(spec, settings=settings))
-            op, what = "attach", {**what, "kernel": self._attach_to, "specs": specs}
-        arguments: dict[str, Any] = {
-            **what,
-            "name": spec.name,
-            "notebook": self._notebook,
-            "kernel_id": self.kernel_id or "",
-            "connection": _requested_connection(self.parent),
-            "face": "server" if self._is_server else "other",
-            "login_wait": self.login_wait,
-        }
+        start = await asyncio.to_thread(
+            StartCall.of,
+            spec,
+            command(),
+            self._attach_to,
+            notebook=self._notebook,
+            kernel_id=self.kernel_id or "",
+            connection=_requested_connection(self.parent),
+            front_end_kind="server" if self._is_server else "other",
+            login_wait=self.login_wait,
+        )
         self._state = None
         self._all.add(self)
-        served = self._served = ServedKernel(arguments, self._on_event)
+        served = self._served = ServedKernel(start, self._on_event)
         client = await asyncio.to_thread(served.connect)
         async with self._asker(spec.name) as ask:
-            answer = dict(await client.acall(op, progress=self._progress, ask=ask, **arguments))
+            answer = dict(await client.acall(start.op, progress=self._progress, ask=ask, **start.arguments))
         served.started(answer)
-        self._state = (
-            self._state or answer
-        )  # there is no event if nothing has changed, as another front end has it
+        self._state = self._state or answer  # without a change of the kernel there has been no event
         return answer
 
     def _asker(self, name: str) -> AbstractAsyncContextManager[Asker | None]:
@@ -301,9 +295,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         if served is not None:
             try:
                 await asyncio.to_thread(served.close)
-            except (
-                RuntimeError
-            ):  # Python is exiting and starts no thread any more, as at the end of `jupyter run`
+            except RuntimeError:  # Python exits, and starts no thread any more: the end of `jupyter run`
                 served.close()
         self._state = None
 

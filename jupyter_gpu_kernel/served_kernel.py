@@ -1,5 +1,7 @@
-"""A kernel that the hub serves for one front end. If the hub is killed, another hub is started and adopts the kernel,
-with the same ports and key. The launcher and the provisioner use this class; it knows neither of them.
+"""A kernel that the hub serves for one front end: the call that starts it, and the connection to the hub.
+
+If the hub is killed, another hub is started and adopts the kernel, with the same ports and key. The launcher and the
+provisioner use this module, which knows neither of them.
 """
 
 from __future__ import annotations
@@ -7,11 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from .client import HubClient
 from .errors import GpuKernelError
+from .kernelspecs import Spec, for_hub
 
 CALL_TIMEOUT = 30.0
 """Seconds for the answer of one hub."""
@@ -26,15 +30,33 @@ class _State(Enum):
     CLOSED = "closed"
 
 
+class StartCall(NamedTuple):
+    """The call to the hub that gives a front end its kernel: the operation and its arguments."""
+
+    op: str
+    arguments: dict[str, Any]
+
+    @classmethod
+    def of(cls, spec: Spec, program: str, attach_to: str, **front_end: Any) -> StartCall:
+        """The call that starts a kernel of this kernelspec, or that attaches the front end to the running kernel
+        `attach_to`, if that is not "". program: how users run our commands; front_end: what the hub is to know of the
+        front end. Reads all kernelspecs for an attachment."""
+        spec = replace(spec, settings={**spec.settings, "program": program})
+        arguments = {**front_end, "name": spec.name, "settings": spec.settings}
+        if not attach_to:
+            return cls("start", arguments)
+        return cls("attach", {**arguments, "kernel": attach_to, "specs": for_hub(spec)})
+
+
 class ServedKernel:
-    """One kernel. Call `connect`, let the client call the operation with `arguments`, then `started`; at last `close`.
+    """One kernel. Call `connect`, let the client make the start call, then call `started`; at last call `close`.
 
     `on_event` is called, on threads of the client, with the hub's events about the kernel, and with {"event": "gone",
     "why"} when no hub can be reached or started. `id` is JUPYTER_GPU_KERNEL_ID, "" before the start.
     """
 
-    def __init__(self, arguments: dict[str, Any], on_event: Callable[[dict[str, Any]], None]) -> None:
-        self.arguments = arguments
+    def __init__(self, start: StartCall, on_event: Callable[[dict[str, Any]], None]) -> None:
+        self.op, self.arguments = start
         self.id = ""
         self._on_event = on_event
         self._client: HubClient | None = None

@@ -354,8 +354,8 @@ def front_end_of(call: Call, number: int | None = None) -> FrontEndSpec:
         number=number,
         listener=call.client,
         parent=int(arguments.get("parent") or 0),
-        rate_limited=arguments.get("face") != "other",
-        revives=arguments.get("face") == "server",
+        rate_limited=arguments.get("front_end_kind") != "other",
+        revives=arguments.get("front_end_kind") == "server",
     )
 
 

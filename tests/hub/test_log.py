@@ -104,8 +104,8 @@ def test_faults_elsewhere_come_here_and_not_to_stderr(
     write_to(
         tmp_path / "log", log, RUNTIME.monotonic
     )  # once more: older pytests set a hook of their own when a test begins
-    thread = threading.Thread(target=fails, name="face-7")
+    thread = threading.Thread(target=fails, name="client-7")
     thread.start()
     thread.join()
-    assert written(tmp_path).count("RuntimeError: a fault") == 2 and "face-7" in written(tmp_path)
+    assert written(tmp_path).count("RuntimeError: a fault") == 2 and "client-7" in written(tmp_path)
     assert capfd.readouterr().err == ""

@@ -183,7 +183,7 @@ def test_nothing_that_others_could_read(hub: int) -> None:
     assert stat.S_ISSOCK((folder / "hub").stat().st_mode)
 
 
-def test_a_question_to_a_face_that_has_left() -> None:
+def test_a_question_to_a_client_that_has_left() -> None:
     """As after Ctrl-C while the way is walked: the walk goes on to its next question."""
     ours, theirs = Pipe()
     with ours, theirs:
@@ -297,7 +297,7 @@ def test_many_that_start_at_once_share_one_hub(hubs: Path) -> None:
         client.close()
 
 
-def test_after_a_killed_hub_the_next_face_starts_another(hubs: Path) -> None:
+def test_after_a_killed_hub_the_next_client_starts_another(hubs: Path) -> None:
     events: Events = SimpleQueue()
     with HubClient(on_event=events.put) as client:
         pid = client.call("hello", timeout=DEADLINE)["pid"]

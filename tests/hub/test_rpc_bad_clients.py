@@ -186,7 +186,7 @@ def test_thousands_of_bad_messages_leave_no_thread(server: Server) -> None:
     server.nothing_leaks()
 
 
-def test_a_face_that_does_not_read_is_hung_up_on(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_is_hung_up_on(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_connection, "MAX_UNREAD", 1_000_000)
     monkeypatch.setattr(rpc, "MAX_CALLS", 1000)
     with connected(server) as connection:
@@ -204,7 +204,7 @@ def test_an_answer_larger_than_what_may_wait_comes(server: Server, monkeypatch: 
         assert len(heard(connection)["result"]) == 5_000_000
 
 
-def test_a_face_that_reads_may_be_told_as_much_as_there_is(
+def test_a_client_that_reads_may_be_told_as_much_as_there_is(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_connection, "MAX_UNREAD", 10_000)
@@ -214,7 +214,7 @@ def test_a_face_that_reads_may_be_told_as_much_as_there_is(
             assert len(heard(connection)["result"]) == 1000
 
 
-def test_a_bad_face_that_does_not_read_either(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_client_that_does_not_read_either(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc, "FLUSH_TIMEOUT", 0.05)
     with connected(server) as connection:
         connection.send_bytes(b'{"id": 1, "op": "big", "size": 5000000}')
@@ -279,7 +279,7 @@ MESSAGES = st.binary(max_size=40) | st.dictionaries(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(MESSAGES, max_size=5))
-def test_whatever_a_face_sends(server: Server, messages: list[bytes]) -> None:
+def test_whatever_a_client_sends(server: Server, messages: list[bytes]) -> None:
     with connected(server) as connection, contextlib.suppress(OSError):
         for message in messages:
             connection.send_bytes(message)

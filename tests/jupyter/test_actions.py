@@ -81,7 +81,7 @@ def front_end(remote: Remote, name: str, **arguments: Any) -> Any:
     connection["signature_scheme"] = "hmac-sha256"
     with HubClient() as hub:
         answer = hub.call(
-            "start", settings=settings, name=name, connection=connection, face="other", **arguments
+            "start", settings=settings, name=name, connection=connection, front_end_kind="other", **arguments
         )
         yield answer
 

@@ -111,7 +111,7 @@ async def test_a_kernel_that_ends_is_started_anew_by_the_next_cell_and_not_befor
     guest = await asyncio.to_thread(HubClient, start=False)
     connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "guest", "signature_scheme": "hmac-sha256"}
     (ours,) = await get(jp_fetch, "jupyter-gpu-kernel", "api", "kernels")
-    await guest.acall("attach", kernel=ours["id"], specs=[], face="other", connection=connection)
+    await guest.acall("attach", kernel=ours["id"], specs=[], front_end_kind="other", connection=connection)
     async with browser(jp_ws_fetch, kernel_id) as lab:
         await lab.run("treasure = 1")
         for end in ("import os; os._exit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"):

@@ -38,9 +38,8 @@ class Terminal:
         self.settings = termios.tcgetattr(stdio)
         self.resize(30, 150)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "jupyter_gpu_kernel.cli", *words],
-            env=remote.program_environment(TERM="xterm-256color"),
-            stdin=stdio, stdout=stdio, stderr=stdio, start_new_session=True,
+            ["setsid", "--ctty", sys.executable, "-m", "jupyter_gpu_kernel.cli", *words],
+            env=remote.program_environment(TERM="xterm-256color"), stdin=stdio, stdout=stdio, stderr=stdio,
         )  # fmt: skip
         self._stdio = stdio
         self.output = ""
@@ -124,7 +123,7 @@ def test_a_hub_that_ends_is_started_again(remote: Remote, gpus: Terminal, state:
     set_gpu(state, utilization=55)
     gpus.until("55 %")
     assert remote.hub_pid() != first
-    gpus.type("q")
+    gpus.type("\x03")
     assert gpus.end() == 0
 
 

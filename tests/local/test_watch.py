@@ -44,7 +44,7 @@ def test_nothing_is_larger_than_the_screen(
     title: str, lines: list[str], errors: list[str], columns: int, rows: int
 ) -> None:
     shown = fit(title, lines, errors, columns, rows)
-    assert len(shown) <= rows
+    assert len(shown) <= rows and all(len(line) <= columns for line in shown)
 
 
 @pytest.mark.parametrize("text", ["0", "0.9", "-1", "nan", "inf", "1e9", "gpu2", ""])

@@ -1,8 +1,4 @@
-"""`ps --wait`: waits until the cells of kernels have ended, over dropped connections and a killed hub.
-
-What the hub knows of its front ends' kernels is read every second, without the network. Nodes are asked when that shows
-a change, and seldom otherwise.
-"""
+"""`ps --wait`: asks for kernels every few seconds until their cells have ended, over dropped links and a killed hub."""
 
 from __future__ import annotations
 
@@ -17,13 +13,14 @@ from ...errors import GpuKernelError
 from ...hub.sanitize import MAX_LINE
 from ...wire.texts import duration, one_line
 from ..show.gpu_hours import LONGEST, TIMES, span
-from ..show.watch import HubCalls
+from ..show.watch import ask_again
 from ..terminal import Progress
 from ..verb import Ask, print_json
 from .waited_kernel import Outcome, WaitedKernel, WaitStatus, outcome_of_story
 
-LOCAL = 1.0
-"""Seconds between two looks at what the hub knows."""
+INTERVAL = 2.0
+"""Seconds between two questions. When two answers in succession show no running cell, the cells have ended: some front
+ends send the next cell only after the reply to the last one."""
 _NUMBER = re.compile(r"[0-9]+")
 _EXIT = {WaitStatus.OK: 0, WaitStatus.NONE: 0, WaitStatus.TIMEOUT: 124}
 
@@ -53,7 +50,7 @@ def wait(
     """Wait, and print one line for each kernel. `first`: what `ps` says now. Return the exit status."""
     progress = Progress(lines=True)
     try:
-        outcomes = Wait(HubCalls(), specs, _Shown(progress)).run(kernels, first, timeout)
+        outcomes = Wait(ask_again, specs, _ProgressLine(progress)).run(kernels, first, timeout)
     finally:
         progress.clear()
     if as_json:
@@ -63,7 +60,7 @@ def wait(
     return exit_status(outcomes)
 
 
-class _Shown:
+class _ProgressLine:
     """Shows what is waited for: on a terminal with the time so far, else one line for each change, but of numbers."""
 
     def __init__(self, progress: Progress) -> None:
@@ -83,7 +80,7 @@ class Wait:
     """Waits for kernels."""
 
     def __init__(self, ask: Ask, specs: list[dict[str, Any]], show: Callable[[str], None]) -> None:
-        """ask: calls the hub; specs: all kernelspecs; show: called with a line at every look."""
+        """ask: calls the hub; specs: all kernelspecs; show: called with a line before every question."""
         self._ask = ask
         self._specs = specs
         self._show = show
@@ -95,24 +92,21 @@ class Wait:
         begin = time.monotonic()
         waited = [WaitedKernel(kernel) for kernel in dict.fromkeys(kernels)]
         self._take(waited, first)
-        while left := [one for one in waited if one.outcome is None]:
+        while remaining := [one for one in waited if one.outcome is None]:
             seconds = time.monotonic() - begin
             if timeout is not None and seconds >= timeout:
                 return [one.outcome or one.timed_out(timeout) for one in waited]
-            self._show("; ".join(one.line for one in left))
-            time.sleep(LOCAL if timeout is None else min(LOCAL, max(0.01, timeout - seconds)))
-            self._look(left)
+            self._show("; ".join(one.line for one in remaining))
+            time.sleep(INTERVAL if timeout is None else min(INTERVAL, max(0.01, timeout - seconds)))
+            self._ask_for(remaining)
         return [one.outcome for one in waited if one.outcome is not None]
 
-    def _look(self, left: list[WaitedKernel]) -> None:
-        """Ask about the kernels for which it is time. A hub or a node that cannot be asked is asked again."""
+    def _ask_for(self, remaining: list[WaitedKernel]) -> None:
+        """Ask for these kernels. A hub or a node that cannot be asked now is asked later."""
         try:
-            here = {row["id"]: row for row in self._ask("kernels")}
-            due = [one for one in left if one.is_due(here.get(one.id))]
-            if due:
-                self._take(due, self._ask("ps", specs=self._specs_of(due)))
+            self._take(remaining, self._ask("ps", specs=self._specs_of(remaining)))
         except GpuKernelError as error:
-            for one in left:
+            for one in remaining:
                 one.problem = one_line(error.cause, MAX_LINE)
 
     def _take(self, waited: list[WaitedKernel], rows: list[dict[str, Any]]) -> None:

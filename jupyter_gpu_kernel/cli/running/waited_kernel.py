@@ -1,4 +1,4 @@
-"""One kernel for whose cells `ps --wait` waits: what is known of it, when to ask again, and how its last cell ended."""
+"""One kernel for whose cells `ps --wait` waits: what is known of it, and how its last cell ended."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from ...errors import AgentError, GpuKernelError
 from ...hub.sanitize import MAX_LINE
 from ...wire.texts import duration, one_line
 
-SETTLED = 2.0
-"""Seconds without a cell after which they have ended: some front ends send the next cell only after a reply."""
-INTERVAL, SELDOM = 5.0, 30.0
-"""Seconds after which the node is asked again: about a kernel without a front end here; about one that is busy, as the
-hub hears of its end."""
 _LONG_IDLE = 60.0
-_LOOKS = 3
-"""So many times in succession a kernel is not listed before it counts as gone."""
+"""Seconds after which a kernel without a cell needs no second answer."""
+_ABSENCES = 3
+"""The number of answers in succession that do not list a kernel before it counts as gone."""
 _QUIET = ("idle", "detached")
 
 
@@ -70,29 +66,28 @@ class Outcome(NamedTuple):
 
 
 class WaitedKernel:
-    """`take` the rows of `ps` whenever `is_due`, until there is an `outcome`."""
+    """Give each answer to `ps` to `take`, until there is an `outcome`."""
 
     def __init__(self, kernel_id: str) -> None:
         self.id = kernel_id
         self.outcome: Outcome | None = None
         self.problem = ""
-        """Why it could not be asked for."""
+        """Why nothing new is known of the kernel."""
         self._row: dict[str, Any] = {}
-        self._asked_at = 0.0
         self._was_active = False
         self._quiet_with: Any = None
-        """The last cell when no cell was running any more."""
-        self._looks_absent = 0
+        """The last cell, if the last answer showed that no cell was running; else None."""
+        self._absences = 0
         self._may_be_there = False
 
     @property
     def name(self) -> str:
-        """Its kernelspec's; "" if unknown."""
+        """The name of the kernel's kernelspec; "" if unknown."""
         return str(self._row.get("name") or "")
 
     @property
     def node(self) -> str:
-        """Where it runs; "" if unknown."""
+        """The node on which the kernel runs; "" if unknown."""
         return one_line(str(self._row.get("hop") or self._row.get("node") or ""))
 
     @property
@@ -105,23 +100,12 @@ class WaitedKernel:
         more = f", {cells} cells left" if isinstance(cells, int) and cells > 1 else ""
         return f"{where}: {state}{more}"
 
-    def is_due(self, here: dict[str, Any] | None) -> bool:
-        """Whether its node is to be asked now. `here`: what the hub knows, if a front end here has the kernel."""
-        waited = time.monotonic() - self._asked_at
-        if self._quiet_with is not None:
-            return waited >= SETTLED
-        if here is None:
-            return waited >= INTERVAL
-        ended = here["state"] == "ended" or here.get("link") in ("lost", "taken")
-        return waited >= SELDOM or ended or (here["state"] in _QUIET and here.get("link") == "up")
-
     def take(self, rows: list[dict[str, Any]]) -> bool:
         """Take the answer to `ps`. Return whether the kernel is missing in it, and no error is a reason for that."""
-        self._asked_at = time.monotonic()
         row = next((row for row in rows if row.get("id") == self.id and "error" not in row), None)
         if row is None:
             return self._is_missing([row for row in rows if "error" in row])
-        self._row, self.problem, self._looks_absent = row, "", 0
+        self._row, self.problem, self._absences = row, "", 0
         self._judge(row)
         return False
 
@@ -156,9 +140,9 @@ class WaitedKernel:
             )
         if self._may_be_there:  # one machine can have several names, of which another one was asked
             return None
-        self._looks_absent += 1
+        self._absences += 1
         self.problem = "it is not listed"
-        return self.ended("no node has it any more") if self._looks_absent >= _LOOKS else None
+        return self.ended("no node has it any more") if self._absences >= _ABSENCES else None
 
     def ended(self, why: str) -> Outcome:
         """The outcome for a kernel that has ended."""
@@ -171,8 +155,6 @@ class WaitedKernel:
 
     def _outcome_of_cell(self, row: dict[str, Any]) -> Outcome:
         cell = row.get("last_cell")
-        if "last_cell" not in row and row.get("pid"):
-            return self._outcome(WaitStatus.UNKNOWN, "an earlier release started the kernel")
         if cell is None and self._was_active:
             return self._outcome(
                 WaitStatus.UNKNOWN, "the process that manages the kernel was replaced meanwhile"
