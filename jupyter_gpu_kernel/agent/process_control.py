@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import traceback
+from itertools import chain
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import (
@@ -25,6 +26,7 @@ from typing import (
     Iterable,
     Iterator,
     List,
+    NamedTuple,
     Optional,
     Protocol,
     Sequence,
@@ -32,13 +34,20 @@ from typing import (
     Union,
 )
 
+from ..wire.runtime import Runtime
+
 __all__ = [
-    "ChildProcess", "File", "ProcessControl", "TimeoutExpired", "become_subreaper", "detach", "next_ended_child",
-    "open_pidfd", "open_signalfd",
+    "ChildProcess", "Ended", "File", "Limit", "ProcessControl", "TimeoutExpired", "become_subreaper", "detach",
+    "next_ended_child", "open_pidfd", "open_signalfd", "run_programs",
 ]  # fmt: skip
 
 File = Union[int, IO[bytes]]
 """A descriptor, or a file that has one."""
+_POLL_INTERVAL = 0.01
+_KILL_TIMEOUT = 0.5
+"""Seconds for a killed program to end: one that waits for a driver or a file system that hangs does not."""
+_MOST_READS = 16
+"""Pieces of 64 KiB that are read of a pipe at a time: as much as a pipe holds, or a little more."""
 _STARTED = b"begun"
 _PR_SET_CHILD_SUBREAPER = 36
 _M_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 128 * 1024
@@ -89,17 +98,6 @@ class ProcessControl:
                 pass_fds=tuple(pass_fds), start_new_session=True,
             )  # fmt: skip
 
-    def read_output(self, command: Sequence[str], timeout: float) -> bytes:
-        """Run a program, and return what it has written to stdout when it ends, or after `timeout` seconds. It is
-        killed then, and not waited for. Raises OSError if it cannot be started."""
-        null = subprocess.DEVNULL
-        process = subprocess.Popen(command, stdin=null, stdout=subprocess.PIPE, stderr=null)
-        try:
-            return process.communicate(timeout=timeout)[0]
-        except TimeoutExpired as error:
-            process.kill()
-            return error.stdout or b""
-
     def signal(self, pid: int, number: int, pidfd: int = -1) -> None:
         """Send a signal; nothing happens if the process has ended, or is another user's.
 
@@ -116,6 +114,101 @@ class ProcessControl:
         left in it."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, number)
+
+
+class Limit(NamedTuple):
+    """When programs are killed: after `deadline`, a moment of the monotonic clock, or when `cancelled()` returns true.
+    `most`: the bytes that are read of what each of them prints."""
+
+    deadline: float
+    cancelled: Callable[[], bool] = lambda: False
+    most: int = 1 << 20
+
+
+class Ended(NamedTuple):
+    """How a program has ended. `status`: its return code (negative: a signal), None if it was killed. `errors`: what it
+    has written to stderr; both in `output` if they were not kept apart."""
+
+    process: ChildProcess
+    status: Optional[int]
+    output: bytes
+    errors: bytes = b""
+
+
+def run_programs(
+    runtime: Runtime,
+    processes: ProcessControl,
+    commands: Sequence[Sequence[str]],
+    limit: Limit,
+    *,
+    errors: bool = False,
+    cwd: Optional[str] = None,
+    env: Optional[Dict[str, str]] = None,
+) -> List[Ended]:
+    """Run these programs at once, and return how each has ended. Blocks until all have, or the limit is reached; those
+    that still run are killed with their process groups. Raises OSError if one cannot be started.
+
+    `errors`: whether stderr is kept apart from stdout. Nothing is written to a disk, which may be full, and nothing
+    waits for a process that not even SIGKILL ends (state D).
+    """
+    started: List[ChildProcess] = []
+    with contextlib.ExitStack() as stack:
+        pipes = [
+            [stack.enter_context(contextlib.closing(_Pipe(limit.most))) for _ in range(1 + errors)]
+            for _ in commands
+        ]
+        try:
+            for command, one in zip(commands, pipes):
+                output, its_errors = one[0].write_end, one[-1].write_end
+                started.append(processes.start(command, output=output, errors=its_errors, cwd=cwd, env=env))
+            while _running(started) and runtime.monotonic() <= limit.deadline and not limit.cancelled():
+                runtime.sleep(_POLL_INTERVAL)
+                for pipe in chain(*pipes):
+                    pipe.read()
+            statuses = [process.poll() for process in started]
+        finally:
+            _kill(processes, _running(started))
+        for pipe in chain(*pipes):
+            pipe.read()
+        return [
+            Ended(process, status, *(bytes(pipe.data) for pipe in one))
+            for process, status, one in zip(started, statuses, pipes)
+        ]
+
+
+class _Pipe:
+    """The first bytes that a program writes. Both ends stay open here, so `read` meets no end, and never blocks."""
+
+    def __init__(self, most: int) -> None:
+        self.data = bytearray()
+        self._most = most
+        self._read_end, self.write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+
+    def read(self) -> None:
+        """Read what was written, but only a part of it if the program goes on to write."""
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(_MOST_READS):
+                self.data += os.read(self._read_end, 1 << 16)[: self._most - len(self.data)]
+
+    def close(self) -> None:
+        """Close both ends."""
+        os.close(self._read_end)
+        os.close(self.write_end)
+
+
+def _running(started: Sequence[ChildProcess]) -> List[ChildProcess]:
+    """Return those of these processes that have not ended."""
+    return [process for process in started if process.poll() is None]
+
+
+def _kill(processes: ProcessControl, running: Sequence[ChildProcess]) -> None:
+    """Kill these processes with their groups, as each of them may be a script that has started another program."""
+    for process in running:
+        processes.signal_group(process.pid, signal.SIGKILL)
+    for process in running:
+        with contextlib.suppress(TimeoutExpired):
+            process.wait(timeout=_KILL_TIMEOUT)
 
 
 def open_pidfd(pid: int) -> int:
@@ -175,11 +268,11 @@ def detach(work: Callable[[Callable[[], None]], None], log: Path) -> int:
     os.setsid()
     if os.fork():
         os._exit(0)
-    _run(work, write_fd, log)
+    _be_daemon(work, write_fd, log)
     return 0
 
 
-def _run(work: Callable[[Callable[[], None]], None], write_fd: int, log: Path) -> None:
+def _be_daemon(work: Callable[[Callable[[], None]], None], write_fd: int, log: Path) -> None:
     os.set_inheritable(write_fd, False)
 
     def started() -> None:

@@ -235,7 +235,8 @@ def test_what_logind_does_at_the_end_of_a_session(tmp_path):
 def test_a_full_disk_is_found(tmp_path):
     code = "import sys; from jupyter_gpu_kernel.agent.exit.node_checks import unwritable_folders as check; "
     code += "from jupyter_gpu_kernel.agent.process_control import ProcessControl; "
-    code += "print(check(ProcessControl(), sys.argv[1:]))"
+    code += "from jupyter_gpu_kernel.wire.runtime import Runtime; "
+    code += "print(check(Runtime(), ProcessControl(), sys.argv[1:]))"
     script = 'mount -t tmpfs -o size=64k none "$1" && exec "$2" -c "$3" "$1" "$4" /nowhere'
     full, roomy = tmp_path / "full", tmp_path / "roomy"
     full.mkdir()
@@ -247,7 +248,7 @@ def test_a_full_disk_is_found(tmp_path):
 
 
 def test_places_with_room_are_not_full(tmp_path):
-    assert unwritable_folders(ProcessControl(), [str(tmp_path)]) == []
+    assert unwritable_folders(RUNTIME, ProcessControl(), [str(tmp_path)]) == []
 
 
 def test_a_gpu_that_fell_off_is_found(tmp_path, monkeypatch):

@@ -284,4 +284,4 @@ def test_what_drivers_report(
         program.write_text(f"#!/bin/sh\n[ \"$*\" = '-q -x' ] && exec /bin/cat '{tmp_path}/report'\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert driver.read_driver(ProcessControl()) == expected
+    assert driver.read_driver(RUNTIME, ProcessControl()) == expected

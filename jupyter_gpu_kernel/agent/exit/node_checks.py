@@ -14,10 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from ...wire.runtime import Runtime
 from ..gpus.devices.gpu import SmiError
 from ..gpus.devices.gpu_reader import GpuReader
 from ..in_kernel.signal_rules import MEMORY_DAEMONS
-from ..process_control import ProcessControl
+from ..process_control import Limit, ProcessControl, run_programs
 from ..procfs import command_name, pids
 
 MIB = 1024 * 1024
@@ -139,12 +140,12 @@ def _text(path: Path) -> str:
 # -------------------------------------------------------------------------------------- checks
 
 
-def unwritable_folders(processes: ProcessControl, folders: List[str]) -> List[str]:
-    """Return those folders that cannot be written to, each with the reason."""
+def unwritable_folders(runtime: Runtime, processes: ProcessControl, folders: List[str]) -> List[str]:
+    """Return those folders that cannot be written to, each with the reason. Blocks for TIMEOUT seconds at most."""
     command = [sys.executable, "-I", "-S", "-c", _WRITE_PROBE, *folders]
-    output = processes.read_output(command, TIMEOUT)
+    (ended,) = run_programs(runtime, processes, [command], Limit(runtime.monotonic() + TIMEOUT), errors=True)
     found = []
-    for line in output.decode("utf-8", "replace").splitlines():
+    for line in ended.output.decode("utf-8", "replace").splitlines():
         folder, finished, problem = line.partition("\0")
         if problem or not finished:
             found.append(f"{folder}: {problem or 'its file system does not answer'}")

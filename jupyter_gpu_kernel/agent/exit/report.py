@@ -128,7 +128,9 @@ class ExitReport:
             folders = [os.path.expanduser("~"), tempfile.gettempdir(), "/dev/shm"]
             smi = GpuReader(self._loop.runtime, self._processes)
             with contextlib.suppress(OSError):  # the node cannot start another process
-                facts = facts._replace(unwritable=unwritable_folders(self._processes, folders))
+                facts = facts._replace(
+                    unwritable=unwritable_folders(self._loop.runtime, self._processes, folders)
+                )
                 facts = facts._replace(gpu_problem=gpu_problem(smi, gpus))
         return facts
 

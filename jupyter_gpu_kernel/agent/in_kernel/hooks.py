@@ -11,12 +11,14 @@ import io
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
 import traceback
 from typing import Any, Callable, List, Optional
+
+from ...wire.runtime import Runtime
+from ..process_control import Limit, ProcessControl, run_programs
 
 OUTPUT_LIMIT = 4000
 """The length of the output that is reported."""
@@ -196,12 +198,13 @@ def kill_wait() -> Optional[float]:
     """Return the seconds between Slurm's SIGTERM and its SIGKILL; None outside of a Slurm job."""
     if "SLURM_JOB_ID" not in os.environ:
         return None
-    command = ["scontrol", "show", "config"]
+    runtime = Runtime()
+    limit = Limit(runtime.monotonic() + _SCONTROL_TIMEOUT)
     try:
-        result = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SCONTROL_TIMEOUT
+        (ended,) = run_programs(
+            runtime, ProcessControl(), [["scontrol", "show", "config"]], limit, errors=True
         )
-    except (OSError, subprocess.SubprocessError):
+    except OSError:
         return DEFAULT_KILL_WAIT
-    found = _KILL_WAIT.search(result.stdout)
+    found = _KILL_WAIT.search(ended.output.decode("utf-8", "replace"))
     return max(5.0, float(found[1])) if found else DEFAULT_KILL_WAIT  # Slurm waits at least 5 s

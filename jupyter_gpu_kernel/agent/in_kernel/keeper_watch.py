@@ -140,15 +140,15 @@ class KeeperWatch:
             pipe, self._write_end = os.pipe()
         write_end = self._write_end
         try:
-            with subprocess.Popen(
+            process = subprocess.Popen(
                 successor["command"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                 cwd=successor["cwd"], env=successor["environ"], pass_fds=[write_end], start_new_session=True,
-            ) as process:  # fmt: skip
-                try:
-                    error = process.communicate(self._successor_input(write_end), START_TIMEOUT)[1]
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    error = b"it did not start in time"
+            )  # fmt: skip
+            try:
+                error = process.communicate(self._successor_input(write_end), START_TIMEOUT)[1]
+            except subprocess.TimeoutExpired:
+                process.kill()  # and nothing waits for it: in a file system that hangs it does not end
+                error = b"it did not start in time"
         except OSError as failure:
             os.close(pipe)
             return -1, str(failure)

@@ -47,7 +47,10 @@ class Controller:
         """Ask, unless a request is on its way. The answer comes in some seconds at most."""
         if not self._asking:
             self._asking = True
-            self._loop.run_in_thread(lambda: read_facts(self._processes, self._job_id), self._answered)
+            runtime = self._loop.runtime
+            self._loop.run_in_thread(
+                lambda: read_facts(runtime, self._processes, self._job_id), self._answered
+            )
 
     def _look(self) -> None:
         self._ask()

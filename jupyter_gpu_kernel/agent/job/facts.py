@@ -7,7 +7,8 @@ import re
 import time
 from typing import Mapping, NamedTuple, Optional
 
-from ..process_control import ProcessControl
+from ...wire.runtime import Runtime
+from ..process_control import Limit, ProcessControl, run_programs
 
 TIMEOUT = 5.0
 _FIELD = re.compile(r"(?:^|\s)(JobState|Reason|EndTime|PreemptTime)=(\S*)")
@@ -43,15 +44,16 @@ class JobFacts(NamedTuple):
         return _WHY["TIMEOUT" if self.reason == "TimeLimit" else "CANCELLED"]
 
 
-def read_facts(processes: ProcessControl, job_id: str) -> JobFacts:
+def read_facts(runtime: Runtime, processes: ProcessControl, job_id: str) -> JobFacts:
     """Ask the controller; nothing is known if it does not answer. Blocks for TIMEOUT seconds at most."""
     # A site may change how Slurm's programs write times; UTC has no hour that comes twice.
     command = ["env", "-u", "SLURM_TIME_FORMAT", "TZ=UTC", "scontrol", "--oneliner", "show", "job", job_id]
     try:
-        output = processes.read_output(command, TIMEOUT)
+        limit = Limit(runtime.monotonic() + TIMEOUT, most=65536)
+        (ended,) = run_programs(runtime, processes, [command], limit, errors=True)
     except OSError:
         return JobFacts()
-    return parse_facts(output.decode("utf-8", "replace")[:65536])
+    return parse_facts(ended.output.decode("utf-8", "replace"))
 
 
 def parse_facts(line: str) -> JobFacts:

@@ -8,23 +8,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import sys
-import tempfile
-from contextlib import suppress
-from typing import IO, Callable, Dict, List, Tuple
+from typing import Callable, Dict, Tuple
 
 from ...wire.runtime import Runtime
 from ...wire.texts import one_line
-from ..process_control import ProcessControl, TimeoutExpired
+from ..process_control import Limit, ProcessControl, run_programs
 
 MAX_OUTPUT = 1 << 20
 """Bytes that are read of what a command prints."""
 _DELAYS = (0.05, 0.1, 0.2, 0.4)
 """Seconds until a command that may be disturbed by others is repeated."""
-_POLL_INTERVAL = 0.2
-_KILL_TIMEOUT = 2.0
-"""Seconds for a killed git to end: in a file system that hangs, it does not."""
 _OPTIONS = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "advice.detachedHead=false", "gc.auto=0")
 _KEPT = ("GIT_EXEC_PATH",)
 _ASKING = ("SSH_ASKPASS", "DISPLAY")
@@ -49,7 +43,7 @@ class Git:
         seconds: float,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Raises CodeError if there is no git."""
+        """Raises PinError if there is no git."""
         self._runtime = runtime
         self._processes = processes
         self._folder = folder
@@ -76,7 +70,7 @@ class Git:
         return self.run(*arguments, folder=folder).split("\n", 1)[0]
 
     def run(self, *arguments: str, folder: str = "") -> str:
-        """Run a command; return what it prints. Raises CodeError, with git's own words, if it fails or takes too long.
+        """Run a command; return what it prints. Raises PinError, with git's own words, if it fails or takes too long.
 
         folder: Where it runs, if that is not the folder of this object.
         """
@@ -84,16 +78,24 @@ class Git:
         for option in _OPTIONS:
             command += ["-c", option]
         command += arguments
+        where = folder or self._folder
+        limit = Limit(self._deadline, self._cancelled, MAX_OUTPUT)
         try:
-            with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-                status = self._wait(command, folder or self._folder, output, errors)
-                printed, words = _read(output), _read(errors)
+            (ended,) = run_programs(
+                self._runtime, self._processes, [command], limit, errors=True, cwd=where, env=self._env
+            )
         except OSError as error:
             raise PinError(f"git cannot be run: {error}") from None
-        if status:
-            words = one_line(" ".join(words.split()), 500) or "nothing"
-            raise PinError(f"git {arguments[0]} failed (status {status}); git says: {words}")
-        return printed
+        if ended.status is None and self._cancelled():
+            raise GitStopped("it was cancelled")
+        if ended.status is None:
+            raise GitStopped(
+                f"git took longer than {self._seconds:.0f} s in {where}: the file system may be slow"
+            )
+        if ended.status:
+            words = one_line(" ".join(os.fsdecode(ended.errors).split()), 500) or "nothing"
+            raise PinError(f"git {arguments[0]} failed (status {ended.status}); git says: {words}")
+        return os.fsdecode(ended.output)
 
     def run_worktree(self, *arguments: str) -> None:
         """Run `git worktree …`, again if it fails: it does where another one begins or ends at the same time."""
@@ -106,27 +108,6 @@ class Git:
             except PinError:
                 self._runtime.sleep(delay)
         self.run("worktree", *arguments)
-
-    def _wait(self, command: List[str], folder: str, output: IO[bytes], errors: IO[bytes]) -> int:
-        process = self._processes.start(command, output=output, errors=errors, cwd=folder, env=self._env)
-        while not self._cancelled():
-            with suppress(TimeoutExpired):
-                return process.wait(_POLL_INTERVAL)
-            if self._runtime.monotonic() > self._deadline:
-                break
-        self._processes.signal_group(process.pid, signal.SIGKILL)
-        with suppress(TimeoutExpired):
-            process.wait(_KILL_TIMEOUT)
-        if self._cancelled():
-            raise GitStopped("it was cancelled")
-        raise GitStopped(
-            f"git took longer than {self._seconds:.0f} s in {folder}: the file system may be slow"
-        )
-
-
-def _read(file: IO[bytes]) -> str:
-    file.seek(0)
-    return os.fsdecode(file.read(MAX_OUTPUT))
 
 
 def _environment() -> Dict[str, str]:

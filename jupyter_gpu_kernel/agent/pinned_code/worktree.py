@@ -97,7 +97,7 @@ class Worktrees:
     def make(
         self, kernel_id: str, folder: str, revision: str, cancelled: Callable[[], bool] = lambda: False
     ) -> Pin:
-        """Check out `revision` of the repository that `folder` belongs to. Raises CodeError; soon, if `cancelled()`."""
+        """Check out `revision` of the repository that `folder` belongs to. Raises PinError; soon, if `cancelled()`."""
         git, top, commit = self.find(folder, revision, cancelled)
         version, prefix = git.version(), git.line("rev-parse", "--show-prefix")
         store = _store(git, folder, version)
@@ -122,7 +122,7 @@ class Worktrees:
     def find(
         self, folder: str, revision: str, cancelled: Callable[[], bool] = lambda: False
     ) -> Tuple[Git, str, str]:
-        """Return git in the folder, the top folder of its repository, and the commit. Raises CodeError."""
+        """Return git in the folder, the top folder of its repository, and the commit. Raises PinError."""
         problem = revisions.fault(revision)
         if problem:
             raise PinError(f"{one_line(revision)!r} is not a revision: {problem}")

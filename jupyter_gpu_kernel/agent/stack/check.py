@@ -131,7 +131,7 @@ class Check:
             gpus = GpuReader(self._runtime, self._processes).read()
         except SmiError as error:
             return {"problem": {"code": error.code, "text": error.cause}}
-        driver, cuda = read_driver(self._processes)
+        driver, cuda = read_driver(self._runtime, self._processes)
         return {"driver": driver, "cuda": cuda, "gpus": [gpu.name for gpu in gpus if not gpu.parent]}
 
     def _run(self, name: str, gpu: FreeGpu, limit: float) -> Dict[str, Any]:

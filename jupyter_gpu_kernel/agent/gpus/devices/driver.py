@@ -9,20 +9,24 @@ import re
 import shutil
 from typing import Tuple
 
-from ...process_control import ProcessControl
+from ....wire.runtime import Runtime
+from ...process_control import Limit, ProcessControl, run_programs
 
 _TIMEOUT = 15.0
 _MAX_REPORT = 4 << 20
 
 
-def read_driver(processes: ProcessControl) -> Tuple[str, str]:
+def read_driver(runtime: Runtime, processes: ProcessControl) -> Tuple[str, str]:
     """Return the driver's version and its CUDA: ("535.104.05", "12.2"). Blocks for some seconds at the most."""
     program = shutil.which("nvidia-smi")
     try:
-        report = processes.read_output([program, "-q", "-x"], _TIMEOUT) if program else b""
+        limit = Limit(runtime.monotonic() + _TIMEOUT, most=_MAX_REPORT)
+        report = (
+            run_programs(runtime, processes, [[program, "-q", "-x"]], limit)[0].output if program else b""
+        )
     except OSError:
         return "", ""
-    text = report[:_MAX_REPORT].decode("utf-8", "replace")
+    text = report.decode("utf-8", "replace")
     return _version(text, "driver_version"), _version(text, "cuda_version")
 
 

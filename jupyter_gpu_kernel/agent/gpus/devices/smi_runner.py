@@ -6,19 +6,15 @@ other one is started beside it. This module does not know what the programs prin
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
-import tempfile
 import threading
-from typing import IO, List, NamedTuple, Sequence
+from typing import List, NamedTuple, Sequence
 
 from ....wire.runtime import Runtime
-from ...process_control import ChildProcess, ProcessControl, TimeoutExpired
+from ...process_control import ChildProcess, Ended, Limit, ProcessControl, run_programs
 from .gpu import WITHOUT, SmiError
 
-_POLL_INTERVAL = 0.01
 MAX_OUTPUT = 4 << 20  # bytes of one call
 
 
@@ -50,47 +46,22 @@ class SmiRunner:
         program = find_program(self._program, self._places)
         if not program:
             raise self._absent()
-        started: List[ChildProcess] = []
-        with contextlib.ExitStack() as files:
-            try:
-                # The output goes to files, so nothing here waits for a stuck process.
-                outputs = [files.enter_context(tempfile.TemporaryFile()) for _ in calls]
-                for words, output in zip(calls, outputs):
-                    started.append(self._processes.start([program, *words], output=output))
-                self._wait(started, deadline, stop)
-            except OSError as error:
-                raise SmiError("driver", f"{self._program} cannot be run: {error}", WITHOUT) from error
-            finally:
-                self._end(started)
-            return [
-                SmiOutput(process.wait(), self._text(output)) for process, output in zip(started, outputs)
-            ]
+        limit = Limit(deadline, stop.is_set, MAX_OUTPUT + 1)
+        try:
+            commands = [[program, *words] for words in calls]
+            ended = run_programs(self._runtime, self._processes, commands, limit)
+        except OSError as error:
+            raise SmiError("driver", f"{self._program} cannot be run: {error}", WITHOUT) from error
+        self._stuck = [one.process for one in ended if one.process.poll() is None]
+        return [self._result(one, stop) for one in ended]
 
-    def _wait(self, started: Sequence[ChildProcess], deadline: float, stop: threading.Event) -> None:
-        while any(process.poll() is None for process in started):
-            if self._runtime.monotonic() > deadline:
-                raise self._hang()
-            if stop.is_set():
-                raise SmiError("stopped", "reading the GPUs was cancelled")
-            self._runtime.sleep(_POLL_INTERVAL)
-
-    def _end(self, started: List[ChildProcess]) -> None:
-        for process in started:
-            if process.poll() is None:  # the group, as it may be a wrapper script
-                self._processes.signal_group(process.pid, signal.SIGKILL)
-        for process in started:
-            try:
-                process.wait(timeout=0.5)
-            except TimeoutExpired:
-                self._stuck.append(process)
-
-    def _text(self, output: IO[bytes]) -> str:
+    def _result(self, ended: Ended, stop: threading.Event) -> SmiOutput:
         """All of the output: where the end of a list of processes is missing, a GPU that is in use looks free."""
-        output.seek(0)
-        text = output.read(MAX_OUTPUT + 1)
-        if len(text) > MAX_OUTPUT:
+        if ended.status is None:
+            raise SmiError("stopped", "reading the GPUs was cancelled") if stop.is_set() else self._hang()
+        if len(ended.output) > MAX_OUTPUT:
             raise SmiError("driver", f"{self._program} printed more than {MAX_OUTPUT >> 20} MiB", WITHOUT)
-        return text.decode("utf-8", "replace")
+        return SmiOutput(ended.status, ended.output.decode("utf-8", "replace"))
 
     def _absent(self) -> SmiError:
         remedy = (
