@@ -32,7 +32,3 @@ class Repository:
 
     def edit(self, value: str) -> None:
         (self.path / "lib.py").write_text(f"VALUE = {value!r}\n")
-
-    def worktrees(self) -> list[str]:
-        lines = self.git("worktree", "list", "--porcelain").splitlines()
-        return [line.partition(" ")[2] for line in lines if line.startswith("worktree ")][1:]

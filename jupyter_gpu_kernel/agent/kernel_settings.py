@@ -37,7 +37,7 @@ class KernelSettings(NamedTuple):
     standby, reserved_for: See gpus/standby.py; a reservation has no notebook yet, but one for which it is made.
     placement: Why this host was chosen.
     held_since: Since when the kernel has had its GPUs, in seconds since the epoch.
-    pin: The commit that the kernel runs, see pinned_code/worktree.py.
+    pin: The commit that the kernel runs, see pinned_code/checkout.py.
     site: The rules of the site's policy about GPUs.
     """
 

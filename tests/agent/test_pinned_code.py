@@ -1,4 +1,4 @@
-"""Pinned code: real repositories, and kernels that work in a worktree of one at a commit."""
+"""Pinned code: real repositories, and kernels that work in a checkout of one at a commit."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from waiting import eventually
 from jupyter_gpu_kernel.agent.in_kernel.pinned_imports import redirect
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.paths import Root
+from jupyter_gpu_kernel.agent.pinned_code.checkout import Checkouts, Pin
 from jupyter_gpu_kernel.agent.pinned_code.git import PinError
-from jupyter_gpu_kernel.agent.pinned_code.worktree import Pin, Worktrees
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.relay.code_gate import is_only_request, requested_revision
 from jupyter_gpu_kernel.wire import revisions
@@ -48,14 +48,14 @@ def repository(home: Path) -> Repository:
 
 
 class SlowGit:
-    """A git that waits before it makes a worktree, until `go_on`."""
+    """A git that waits before it checks out files, until `go_on`."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self._waits, self._go_on = folder / "waits", folder / "go_on"
         script_in(
             folder,
-            f'case "$*" in *worktree\\ add*) : > {self._waits}; until [ -e {self._go_on} ]; do sleep 0.02; done;; esac',
+            f'case "$*" in *checkout*) : > {self._waits}; until [ -e {self._go_on} ]; do sleep 0.02; done;; esac',
         )
 
     def until_it_waits(self) -> None:
@@ -80,14 +80,19 @@ def slow_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowGit:
 
 
 @pytest.fixture
-def worktrees(home: Path, tmp_path: Path) -> Worktrees:
+def checkouts(home: Path, tmp_path: Path) -> Checkouts:
     (tmp_path / "root").mkdir(mode=0o700)
-    return Worktrees(RUNTIME, ProcessControl(), Root(tmp_path / "root"))
+    return Checkouts(RUNTIME, ProcessControl(), Root(tmp_path / "root"))
 
 
 def pinned(home: Path) -> List[Path]:
-    """What is left of all worktrees."""
+    """What is left of all checkouts."""
     return sorted((home / ".local/share/jupyter-gpu-kernel-code").glob("*/*"))
+
+
+def trees(home: Path) -> List[str]:
+    """The checkouts that are left."""
+    return [str(path / "project") for path in pinned(home)]
 
 
 def is_idle(message: Message) -> bool:
@@ -122,18 +127,18 @@ def test_a_cell_that_asks_for_code(code: str, revision: str, only: bool) -> None
 @pytest.mark.parametrize(
     "revision", ["", " ", "--output=/etc/passwd", "-q", "a\nb", "a\x1b[31m", "a\0b", "x" * 201]
 )
-def test_what_is_no_revision(revision: str, worktrees: Worktrees, home: Path) -> None:
+def test_what_is_no_revision(revision: str, checkouts: Checkouts, home: Path) -> None:
     assert revisions.fault(revision)
     with pytest.raises(PinError, match="is not a revision"):
-        worktrees.make("k", str(home.parent), revision)
+        checkouts.make("k", str(home.parent), revision)
     assert not revisions.fault("feature/a+b@{yesterday}")
 
 
-# ------------------------------------------------------------------------------------------ worktrees
+# ------------------------------------------------------------------------------------------ checkouts
 
 
-def test_an_unchanged_worktree_is_removed_a_changed_one_is_kept(
-    worktrees: Worktrees, repository: Repository, home: Path
+def test_an_unchanged_checkout_is_removed_a_changed_one_is_kept(
+    checkouts: Checkouts, repository: Repository, home: Path
 ) -> None:
     """Python's own files are no change; an ignored checkpoint, a new commit and an edit are."""
     first = repository.git("rev-parse", "HEAD")
@@ -141,103 +146,136 @@ def test_an_unchanged_worktree_is_removed_a_changed_one_is_kept(
     repository.commit("two")
     repository.edit("dirty")
     (repository.path / "new.py").write_text("")
-    pin = worktrees.make("k1", str(repository.path / "sub"), first[:9])
+    pin = checkouts.make("k1", str(repository.path / "sub"), first[:9])
     assert (pin.commit, pin.subject, pin.repository) == (first, "value one", str(repository.path))
-    assert (pin.changes, pin.linked, pin.submodules) == (2, True, False)
+    assert (pin.changes, pin.submodules) == (2, False)
     assert pin.cwd == pin.tree + "/sub"
     assert (Path(pin.tree) / "lib.py").read_text() == "VALUE = 'one'\n"
-    assert repository.worktrees() == [pin.tree]
+    assert trees(home) == [pin.tree]
     assert Path(pin.tree).parent.stat().st_mode & 0o777 == 0o700
     (Path(pin.tree) / "__pycache__").mkdir()
     (Path(pin.tree) / "__pycache__" / "lib.cpython-38.pyc").write_text("")
-    assert worktrees.remove(pin) == ""
-    assert (pinned(home), repository.worktrees()) == ([], [])
+    assert checkouts.remove(pin) == ""
+    assert pinned(home) == []
     for change in (
         "touch model.ckpt",
         "echo >> lib.py",
         "git checkout -q -b mine && git commit -q --allow-empty -m x",
     ):
-        pin = worktrees.make("k1", str(repository.path), "HEAD")
+        pin = checkouts.make("k1", str(repository.path), "HEAD")
         assert pin.submodules
         subprocess.run(["sh", "-c", change], cwd=pin.tree, check=True)
-        assert "in it" in worktrees.remove(pin)
+        assert "in it" in checkouts.remove(pin)
         assert os.path.isdir(pin.tree)
-        repository.git("worktree", "remove", "--force", pin.tree)  # it is not locked any more
-        assert worktrees.remove(pin) == ""
-    assert (pinned(home), repository.worktrees()) == ([], [])
+        shutil.rmtree(pin.tree)
+        assert checkouts.remove(pin) == ""
+    assert pinned(home) == []
 
 
-def test_hooks_do_not_run(worktrees: Worktrees, repository: Repository, tmp_path: Path) -> None:
+def test_hooks_do_not_run(checkouts: Checkouts, repository: Repository, tmp_path: Path) -> None:
     for name in ("post-checkout", "post-index-change", "reference-transaction"):
         hook = repository.path / ".git" / "hooks" / name
         hook.parent.mkdir(exist_ok=True)
         hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
         hook.chmod(0o755)
-    assert worktrees.remove(worktrees.make("k1", str(repository.path), "HEAD")) == ""
+    assert checkouts.remove(checkouts.make("k1", str(repository.path), "HEAD")) == ""
     assert not (tmp_path / "ran").exists()
 
 
 def test_git_of_another_repository_in_the_environment(
-    worktrees: Worktrees, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkouts: Checkouts, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
-    assert worktrees.make("k1", str(repository.path), "HEAD").repository == str(repository.path)
+    assert checkouts.make("k1", str(repository.path), "HEAD").repository == str(repository.path)
 
 
 def test_what_cannot_be_pinned(
-    worktrees: Worktrees, repository: Repository, home: Path, monkeypatch: pytest.MonkeyPatch
+    checkouts: Checkouts, repository: Repository, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(PinError, match=r"git finds no repository .*; git says: fatal: not a git"):
-        worktrees.make("k1", str(home), "HEAD")
+        checkouts.make("k1", str(home), "HEAD")
     with pytest.raises(PinError, match=r"there is no commit 'nope' in .*; git says: fatal: "):
-        worktrees.make("k1", str(repository.path), "nope")
+        checkouts.make("k1", str(repository.path), "nope")
     (repository.path / "later").mkdir()
     with pytest.raises(PinError, match="there is no folder later/ in commit"):
-        worktrees.make("k1", str(repository.path / "later"), "HEAD")
-    assert (pinned(home), repository.worktrees()) == ([], [])
+        checkouts.make("k1", str(repository.path / "later"), "HEAD")
+    assert pinned(home) == []
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(PinError, match=r"there is no git on .*: install it"):
-        worktrees.make("k1", str(repository.path), "HEAD")
+        checkouts.make("k1", str(repository.path), "HEAD")
 
 
-def test_an_old_git_makes_a_repository_that_shares_objects(
-    worktrees: Worktrees, repository: Repository, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_old_git(
+    checkouts: Checkouts, repository: Repository, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As git 1.8, this one knows no worktrees."""
+    """As git 1.8, this one knows no worktrees, and prints options that it does not know."""
     (tmp_path / "old").mkdir()
     script_in(
         tmp_path / "old",
         'case "$*" in\n'
-        "*--version*) echo git version 1.8.3.1; exit;;\n"
-        "*worktree*|*git-common-dir*) echo \"git: 'worktree' is not a git command.\" >&2; exit 1;;\n"
+        "*\\ worktree\\ *) echo \"git: 'worktree' is not a git command.\" >&2; exit 1;;\n"
+        "*git-common-dir*) echo --git-common-dir; exit;;\n"
         "esac",
     )
     monkeypatch.setenv("PATH", str(tmp_path / "old"), prepend=os.pathsep)
     first = repository.git("rev-parse", "HEAD")
     repository.commit("two")
-    pin = worktrees.make("k1", str(repository.path), first)
-    assert not pin.linked
+    pin = checkouts.make("k1", str(repository.path), first)
     assert (Path(pin.tree) / "lib.py").read_text() == "VALUE = 'one'\n"
-    assert worktrees.remove(pin) == ""
+    assert checkouts.remove(pin) == ""
     assert pinned(home) == []
 
 
-def test_many_kernels_at_once(worktrees: Worktrees, repository: Repository, home: Path) -> None:
+def test_the_checkout_has_the_settings_and_tags_of_the_repository(
+    checkouts: Checkouts, repository: Repository, home: Path
+) -> None:
+    """Such as filters, which change files when they are checked out; and nothing is written into that repository."""
+    repository.git("tag", "v1.0")
+    repository.git("config", "filter.rename.smudge", "sed s/VALUE/NAME/")
+    repository.git("config", "filter.rename.clean", "sed s/NAME/VALUE/")
+    repository.git("config", "core.worktree", str(repository.path))  # as in a submodule
+    (repository.path / ".git" / "info").mkdir(exist_ok=True)
+    (repository.path / ".git" / "info" / "attributes").write_text("lib.py filter=rename\n")
+    before = sorted(repository.path.rglob("*"))
+    pin = checkouts.make("k1", str(repository.path), "v1.0")
+    assert sorted(repository.path.rglob("*")) == before
+    assert (Path(pin.tree) / "lib.py").read_text() == "NAME = 'one'\n"
+    described = ["git", "describe", "--tags"]
+    assert subprocess.check_output(described, cwd=pin.tree, text=True) == "v1.0\n"
+    assert checkouts.remove(pin) == ""
+
+
+@pytest.mark.parametrize("source", ["worktree", "shallow"])
+def test_a_worktree_of_gits_and_a_shallow_clone(
+    source: str, checkouts: Checkouts, repository: Repository, home: Path, tmp_path: Path
+) -> None:
+    repository.commit("two")
+    folder = str(tmp_path / "source")
+    if source == "worktree":
+        repository.git("worktree", "add", "--quiet", "--detach", folder)
+    else:
+        repository.git("clone", "--quiet", "--depth", "1", repository.path.as_uri(), folder)
+    pin = checkouts.make("k1", folder, "HEAD")
+    assert pin.repository == folder and (Path(pin.tree) / "lib.py").read_text() == "VALUE = 'two'\n"
+    assert checkouts.remove(pin) == "" and pinned(home) == []
+
+
+def test_many_kernels_at_once(checkouts: Checkouts, repository: Repository, home: Path) -> None:
     """As when a sweep is started."""
     with ThreadPoolExecutor(8) as pool:
-        pins = list(pool.map(lambda n: worktrees.make(f"k{n}", str(repository.path), "HEAD"), range(8)))
-        assert sorted(repository.worktrees()) == sorted(pin.tree for pin in pins)
-        assert list(pool.map(worktrees.remove, pins)) == [""] * 8
-    assert (pinned(home), repository.worktrees()) == ([], [])
+        pins = list(pool.map(lambda n: checkouts.make(f"k{n}", str(repository.path), "HEAD"), range(8)))
+        assert trees(home) == sorted(pin.tree for pin in pins)
+        assert list(pool.map(checkouts.remove, pins)) == [""] * 8
+    assert pinned(home) == []
 
 
-def test_two_that_remove_the_same_worktree(worktrees: Worktrees, repository: Repository) -> None:
+def test_two_that_remove_the_same_checkout(checkouts: Checkouts, repository: Repository, home: Path) -> None:
     """Where a node is reached by two routes, both ask it to remove what is left over."""
     for number in range(5):
-        pin = worktrees.make(f"k{number}", str(repository.path), "HEAD")
+        pin = checkouts.make(f"k{number}", str(repository.path), "HEAD")
         with ThreadPoolExecutor(4) as pool:
-            assert list(pool.map(worktrees.remove, [pin] * 4)) == [""] * 4
-    assert len(repository.worktrees()) == 0
+            assert list(pool.map(checkouts.remove, [pin] * 4)) == [""] * 4
+    assert pinned(home) == []
 
 
 def test_a_home_that_cannot_be_written(
@@ -245,30 +283,30 @@ def test_a_home_that_cannot_be_written(
 ) -> None:
     monkeypatch.setenv("HOME", "/proc/none")
     (tmp_path / "root").mkdir(mode=0o700)
-    worktrees = Worktrees(RUNTIME, ProcessControl(), Root(tmp_path / "root"))
-    pin = worktrees.make("k1", str(repository.path), "HEAD")
+    checkouts = Checkouts(RUNTIME, ProcessControl(), Root(tmp_path / "root"))
+    pin = checkouts.make("k1", str(repository.path), "HEAD")
     assert pin.tree == f"{tmp_path}/root/code/k1.1/project"
-    assert worktrees.remove(pin) == ""
+    assert checkouts.remove(pin) == ""
 
 
 def test_leftovers_of_kernels_that_are_gone(
-    worktrees: Worktrees, repository: Repository, home: Path, tmp_path: Path
+    checkouts: Checkouts, repository: Repository, home: Path, tmp_path: Path
 ) -> None:
     """Of this agent's; whether the kernels of another one exist is not known."""
     (home / ".local/share/jupyter-gpu-kernel-code").mkdir(parents=True)
     (home / ".local/share/jupyter-gpu-kernel-code" / os.uname().nodename).mkdir(mode=0o755)
     (tmp_path / "other").mkdir(mode=0o700)
-    others = Worktrees(RUNTIME, ProcessControl(), Root(tmp_path / "other"))
+    others = Checkouts(RUNTIME, ProcessControl(), Root(tmp_path / "other"))
     other = others.make("o", str(repository.path), "HEAD")
     assert Path(other.tree).parents[1].stat().st_mode & 0o777 == 0o700
     pins: Dict[str, Pin] = {
-        name: worktrees.make(name, str(repository.path), "HEAD") for name in ("a", "b", "c")
+        name: checkouts.make(name, str(repository.path), "HEAD") for name in ("a", "b", "c")
     }
     (Path(pins["b"].tree) / "result.csv").write_text("1")
-    found = worktrees.leftovers(lambda kernel: kernel != "c")
+    found = checkouts.leftovers(lambda kernel: kernel != "c")
     assert found == [{"kernel": name, "folder": pins[name].tree} for name in ("a", "b")]
     everything = [{"folder": pin.tree} for pin in pins.values()]
-    assert worktrees.remove_leftovers(everything, lambda kernel: kernel != "c") == [
+    assert checkouts.remove_leftovers(everything, lambda kernel: kernel != "c") == [
         {"kernel": "a", "folder": pins["a"].tree, "kept": ""},
         {"kernel": "b", "folder": pins["b"].tree, "kept": "1 changed or new file in it"},
     ]
@@ -298,12 +336,12 @@ def test_imports_are_redirected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_kernel_of_a_commit(repository: Repository, home: Path, place: Place) -> None:
     """Later edits do not reach it, not after a restart either; the story has commit and dirtiness; its first cell says
-    what is not in it; it removes the worktree."""
+    what is not in it; it removes the checkout."""
     first = repository.git("rev-parse", "HEAD")
     repository.edit("dirty")
     hub = place.start("p1", code="HEAD", cwd=str(repository.path))
     repository.commit("two")
-    (tree,) = repository.worktrees()
+    (tree,) = trees(home)
     assert hub.run(IMPORT) == f"one {tree}\n"
     shown = [str(one.content().get("data")) for one in hub.got if one.content().get("data")]
     assert "It lacks 1 changed or new file of the repository" in shown[0]
@@ -315,7 +353,7 @@ def test_a_kernel_of_a_commit(repository: Repository, home: Path, place: Place) 
     code = "import gpu_kernel; s = gpu_kernel.status()['code']; print(s['commit'], s['changes'], s['folder'])"
     assert hub.run(code) == f"{first} 1 {tree}\n"
     stop(place, hub, "p1")
-    assert (pinned(home), repository.worktrees()) == ([], [])
+    assert pinned(home) == []
     with pytest.raises(Refused, match="p1 has ended: it was shut down"):
         place.handlers.open("p1", {})
 
@@ -327,7 +365,7 @@ def test_what_cannot_be_pinned_refuses_the_start(repository: Repository, home: P
     assert not place.folder("p2").exists()
     with pytest.raises(Refused):
         place.start("p2", code="HEAD", cwd=str(repository.path), python="/no/python")
-    assert (pinned(home), repository.worktrees()) == ([], [])
+    assert pinned(home) == []
 
 
 def test_gpu_code_in_the_first_cell(repository: Repository, home: Path, place: Place) -> None:
@@ -338,7 +376,7 @@ def test_gpu_code_in_the_first_cell(repository: Repository, home: Path, place: P
     assert "there is no commit 'nope'" in hub.reply(wrong).content()["evalue"]
     assert hub.reply(right).content()["status"] == "ok", "it is the first cell now"
     said = hub.run("%gpu code").replace("\n", " ")
-    (tree,) = repository.worktrees()
+    (tree,) = trees(home)
     assert (
         said.startswith("This kernel runs commit ")
         and f"(value one) of {repository.path}, in {tree}." in said
@@ -404,27 +442,27 @@ def test_an_interrupt_while_the_code_is_pinned(
     slow_git.go_on()
     assert "p7.1" in hub.run("%gpu code HEAD")
     stop(place, hub, "p7")
-    assert (pinned(home), repository.worktrees()) == ([], [])
+    assert pinned(home) == []
 
 
 def test_a_stop_while_the_code_is_pinned(
     repository: Repository, slow_git: SlowGit, place: Place, home: Path
 ) -> None:
-    """Neither git nor a worktree stays."""
+    """Neither git nor a checkout stays."""
     hub = place.start("p8", cwd=str(repository.path))
     hub.until(is_idle)
     hub.ask("%gpu code HEAD")
     slow_git.until_it_waits()
     stop(place, hub, "p8")
-    assert (pinned(home), repository.worktrees()) == ([], [])
+    assert pinned(home) == []
 
 
-def test_a_killed_keepers_successor_removes_the_worktrees(
+def test_a_killed_keepers_successor_removes_the_checkouts(
     repository: Repository, home: Path, place: Place
 ) -> None:
     """That which the kernel uses, and one that the killed keeper has made, and not used yet."""
     hub = place.start("p4", code="HEAD", cwd=str(repository.path))
-    Worktrees(RUNTIME, ProcessControl(), Root(place.path)).make("p4", str(repository.path), "HEAD")
+    Checkouts(RUNTIME, ProcessControl(), Root(place.path)).make("p4", str(repository.path), "HEAD")
     hub.run("import os; os.chdir('sub')")
     keeper = hub.keeper
     os.kill(keeper, signal.SIGKILL)
@@ -434,7 +472,7 @@ def test_a_killed_keepers_successor_removes_the_worktrees(
     assert hub.reply(hub.ask("%gpu code HEAD")).content()["ename"] == "CodeError", "it is not the first cell"
     assert hub.run("print(os.path.basename(os.getcwd()))") == "sub\n"
     stop(place, hub, "p4")
-    assert (pinned(home), repository.worktrees()) == ([], [])
+    assert pinned(home) == []
 
 
 def test_what_a_crash_left_is_removed(repository: Repository, home: Path, place: Place) -> None:
@@ -444,9 +482,9 @@ def test_what_a_crash_left_is_removed(repository: Repository, home: Path, place:
     for pid, number in ((kernel, signal.SIGSTOP), (keeper, signal.SIGKILL), (kernel, signal.SIGKILL)):
         os.kill(pid, number)
     hub.sock.close()
-    (tree,) = repository.worktrees()
+    (tree,) = trees(home)
     eventually(lambda: not place.handlers.handle({"do": "list"})["kernels"], "an end of its folder")
     found = place.handlers.handle({"do": "leftovers"})["code"]
     request = {"do": "end_leftovers", "leftovers": [], "code": found}
     assert place.handlers.handle(request)["code"] == [{"kernel": "p5", "folder": tree, "kept": ""}]
-    assert (pinned(home), repository.worktrees()) == ([], [])
+    assert pinned(home) == []

@@ -17,7 +17,7 @@ from runtimes import RUNTIME
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.pinned_code.worktree import Worktrees
+from jupyter_gpu_kernel.agent.pinned_code.checkout import Checkouts
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 pytestmark = pytest.mark.full
@@ -80,8 +80,8 @@ def test_pinned_code_is_removed_unless_it_was_changed(
     (root,) = remote.base.glob("jupyter-gpu-kernel-*")
     monkeypatch.setenv("HOME", str(remote.hops.work.home))
     repository = Repository(remote.hops.work.home / "project")
-    worktrees = Worktrees(RUNTIME, ProcessControl(), Root(root))
-    one, two = (worktrees.make(kernel, str(repository.path), "HEAD") for kernel in ("past-1", "past-2"))
+    checkouts = Checkouts(RUNTIME, ProcessControl(), Root(root))
+    one, two = (checkouts.make(kernel, str(repository.path), "HEAD") for kernel in ("past-1", "past-2"))
     (Path(two.tree) / "results").write_text("1")
 
     stopped = remote.program("stop", "--leftovers")
@@ -94,4 +94,4 @@ def test_pinned_code_is_removed_unless_it_was_changed(
     (row,) = rows(remote.program("stop", "--leftovers", "--json"))["code"]
     assert (row["kernel"], row["folder"], row["kept"]) == ("past-2", two.tree, "")
     assert rows(remote.program("stop", "--leftovers", "--json")) == NOTHING
-    assert repository.worktrees() == []
+    assert not Path(one.tree).parent.exists() and not Path(two.tree).parent.exists()

@@ -70,7 +70,7 @@ def status() -> Dict[str, Any]:
     {node_available_mib, node_total_mib, cgroup_used_mib, cgroup_limit_mib, gpu_used_mib, gpu_total_mib}: of the node,
     of its cgroup if that has a limit, and of this kernel's GPUs (by all processes); None is unknown or unlimited. Runs
     nvidia-smi or rocm-smi, which may take a second. `code` is {revision, commit, subject, repository, folder, changes}
-    of pinned code, or {}: `folder` is the worktree, `changes` the number of changed and new files of the repository
+    of pinned code, or {}: `folder` is the checkout, `changes` the number of changed and new files of the repository
     that were not committed (None: unknown). `on_done`: the functions of `on_done`.
     """
     known = _ask_keeper({"do": "status"}) or {}

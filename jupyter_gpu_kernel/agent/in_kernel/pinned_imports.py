@@ -1,7 +1,7 @@
 """Has imports come from the kernel's pinned code instead of the folder that it was pinned from.
 
 An entry of sys.path in that folder (PYTHONPATH, a `.pth` file) is replaced. A package that is installed with
-`pip install -e` from there has its folder in the worktree put first. Child processes get the same by PYTHONPATH.
+`pip install -e` from there has its folder in the checkout put first. Child processes get the same by PYTHONPATH.
 """
 
 from __future__ import annotations

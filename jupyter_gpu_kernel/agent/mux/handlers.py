@@ -32,7 +32,7 @@ from ..job.client import JobGone, job_status
 from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..kernel_settings import KernelSettings
 from ..paths import Root, is_kernel_id
-from ..pinned_code.worktree import Worktrees
+from ..pinned_code.checkout import Checkouts
 from ..policy import PATH, PolicyError, read_policy
 from ..process_control import ProcessControl
 from ..procfs import booted_at
@@ -68,7 +68,7 @@ class RequestHandlers:
         self._idle_watch = IdleWatch()
         self._passed, self._passed_lock = PassedPlaces(), threading.Lock()
         self._leftovers = Leftovers(runtime, processes, root)
-        self._worktrees = Worktrees(runtime, processes, root)
+        self._checkouts = Checkouts(runtime, processes, root)
         self._keepers = Keepers(runtime, processes, root, self._leftovers, policy, timeout, successor_timeout)
         self._handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
             "list": self._list,
@@ -89,7 +89,7 @@ class RequestHandlers:
             "left": self._left,
             "leftovers": lambda _: {
                 "leftovers": self._leftovers.list_processes(),
-                "code": self._worktrees.leftovers(self._leftovers.is_gone),
+                "code": self._checkouts.leftovers(self._leftovers.is_gone),
             },
             "end_leftovers": self._end_leftovers,
         }
@@ -243,7 +243,7 @@ class RequestHandlers:
         self._end_spares()
         return {
             "ended": self._leftovers.end_processes(request["leftovers"]),
-            "code": self._worktrees.remove_leftovers(request.get("code", []), self._leftovers.is_gone),
+            "code": self._checkouts.remove_leftovers(request.get("code", []), self._leftovers.is_gone),
         }
 
     def _stack(self, request: Dict[str, Any]) -> Dict[str, Any]:

@@ -25,8 +25,8 @@ from ..keeper.client import KeeperTimeout, StartError, ask_keeper, log_tail, sta
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
 from ..kernel_settings import KernelSettings
 from ..paths import Root, agent_command, is_job_id
+from ..pinned_code.checkout import Checkouts, Pin
 from ..pinned_code.git import PinError
-from ..pinned_code.worktree import Pin, Worktrees
 from ..policy import PolicyError, read_policy
 from ..process_control import ChildProcess, ProcessControl
 from ..story import read_story
@@ -68,7 +68,7 @@ class Keepers:
         self._processes = processes
         self._leftovers = leftovers
         self._policy = policy
-        self._worktrees = Worktrees(runtime, processes, root)
+        self._checkouts = Checkouts(runtime, processes, root)
         self._early_readings = EarlyReadings(runtime, processes)
         self._timeout = timeout
         self._successor_timeout = successor_timeout
@@ -254,7 +254,7 @@ class Keepers:
         cwd = _cwd(settings)
         if settings.code:
             try:
-                self._worktrees.find(cwd, settings.code)
+                self._checkouts.find(cwd, settings.code)
             except PinError as error:
                 raise Refused("code", str(error)) from None
 
@@ -311,7 +311,7 @@ class Keepers:
                 start_keeper(self._runtime, folder, launch, settings, lock, START_TIMEOUT, early=early)
         except StartError as error:
             if pin is not None:
-                self._worktrees.remove(pin)
+                self._checkouts.remove(pin)
             if verb == "setup":
                 raise Refused("setup", str(error)) from None
             raise Refused("keeper", log_tail(folder / "log") or str(error)) from None
@@ -326,7 +326,7 @@ class Keepers:
         if not settings.code:
             return None
         try:
-            return self._worktrees.make(settings.id, cwd, settings.code)
+            return self._checkouts.make(settings.id, cwd, settings.code)
         except PinError as error:
             raise Refused("code", str(error)) from None
 

@@ -1,1 +1,1 @@
-"""Pinned code: the kernel's working directory is a worktree of the user's repository at one commit."""
+"""Pinned code: the kernel's working directory is a checkout of the user's repository at one commit."""

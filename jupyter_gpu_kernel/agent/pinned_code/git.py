@@ -6,10 +6,9 @@ Works with git from 1.8 on. What git prints is bounded. Calls block.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
-from typing import Callable, Dict, Tuple
+from typing import Callable, Dict
 
 from ...wire.runtime import Runtime
 from ...wire.texts import one_line
@@ -17,8 +16,6 @@ from ..process_control import Limit, ProcessControl, run_programs
 
 MAX_OUTPUT = 1 << 20
 """Bytes that are read of what a command prints."""
-_DELAYS = (0.05, 0.1, 0.2, 0.4)
-"""Seconds until a command that may be disturbed by others is repeated."""
 _OPTIONS = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "advice.detachedHead=false", "gc.auto=0")
 _KEPT = ("GIT_EXEC_PATH",)
 _ASKING = ("SSH_ASKPASS", "DISPLAY")
@@ -26,10 +23,6 @@ _ASKING = ("SSH_ASKPASS", "DISPLAY")
 
 class PinError(Exception):
     """Why code cannot be pinned, in words for the user."""
-
-
-class GitStopped(PinError):
-    """git did not end in time, or is not wanted any more."""
 
 
 class Git:
@@ -60,11 +53,6 @@ class Git:
             )
         self._program = program
 
-    def version(self) -> Tuple[int, int]:
-        """Return major and minor version."""
-        numbers = re.search(r"(\d+)\.(\d+)", self.run("--version"))
-        return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
-
     def line(self, *arguments: str, folder: str = "") -> str:
         """Run a command; return the first line that it prints."""
         return self.run(*arguments, folder=folder).split("\n", 1)[0]
@@ -87,27 +75,15 @@ class Git:
         except OSError as error:
             raise PinError(f"git cannot be run: {error}") from None
         if ended.status is None and self._cancelled():
-            raise GitStopped("it was cancelled")
+            raise PinError("it was cancelled")
         if ended.status is None:
-            raise GitStopped(
+            raise PinError(
                 f"git took longer than {self._seconds:.0f} s in {where}: the file system may be slow"
             )
         if ended.status:
             words = one_line(" ".join(os.fsdecode(ended.errors).split()), 500) or "nothing"
             raise PinError(f"git {arguments[0]} failed (status {ended.status}); git says: {words}")
         return os.fsdecode(ended.output)
-
-    def run_worktree(self, *arguments: str) -> None:
-        """Run `git worktree …`, again if it fails: it does where another one begins or ends at the same time."""
-        for delay in _DELAYS:
-            try:
-                self.run("worktree", *arguments)
-                return
-            except GitStopped:
-                raise
-            except PinError:
-                self._runtime.sleep(delay)
-        self.run("worktree", *arguments)
 
 
 def _environment() -> Dict[str, str]:

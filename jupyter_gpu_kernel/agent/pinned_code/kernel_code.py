@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, Optional, Union
 from ..kernel_context import KernelContext
 from ..paths import Root
 from ..relay.requests import InternalRequests
+from .checkout import LIMIT, Checkouts, Pin
 from .git import PinError
-from .worktree import LIMIT, Pin, Worktrees
 
 RETRY_AFTER = 0.1
 """Seconds until the kernel is told again, if it did not execute the request."""
@@ -29,7 +29,7 @@ class KernelCode:
     ) -> None:
         """The settings have the pin if it was made at the start."""
         self._loop = context.loop
-        self._worktrees = Worktrees(context.loop.runtime, context.processes, root)
+        self._checkouts = Checkouts(context.loop.runtime, context.processes, root)
         self._settings = context.settings
         self._kernel_id = context.settings.now.id
         self._internal_requests = internal_requests
@@ -74,7 +74,7 @@ class KernelCode:
         def make() -> Union[Pin, PinError]:
             try:
                 with self._making:
-                    return self._worktrees.make(self._kernel_id, self._folder, revision, cancelled.is_set)
+                    return self._checkouts.make(self._kernel_id, self._folder, revision, cancelled.is_set)
             except PinError as error:
                 return error
 
@@ -93,16 +93,16 @@ class KernelCode:
         return cancelled.set
 
     def remove(self) -> None:
-        """Remove the worktrees that nobody changed, those of a killed keeper among them. Blocks; the kernel has
+        """Remove the checkouts that nobody changed, those of a killed keeper among them. Blocks; the kernel has
         ended."""
         self._cancelled.set()
         if not self._making.acquire(timeout=LIMIT):
             return  # `stop --leftovers` finds them
-        pins, current = self._worktrees.of_kernel(self._kernel_id), self.current
+        pins, current = self._checkouts.of_kernel(self._kernel_id), self.current
         if current is not None and current.tree not in [pin.tree for pin in pins]:
             pins.append(current)  # made where HOME was another one
         for pin in pins:
-            kept = self._worktrees.remove(pin)
+            kept = self._checkouts.remove(pin)
             if kept:
                 self._story.tell("code", f"kept {pin.tree}: {kept}", folder=pin.tree)
 

@@ -165,7 +165,7 @@ class Add(Verb):
         add(
             "--code",
             metavar="REV",
-            help="run the code of this git revision: the kernel works in a worktree of --cwd at that commit",
+            help="run the code of this git revision: the kernel works in a checkout of its own of --cwd at that commit",
         )
         add(
             "--setup",

@@ -31,7 +31,7 @@ _ROUND_TRIPS = 5
 """Pings of which the median round trip is taken."""
 AGENT_WAITS = {"open": 180.0, "stop": 60.0}
 """Seconds for the answer to requests for which the agent waits itself, longer than for others: until a keeper has
-started, after the worktree of pinned code was made; until a kernel has ended."""
+started, after the checkout of pinned code was made; until a kernel has ended."""
 _MAX_UNEXPECTED = 50_000
 """Frames without an attachment between two pings: more than can still be on their way for a released kernel."""
 

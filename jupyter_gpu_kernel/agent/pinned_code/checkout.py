@@ -1,11 +1,12 @@
-"""Makes the worktree of a kernel's pinned code, and removes it when nothing in it was changed.
+"""Makes the checkout of a kernel's pinned code, and removes it when nothing in it was changed.
 
     <home>/.local/share/jupyter-gpu-kernel-code/<node>/<kernel>.<n>/pin.json     what is pinned
-    <home>/.local/share/jupyter-gpu-kernel-code/<node>/<kernel>.<n>/<name>/      the worktree
+    <home>/.local/share/jupyter-gpu-kernel-code/<node>/<kernel>.<n>/<name>/      the checkout
 
-It is in the home folder, as results that cells write into it must outlive a reboot; in the agent's own folder where the
-home cannot be written. Where git adds no worktree (a repository that only others can write, git before 2.17), the
-folder is a repository of its own, which shares the objects of the other one. All calls block.
+The checkout is in the home folder, as results that cells write into it must outlive a reboot; in the agent's own folder
+where the home cannot be written. It is a repository of its own, which shares the objects and the settings of the user's
+repository, and writes nothing into that: so it serves any version of git, and repositories that only others can write.
+All calls block.
 """
 
 from __future__ import annotations
@@ -27,12 +28,11 @@ from ..paths import FolderError, Root, check_private
 from ..process_control import ProcessControl
 from .git import MAX_OUTPUT, Git, PinError
 
-KEY = "pin"
-"""The kernel's setting that holds its pin."""
+_MOST_TAGS = 5000
 LIMIT = 80.0
-"""Seconds to make, or to examine, a worktree: a front end waits at most 120 s for a kernel."""
-_HAS_WORKTREES, _REMOVES_WORKTREES = (2, 5), (2, 17)
-"""The first versions of git that know worktrees, and that can remove them."""
+"""Seconds to make, or to examine, a checkout: a front end waits at most 120 s for a kernel."""
+_COPIED = ("shallow", "info/attributes", "info/exclude")
+"""The files of the user's `.git` folder that the checkout's own one has, too."""
 _RECORD = "pin.json"
 _CACHE = re.compile(r'__pycache__/|\.pyc"?$')
 """Python's own files, in a line of `git status`: they are no changes."""
@@ -45,11 +45,10 @@ class Pin(NamedTuple):
     commit: str
     subject: str  # of the commit
     repository: str  # the folder of the user's own working tree
-    tree: str  # the worktree
-    cwd: str  # the folder in the worktree that corresponds to the one that was pinned
+    tree: str  # the checkout
+    cwd: str  # the folder in the checkout that corresponds to the one that was pinned
     changes: Optional[int]  # changed and new files in the repository that were not committed; None: unknown
-    linked: bool  # whether it is a worktree, and not a repository of its own
-    submodules: bool  # whether the commit has submodules, which are not in the worktree
+    submodules: bool  # whether the commit has submodules, which are not in the checkout
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Pin:
@@ -57,7 +56,7 @@ class Pin(NamedTuple):
         return cls(*(data[name] for name in cls._fields))
 
     def is_same(self, other: Pin) -> bool:
-        """Whether this one still exists, and is the same commit of the same folder as the other one."""
+        """Whether this pin's folder still exists, and both are of the same commit of the same folder."""
         names = [os.path.relpath(pin.cwd, pin.tree) for pin in (self, other)]
         same = (self.commit, self.repository, names[0]) == (other.commit, other.repository, names[1])
         return same and os.path.isdir(self.cwd)
@@ -70,7 +69,7 @@ class Pin(NamedTuple):
 
     @property
     def warnings(self) -> List[str]:
-        """What the user may miss in the worktree, one sentence each."""
+        """What the user may miss in the checkout, one sentence each."""
         found = []
         if self.changes is None:
             found.append("It lacks what is not committed; how many files that are is not known.")
@@ -82,8 +81,8 @@ class Pin(NamedTuple):
         return found
 
 
-class Worktrees:
-    """The worktrees of this user's kernels on this node."""
+class Checkouts:
+    """The checkouts of this user's kernels on this node."""
 
     def __init__(self, runtime: Runtime, processes: ProcessControl, root: Root) -> None:
         self._runtime = runtime
@@ -99,15 +98,13 @@ class Worktrees:
     ) -> Pin:
         """Check out `revision` of the repository that `folder` belongs to. Raises PinError; soon, if `cancelled()`."""
         git, top, commit = self.find(folder, revision, cancelled)
-        version, prefix = git.version(), git.line("rev-parse", "--show-prefix")
-        store = _store(git, folder, version)
+        store, prefix = _store(git, folder), git.line("rev-parse", "--show-prefix")
         holder = self._reserve(kernel_id)
         pin = Pin(
             revision, commit, git.line("log", "-1", "--format=%s", commit), top,
             tree=str(holder / (os.path.basename(top) or "code")),
             cwd=os.path.join(str(holder), os.path.basename(top) or "code", prefix).rstrip("/"),
-            changes=_count_changes(git, top), linked=version >= _REMOVES_WORKTREES and os.access(store, os.W_OK),
-            submodules=_exists(git, f"{commit}:.gitmodules"),
+            changes=_count_changes(git, top), submodules=_exists(git, f"{commit}:.gitmodules"),
         )  # fmt: skip
         try:
             (holder / _RECORD).write_text(json.dumps(dict(pin._asdict(), root=self._root)))
@@ -115,7 +112,7 @@ class Worktrees:
             if not os.path.isdir(pin.cwd):
                 raise PinError(f"there is no folder {one_line(prefix)} in commit {commit[:12]} of {top}")
         except (OSError, PinError) as error:
-            self._discard(pin)
+            _discard(pin)
             raise PinError(str(error)) from None
         return pin
 
@@ -134,7 +131,7 @@ class Worktrees:
         return Git(self._runtime, self._processes, folder, LIMIT)
 
     def _reserve(self, kernel_id: str) -> Path:
-        """Make the folder of one more worktree of this kernel, which only the user can read."""
+        """Make the folder of one more checkout of this kernel, which only the user can read."""
         problems = []
         for folder in self._folders:
             try:
@@ -148,7 +145,7 @@ class Worktrees:
     # -------------------------------------------------------------------------------------- remove
 
     def remove(self, pin: Pin) -> str:
-        """Remove the worktree if nothing in it was changed. Return why it was kept; "" if it is gone."""
+        """Remove the checkout if nothing in it was changed. Return why it was kept; "" if it is gone."""
         record = Path(pin.tree).parent / _RECORD
         try:
             file = record.open("r+")
@@ -175,24 +172,7 @@ class Worktrees:
             kept = _why_kept(self._git(pin.tree), pin) if os.path.isdir(pin.tree) else ""
         except PinError as error:
             kept = f"whether it was changed is not known: {error}"
-        if not kept:
-            return self._discard(pin)
-        with contextlib.suppress(PinError):
-            if pin.linked:
-                self._git(pin.repository).run_worktree("unlock", pin.tree)
-        return kept
-
-    def _discard(self, pin: Pin) -> str:
-        """Remove the worktree, whatever is in it. Return why that is not possible; "" if it is gone."""
-        problem = ""
-        try:
-            if pin.linked:
-                self._git(pin.repository).run_worktree("remove", "--force", "--force", pin.tree)
-        except PinError as error:
-            problem = f"it cannot be removed: {error}" if os.path.lexists(pin.tree) else ""
-        if not problem:
-            shutil.rmtree(str(Path(pin.tree).parent), ignore_errors=True)
-        return problem
+        return kept or _discard(pin)
 
     def of_kernel(self, kernel_id: str) -> List[Pin]:
         """Return all pins that were made for this kernel, also those that it does not use."""
@@ -237,10 +217,13 @@ def _top(git: Git, folder: str) -> str:
         raise PinError(f"git finds no repository with files at {one_line(folder)}: {error}") from None
 
 
-def _store(git: Git, folder: str, version: Tuple[int, int]) -> str:
-    """The `.git` folder that has the repository's objects, also if `folder` is in a worktree."""
-    option = "--git-common-dir" if version >= _HAS_WORKTREES else "--git-dir"
-    return os.path.abspath(os.path.join(folder, git.line("rev-parse", option)))
+def _store(git: Git, folder: str) -> str:
+    """The `.git` folder that has the repository's objects, also if `folder` is in a worktree of git's."""
+    option = "--git-common-dir"
+    found = git.line("rev-parse", option)
+    if found == option:  # git before 2.5 does not know it, and has no worktrees
+        found = git.line("rev-parse", "--git-dir")
+    return os.path.abspath(os.path.join(folder, found))
 
 
 def _commit(git: Git, revision: str, top: str) -> str:
@@ -294,14 +277,26 @@ def _next_folder(folder: Path, kernel_id: str) -> Path:
 
 
 def _check_out(git: Git, pin: Pin, store: str) -> None:
-    if pin.linked:
-        git.run_worktree("add", "--no-checkout", "--detach", "--lock", pin.tree, pin.commit)
-        git.run("reset", "--hard", "--quiet", folder=pin.tree)
-        return
-    git.run("init", "--quiet", "--template=", pin.tree)
-    (Path(pin.tree) / ".git" / "objects" / "info" / "alternates").write_text(
-        os.path.join(store, "objects") + "\n"
-    )
-    with contextlib.suppress(FileNotFoundError):
-        shutil.copy(os.path.join(store, "shallow"), os.path.join(pin.tree, ".git"))
+    """Make the checkout. Its settings come after those of the user's repository, such as filters and remotes."""
+    object_format = ["--object-format=sha256"] if len(pin.commit) == 64 else []
+    git.run("init", "--quiet", "--template=", *object_format, pin.tree)
+    own = Path(pin.tree) / ".git"
+    config, settings = own / "config", (own / "config").read_text()
+    config.write_text("")
+    git.run("config", "--file", str(config), "include.path", os.path.join(store, "config"))
+    config.write_text(config.read_text() + settings)
+    git.run("config", "--file", str(config), "core.worktree", "..")
+    (own / "info").mkdir(exist_ok=True)
+    (own / "objects" / "info" / "alternates").write_text(os.path.join(store, "objects") + "\n")
+    for name in _COPIED:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy(os.path.join(store, name), str(own / name))
+    tags = git.run("for-each-ref", "--format=%(objectname) %(refname)", "refs/tags")
+    (own / "packed-refs").write_text("".join(tags.splitlines(keepends=True)[:_MOST_TAGS]))
     git.run("checkout", "--quiet", "--detach", pin.commit, folder=pin.tree)
+
+
+def _discard(pin: Pin) -> str:
+    """Remove the checkout, whatever is in it. Return why that is not possible; "" if it is gone."""
+    shutil.rmtree(str(Path(pin.tree).parent), ignore_errors=True)
+    return "it cannot be removed" if os.path.lexists(pin.tree) else ""
