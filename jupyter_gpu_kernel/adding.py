@@ -19,8 +19,8 @@ from .settings import Settings, read_env_file
 
 
 @dataclass(frozen=True)
-class Way:
-    """The way to one machine, or with `several` to each of some, in ssh's words; the paths are local ones."""
+class GivenRoute:
+    """The route to one machine, or with `several` to each of some, in ssh's words; the paths are local ones."""
 
     hosts: Sequence[str]
     several: bool = False
@@ -30,22 +30,22 @@ class Way:
     port: int | None = None
 
 
-def settings_of(way: Way, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that `way` and `more`, the other settings by name, describe. None: the default.
+def settings_of(given: GivenRoute, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that `given` and `more`, the other settings by name, describe. None: the default.
 
     Raises RouteError or SettingsError, before anything connects.
     """
     from .hub.ssh.route import parse_route
 
-    config, identity = _absolute(way.config), tuple(map(_absolute, way.identity))
+    config, identity = _absolute(given.config), tuple(map(_absolute, given.identity))
     if config and (os.path.isdir(config) or not os.path.exists(config)):  # /dev/null is an empty one
         raise RouteError(f"there is no file {config}", remedy="Check the path given with -F.")
 
     def destinations(host: str, jumps: Sequence[str] = ()) -> list[str]:
-        hops = parse_route(host, jumps, identity=identity, config=config or None, port=way.port)
+        hops = parse_route(host, jumps, identity=identity, config=config or None, port=given.port)
         return [hop.destination for hop in hops]
 
-    routes = [destinations(host, way.jumps) for host in way.hosts]
+    routes = [destinations(host, given.jumps) for host in given.hosts]
     differing = [one for one in routes if one[:-1] != routes[0][:-1]]
     for one in routes if differing else ():
         if destinations(one[-1]) != one:  # each start reads such jump hosts from the ssh configuration
@@ -57,7 +57,7 @@ def settings_of(way: Way, more: Mapping[str, Any]) -> dict[str, Any]:
     values = {
         **{key: value for key, value in more.items() if value is not None},
         "route": routes[0][-1:] if differing else routes[0],
-        "hosts": tuple(dict.fromkeys(one[-1] for one in routes)) if way.several else (),
+        "hosts": tuple(dict.fromkeys(one[-1] for one in routes)) if given.several else (),
         "identity": identity,
         "config": config,
         "env_file": env_file,
@@ -139,7 +139,7 @@ def default_name(settings: Mapping[str, Any]) -> str:
 
 def write(
     name: str, settings: dict[str, Any], *, prefix: Path | str | None = None, replace: bool = False
-) -> tuple[kernelspecs.Spec, list[str]]:
+) -> tuple[kernelspecs.Kernelspec, list[str]]:
     """Write the kernelspec. Return it, and notes. Raises SettingsError as `kernelspecs.write` does.
 
     The environment of one that is replaced is kept, if its Python is used again.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from .client import HubClient
 from .errors import GpuKernelError
-from .kernelspecs import Spec, for_hub
+from .kernelspecs import Kernelspec, for_hub
 
 CALL_TIMEOUT = 30.0
 """Seconds for the answer of one hub."""
@@ -37,7 +37,7 @@ class StartCall(NamedTuple):
     arguments: dict[str, Any]
 
     @classmethod
-    def of(cls, spec: Spec, program: str, attach_to: str, **front_end: Any) -> StartCall:
+    def of(cls, spec: Kernelspec, program: str, attach_to: str, **front_end: Any) -> StartCall:
         """The call that starts a kernel of this kernelspec, or that attaches the front end to the running kernel
         `attach_to`, if that is not "". program: how users run our commands; front_end: what the hub is to know of the
         front end. Reads all kernelspecs for an attachment."""

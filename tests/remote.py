@@ -75,7 +75,7 @@ class Remote:
             self.write(name, provisioner=True, gpus=gpus_wanted)
             self.write(f"{name}-argv", gpus=gpus_wanted)
 
-    def write(self, name: str, *, provisioner: bool = False, **settings: Any) -> kernelspecs.Spec:
+    def write(self, name: str, *, provisioner: bool = False, **settings: Any) -> kernelspecs.Kernelspec:
         """One more kernelspec, or another in its place."""
         settings = {
             "route": list(self.hops.route),

@@ -58,7 +58,7 @@ def _python(settings: dict[str, Any]) -> str:
     return settings.get("python") or "the best one found"
 
 
-def _environments(specs: Sequence[kernelspecs.Spec]) -> dict[str, str]:
+def _environments(specs: Sequence[kernelspecs.Kernelspec]) -> dict[str, str]:
     """The environment that each kernelspec's Python is in, of those that `add --create-env` made."""
     folders = {folder for one in specs if (folder := one.settings.get("env_dir"))}
     pythons = {one.name: str(one.settings.get("python") or "") for one in specs}

@@ -122,7 +122,7 @@ class Remove(Verb):
                     )
                 _refuse_running(status, path)
 
-    def _refuse_jobs(self, spec: kernelspecs.Spec) -> None:
+    def _refuse_jobs(self, spec: kernelspecs.Kernelspec) -> None:
         """Raise if kernels of the kernelspec are in jobs: their nodes cannot be searched from the login node."""
         rows = self.ask_hub("ps", specs=[{"name": spec.name, "settings": spec.settings}])
         for row in rows:

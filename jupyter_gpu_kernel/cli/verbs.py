@@ -23,7 +23,7 @@ from .verb import Ask, Listing, Verb, print_error
 _NODES_OF_JOBS = "Of a cluster with Slurm, only nodes are asked on which a job with your kernel runs now."
 
 
-class Check(Verb):
+class CheckVerb(Verb):
     verb = "check"
     summary = "Check the connection step by step, and show how long each step takes."
 
@@ -144,5 +144,5 @@ class DemoVerb(Verb):
 
 
 ALL: tuple[type[Verb], ...] = (
-    *(List, Remove, Check, Login, Gpus, Ps, Attach, Stop, Priority, Logs, Launch, DemoVerb),
+    *(List, Remove, CheckVerb, Login, Gpus, Ps, Attach, Stop, Priority, Logs, Launch, DemoVerb),
 )

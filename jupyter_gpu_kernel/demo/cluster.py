@@ -22,7 +22,7 @@ from pathlib import Path
 import paramiko
 
 from . import gpus
-from .server import Node
+from .server import PracticeNode
 
 LOGIN, WORK = "demo-login", "gpu-demo"
 ROUTE = (LOGIN, WORK)
@@ -59,8 +59,8 @@ class Cluster:
             gpus.install(folder / "bin", secrets.token_hex(4))
         user, (client, work, login) = getpass.getuser(), (paramiko.ECDSAKey.generate() for _ in range(3))
         client.write_private_key_file(str(folder / "id_ecdsa"))
-        behind = Node(WORK, work, user, client, self._environment(WORK))
-        self._login = Node(LOGIN, login, user, client, self._environment(LOGIN), {(WORK, 22): behind})
+        behind = PracticeNode(WORK, work, user, client, self._environment(WORK))
+        self._login = PracticeNode(LOGIN, login, user, client, self._environment(LOGIN), {(WORK, 22): behind})
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]

@@ -33,7 +33,7 @@ _LOST = (OSError, EOFError, paramiko.SSHException)  # what paramiko raises if th
 
 
 @dataclass(frozen=True)
-class Node:
+class PracticeNode:
     """One machine of the cluster: its user and key, the environment of its commands, and the nodes it forwards to."""
 
     name: str
@@ -41,7 +41,7 @@ class Node:
     user: str
     client_key: paramiko.PKey
     environment: Mapping[str, str]  # complete; commands start in HOME
-    tunnels: Mapping[tuple[str, int], Node] = field(default_factory=dict)
+    tunnels: Mapping[tuple[str, int], PracticeNode] = field(default_factory=dict)
 
     def serve(self, sock: socket.socket | paramiko.Channel, size: int = READ_SIZE) -> None:
         """Speak SSH on `sock` until either side closes it; returns at once. `size`: the bytes of one read."""
@@ -56,9 +56,9 @@ class Node:
 class _Requests(paramiko.ServerInterface):
     """The requests of one client. paramiko calls the methods in the transport's thread, so they must not block."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: PracticeNode) -> None:
         self.node = node
-        self.tunnels: dict[int, Node] = {}  # requested tunnels, by channel number
+        self.tunnels: dict[int, PracticeNode] = {}  # requested tunnels, by channel number
         self.commands: dict[int, bytes] = {}  # requested commands, by channel number
 
     def get_allowed_auths(self, username: str) -> str:
@@ -90,7 +90,7 @@ class _Requests(paramiko.ServerInterface):
 class _Connection(Transport):
     """One client's connection to one node."""
 
-    def __init__(self, sock: BufferedSocket, node: Node) -> None:
+    def __init__(self, sock: BufferedSocket, node: PracticeNode) -> None:
         super().__init__(sock, Algorithms((node.host_key.get_name(),)))
         self.add_server_key(node.host_key)
         self.node = node

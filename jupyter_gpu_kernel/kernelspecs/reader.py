@@ -109,7 +109,7 @@ def _how_to_rewrite(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Spec:
+class Kernelspec:
     """One remote kernel. `settings`: checked, as `Settings.to_json` returns them; `path`: the kernel.json with them."""
 
     name: str
@@ -118,16 +118,16 @@ class Spec:
     path: Path
 
 
-def read(kernel_json: Path | str) -> Spec:
+def read(kernel_json: Path | str) -> Kernelspec:
     """The kernelspec in this kernel.json, or in the one it points to, with the variables of its env file."""
     spec = read_file(Path(kernel_json))
     settings = dict(spec.settings)
     if file := settings.pop("env_file", None):
         settings["env"] = {**read_env_file(file), **settings.get("env", {})}
-    return Spec(spec.name, spec.display_name, settings, spec.path)
+    return Kernelspec(spec.name, spec.display_name, settings, spec.path)
 
 
-def read_file(path: Path, is_target: bool = False) -> Spec:
+def read_file(path: Path, is_target: bool = False) -> Kernelspec:
     """The same without the env file. `is_target`: another kernel.json points to this one."""
     content = load(path)
     ours = content.get("metadata", {}).get(KEY)
@@ -140,10 +140,10 @@ def read_file(path: Path, is_target: bool = False) -> Spec:
         return read_file(Path(str(ours["settings"])), is_target=True)
     settings = Settings.from_json(ours, where=str(path))
     name = path.parent.name.lower()
-    return Spec(name, str(content.get("display_name", name)), settings.to_json(), path)
+    return Kernelspec(name, str(content.get("display_name", name)), settings.to_json(), path)
 
 
-def find(name: str) -> Spec:
+def find(name: str) -> Kernelspec:
     """The kernelspec of ours with that name. Raises SettingsError, with the nearest name, if there is none."""
     path = next((path for known, path in our_files() if known == name.lower()), None)
     if path is None:
@@ -151,9 +151,9 @@ def find(name: str) -> Spec:
     return read_file(path)
 
 
-def find_all(on_broken: Callable[[SettingsError], None] | None = None) -> list[Spec]:
+def find_all(on_broken: Callable[[SettingsError], None] | None = None) -> list[Kernelspec]:
     """All kernelspecs of ours in this environment. The error of a broken one goes to `on_broken`, or is raised."""
-    found: dict[str, Spec] = {}
+    found: dict[str, Kernelspec] = {}
     for name, path in our_files():
         if name in found:
             continue
@@ -185,13 +185,13 @@ def is_known(name: str) -> tuple[bool, bool]:
     return bool(paths), all(map(is_ours, paths))
 
 
-def for_hub(first: Spec) -> list[dict[str, Any]]:
+def for_hub(first: Kernelspec) -> list[dict[str, Any]]:
     """All kernelspecs of ours, this one first, as the hub takes them to find a kernel."""
     others = [spec for spec in find_all(lambda error: None) if spec.name != first.name]
     return [{"name": spec.name, "settings": spec.settings} for spec in (first, *others)]
 
 
-def shadowed_by(spec: Spec) -> Path | None:
+def shadowed_by(spec: Kernelspec) -> Path | None:
     """Another kernelspec of the same name that front ends of this environment use instead, if there is one."""
     first = next((path for known, path in all_files() if known == spec.name), None)
     with contextlib.suppress(SettingsError):  # it is another program's, or broken

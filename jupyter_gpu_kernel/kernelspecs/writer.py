@@ -19,7 +19,7 @@ from ..settings import Settings
 from ..wire.files import replace_file
 from .reader import (
     KEY,
-    Spec,
+    Kernelspec,
     all_files,
     foreign_error,
     is_ours,
@@ -58,7 +58,7 @@ def write(
     *,
     prefix: Path | str | None = None,
     replace: bool = False,
-) -> Spec:
+) -> Kernelspec:
     """Write a kernelspec with its logos. With `prefix`, write one under its share/jupyter, and change no other.
 
     Raises SettingsError if `check_name` refuses the name, or a file cannot be written.
@@ -87,7 +87,7 @@ def write(
     for file in replaced:
         if file.resolve() not in kept:
             _remove_folder(file.parent)
-    return Spec(name, str(written[path]["display_name"]), checked.to_json(), path)
+    return Kernelspec(name, str(written[path]["display_name"]), checked.to_json(), path)
 
 
 def remove(name: str) -> list[Path]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jupyter_gpu_kernel.hub import validate
 from jupyter_gpu_kernel.hub.node.check.gpu_verdicts import (
     FRAMEWORKS,
-    Verdict,
+    StackVerdict,
     conclude,
     judge_driver,
     judge_framework,
@@ -74,7 +74,7 @@ CUBLAS = (
 BUILT = {"version": "2.6.0+cu124", "built_for": "CUDA 12.4"}
 
 
-def judged(name: str, cuda: str = "11.4", **more: Any) -> Verdict:
+def judged(name: str, cuda: str = "11.4", **more: Any) -> StackVerdict:
     """The verdict on an answer that has come over the link."""
     gpu = {"gpu": "GPU-0", "gpu_name": "GPU 0 (NVIDIA GeForce RTX 3090)", "no_gpu": ""}
     answer = {**gpu, "output": "", "status": 0, "late": False, **more}
@@ -147,23 +147,23 @@ def test_what_fails_has_a_cause_and_a_remedy(answer: dict[str, Any], message: st
 
 
 def test_a_framework_that_computes() -> None:
-    assert judged("torch", **BUILT, right=True) == Verdict(
+    assert judged("torch", **BUILT, right=True) == StackVerdict(
         True, "2.6.0+cu124 (built for CUDA 12.4): computes correctly on GPU 0 (NVIDIA GeForce RTX 3090)"
     )
 
 
 def test_no_gpu_is_free() -> None:
     one = judged("jax", version="0.7.2", gpu="", no_gpu="no GPU is free")
-    assert one == Verdict(True, "0.7.2: not checked on a GPU: no GPU is free", checked=False)
+    assert one == StackVerdict(True, "0.7.2: not checked on a GPU: no GPU is free", checked=False)
 
 
 def test_the_driver() -> None:
     good = judge_driver({"driver": "535.183.01", "cuda": "12.2", "gpus": ["NVIDIA GeForce RTX 3090"] * 4})
-    assert good == Verdict(
+    assert good == StackVerdict(
         True, "driver 535.183.01, which supports CUDA up to 12.2; 4 × NVIDIA GeForce RTX 3090"
     )
     amd = judge_driver({"driver": "", "cuda": "", "gpus": ["AMD Instinct MI210"]})
-    assert amd == Verdict(True, "the driver answers; 1 × AMD Instinct MI210")
+    assert amd == StackVerdict(True, "the driver answers; 1 × AMD Instinct MI210")
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,15 @@ def test_a_driver_that_does_not_answer(code: str, text: str, remedy: str) -> Non
 
 
 def test_the_conclusion() -> None:
-    fine, bad, untried = Verdict(True, ""), Verdict(False, "", "…"), Verdict(True, "", checked=False)
+    fine, bad, untried = (
+        StackVerdict(True, ""),
+        StackVerdict(False, "", "…"),
+        StackVerdict(True, "", checked=False),
+    )
     last = conclude({"torch": fine, "jax": bad}, PYTHON, fine)
-    assert last == Verdict(False, "PyTorch can use the GPUs; JAX cannot use the GPUs")
+    assert last == StackVerdict(False, "PyTorch can use the GPUs; JAX cannot use the GPUs")
     last = conclude({"torch": untried, "cupy": untried}, PYTHON, fine)
-    assert last == Verdict(True, "PyTorch and CuPy not checked on a GPU", checked=False)
+    assert last == StackVerdict(True, "PyTorch and CuPy not checked on a GPU", checked=False)
     assert not conclude({"torch": fine}, PYTHON, bad).ok
     last = conclude({}, PYTHON, fine)
     assert last.ok and not last.checked and "has none of torch, tensorflow, jax, cupy" in last.message

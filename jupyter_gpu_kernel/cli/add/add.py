@@ -221,7 +221,7 @@ class Add(Verb):
     def _settings(self, hosts: list[str]) -> dict[str, Any]:
         """The settings that the arguments describe, checked before anything connects."""
         args = self.args
-        way = adding.Way(
+        route = adding.GivenRoute(
             hosts=hosts or [args.destination],
             several=bool(hosts),
             jumps=args.jumps or (),
@@ -231,7 +231,7 @@ class Add(Verb):
         )
         given = {key: value for key, value in vars(args).items() if key in _SETTINGS}
         try:
-            return adding.settings_of(way, {**given, "env": dict(args.env or ())})
+            return adding.settings_of(route, {**given, "env": dict(args.env or ())})
         except SettingsError as error:  # it names the kernelspec's key, and the user wrote an option
             error.cause = re.sub(r"“([a-z_]+)”", lambda key: adding.option_of(key[1]), error.cause)
             raise
@@ -299,7 +299,7 @@ def _probe_result(probe: dict[str, Any], settings: dict[str, Any]) -> list[str]:
     return [printable(line) for line in lines]
 
 
-def _next_step(spec: kernelspecs.Spec) -> list[str]:
+def _next_step(spec: kernelspecs.Kernelspec) -> list[str]:
     other = kernelspecs.shadowed_by(spec)
     note = (
         [f"Note: front ends of this environment use another kernelspec of this name: {other}"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from ...adding import Way, settings_of, split_hosts
+from ...adding import GivenRoute, settings_of, split_hosts
 from ...errors import GpuKernelError, RouteError, SettingsError
 from ...settings import Settings
 
@@ -63,8 +63,8 @@ def settings_from(body: Any) -> dict[str, Any]:
         _check_sizes(more)
     keys = [identity] if identity else []
     try:
-        way = Way([destination], jumps=[jumps] if jumps else [], identity=keys, config=config)
-        return settings_of(way, more)
+        given = GivenRoute([destination], jumps=[jumps] if jumps else [], identity=keys, config=config)
+        return settings_of(given, more)
     except GpuKernelError as error:
         field = "settings" if isinstance(error, SettingsError) else "destination"
         raise FormError(error, field_of(error, field)) from None

@@ -73,7 +73,7 @@ def _all() -> list[dict[str, Any]]:
     return sorted([*usable, *broken], key=lambda row: str(row["name"]))
 
 
-def _described(spec: kernelspecs.Spec) -> dict[str, Any]:
+def _described(spec: kernelspecs.Kernelspec) -> dict[str, Any]:
     shown = {"name": spec.name, "display_name": spec.display_name}
     return {**shown, "path": str(spec.path), "settings": spec.settings}
 

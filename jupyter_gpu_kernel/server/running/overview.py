@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import kernelspecs
 from ...errors import GpuKernelError
-from ...kernelspecs import Spec
+from ...kernelspecs import Kernelspec
 from ...program import command
 from ...wire.runtime import Runtime
 from ..api import API, Handler, permitted, with_command
@@ -59,7 +59,7 @@ class Overview:
         return self._asking.exception() is not None or self._runtime.monotonic() - self._answered_at > _FRESH
 
     async def _ask(self) -> dict[str, Any]:
-        specs: list[Spec] = await asyncio.to_thread(kernelspecs.find_all, lambda error: None)
+        specs: list[Kernelspec] = await asyncio.to_thread(kernelspecs.find_all, lambda error: None)
         answers = await _ask_hub(specs) if specs else {op: [] for op in ("nodes", "gpus", "ps", "kernels")}
         now, program = self._runtime.time(), command()
         served = served_ids(self._kernel_manager, answers["kernels"])
@@ -74,7 +74,7 @@ class Overview:
         }
 
 
-async def _ask_hub(specs: list[Spec]) -> dict[str, list[dict[str, Any]]]:
+async def _ask_hub(specs: list[Kernelspec]) -> dict[str, list[dict[str, Any]]]:
     """Return the answer to each operation. Nobody is asked for a password."""
     arguments = [{"name": spec.name, "settings": spec.settings} for spec in specs]
     async with hub_client() as hub:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...kernelspecs import Spec
+from ...kernelspecs import Kernelspec
 from ..api import shown_node
 from .gpu_history import GpuHistory
 from .gpu_use import processes
@@ -82,7 +82,7 @@ def relative_path(notebook: str, root: str) -> str | None:
 
 
 def node_rows(
-    specs: Iterable[Spec], answers: dict[str, list[Row]], kernels: Iterable[Row], history: GpuHistory
+    specs: Iterable[Kernelspec], answers: dict[str, list[Row]], kernels: Iterable[Row], history: GpuHistory
 ) -> list[Row]:
     """Return a row for each node to which a kernelspec leads, and for each other one that has answered."""
     titles = {spec.name: spec.display_name for spec in specs}

@@ -20,7 +20,7 @@ from ..node import Node
 from ..nodes import Nodes
 from ..shared_connection import Connection
 from .check_report import Report
-from .gpu_verdicts import FRAMEWORKS, Verdict, conclude, judge_driver, judge_framework
+from .gpu_verdicts import FRAMEWORKS, StackVerdict, conclude, judge_driver, judge_framework
 
 LIMIT = 150.0
 """Seconds that a framework may take: a first import from a slow file system takes a minute."""
@@ -125,14 +125,14 @@ async def _check_stack(report: Report, node: Node, settings: KernelSettings, pyt
     def ask(part: str) -> Awaitable[dict[str, Any]]:
         return node.request(python, call, "stack", TIMEOUT, part=part, limit=LIMIT, settings=sent)
 
-    def add(step: str, verdict: Verdict, seconds: float, facts: dict[str, Any]) -> None:
+    def add(step: str, verdict: StackVerdict, seconds: float, facts: dict[str, Any]) -> None:
         row = report.add(step, seconds, verdict.message, verdict.remedy, ok=verdict.ok)
         row |= {"checked": verdict.checked, "facts": facts}
 
     node_answer, seconds = await report.attempt("driver", ask("node"), shown="driver and Python packages")
     driver = judge_driver(node_answer)
     add("driver", driver, seconds, {key: node_answer.get(key) for key in ("driver", "cuda", "gpus")})
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, StackVerdict] = {}
     for name in FRAMEWORKS:
         if name in node_answer.get("installed", ()):
             shown = f"importing {name} and multiplying matrices"

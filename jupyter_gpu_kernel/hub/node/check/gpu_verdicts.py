@@ -55,7 +55,7 @@ _REMEDIES = (
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StackVerdict:
     """`checked` is false where a GPU would have been needed, and none was free. `remedy` is "" if `ok`."""
 
     ok: bool
@@ -64,20 +64,20 @@ class Verdict:
     checked: bool = True
 
 
-def judge_driver(answer: Mapping[str, Any]) -> Verdict:
+def judge_driver(answer: Mapping[str, Any]) -> StackVerdict:
     """Judge the driver and the GPUs."""
     if problem := answer.get("problem"):
         text = sanitize.one_line(problem["text"])
         remedies = {"driver": _REBOOT if "mismatch" in text else _ADMIN, "hang": _ADMIN}
-        return Verdict(False, text, remedies.get(problem["code"], _NO_SMI))
+        return StackVerdict(False, text, remedies.get(problem["code"], _NO_SMI))
     names: list[str] = answer.get("gpus") or []
     gpus = ", ".join(f"{names.count(name)} × {name or '?'}" for name in dict.fromkeys(names)) or "no GPU"
     cuda = f", which supports CUDA up to {answer['cuda']}" if answer.get("cuda") else ""
     driver = f"driver {answer['driver']}{cuda}" if answer.get("driver") else "the driver answers"
-    return Verdict(True, f"{driver}; {gpus}")
+    return StackVerdict(True, f"{driver}; {gpus}")
 
 
-def judge_framework(name: str, python: str, cuda: str, answer: Mapping[str, Any]) -> Verdict:
+def judge_framework(name: str, python: str, cuda: str, answer: Mapping[str, Any]) -> StackVerdict:
     """Judge one framework by what it is, what it says, and what it computed.
 
     python: The kernel's. cuda: The newest CUDA that the driver supports, as the node says.
@@ -88,11 +88,13 @@ def judge_framework(name: str, python: str, cuda: str, answer: Mapping[str, Any]
     if built_for == _CPU_ONLY and not failure:
         failure = "it computes on the CPU"
     if failure:
-        return Verdict(False, f"{what}: {failure}" if what else failure, _remedy(name, python, cuda, answer))
+        return StackVerdict(
+            False, f"{what}: {failure}" if what else failure, _remedy(name, python, cuda, answer)
+        )
     if answer.get("right"):
-        return Verdict(True, f"{what}: computes correctly on {answer.get('gpu_name') or 'the GPU'}")
+        return StackVerdict(True, f"{what}: computes correctly on {answer.get('gpu_name') or 'the GPU'}")
     why_not = answer.get("no_gpu") or "no GPU is free"
-    return Verdict(True, f"{what}: not checked on a GPU: {why_not}", checked=False)
+    return StackVerdict(True, f"{what}: not checked on a GPU: {why_not}", checked=False)
 
 
 def _failure(name: str, answer: Mapping[str, Any]) -> str:
@@ -119,17 +121,17 @@ def _remedy(name: str, python: str, cuda: str, answer: Mapping[str, Any]) -> str
     return remedy.format(name=name, python=shlex.quote(python), page=_INSTALL[name], cuda=older)
 
 
-def conclude(verdicts: Mapping[str, Verdict], python: str, driver: Verdict) -> Verdict:
+def conclude(verdicts: Mapping[str, StackVerdict], python: str, driver: StackVerdict) -> StackVerdict:
     """Say in one sentence whether the frameworks can use the GPUs."""
     if not verdicts:
         text = f"{python} has none of {', '.join(FRAMEWORKS)}, so nothing was tried"
-        return Verdict(driver.ok, text, checked=False)
+        return StackVerdict(driver.ok, text, checked=False)
     words = {
         "can use the GPUs": [FRAMEWORKS[name] for name, one in verdicts.items() if one.ok and one.checked],
         "cannot use the GPUs": [FRAMEWORKS[name] for name, one in verdicts.items() if not one.ok],
         "not checked on a GPU": [FRAMEWORKS[name] for name, one in verdicts.items() if not one.checked],
     }
     text = "; ".join(f"{' and '.join(names)} {what}" for what, names in words.items() if names)
-    return Verdict(
+    return StackVerdict(
         all(one.ok for one in (driver, *verdicts.values())), text, checked=not words["not checked on a GPU"]
     )
