@@ -10,7 +10,7 @@ import contextlib
 import os
 from typing import Any
 
-from ..errors import AgentError, ConnectError, GpuKernelError, HubError, KernelStartError
+from ..errors import AgentError, ConnectError, GpuKernelError, HostKeyError, HubError, KernelStartError
 from ..wire.runtime import Runtime
 from . import sanitize
 from .client_connection import ClientConnection
@@ -122,8 +122,13 @@ class FrontEndOperations:
             cause = remote.taken_cause or f"{remote.front_ends.owners_label} has this kernel now"
             remedy = "Run a cell here first: that takes it over."
             raise KernelStartError(cause, hop=remote.link.name, remedy=remedy)
-        await self._kernels.relocation.restart(remote, call)
-        await self._until_usable(remote, call)
+        try:
+            await self._kernels.relocation.restart(remote, call)
+            await self._until_usable(remote, call)
+        except GpuKernelError as error:  # the client says bye next, and the user has given up the old process
+            remote.refuse(error)
+            self._kernels.end(remote, front, "its restart failed")
+            raise
         return _answer(remote, call.client)
 
     async def op_command(self, call: Call) -> dict[str, Any]:
@@ -174,14 +179,7 @@ class FrontEndOperations:
         """The front end leaves the kernel, which ends for good as soon as the link is up, unless another front end owns
         it."""
         with contextlib.suppress(HubError):  # it is not served any more
-            remote, front = self._kernels.of(call)
-            why = str(call.arguments["why"])
-            if len(remote.front_ends) == 1:
-                self._kernels.stop(remote, why)
-                return {"ok": True}
-            if front is remote.front_ends.owner:
-                remote.command("stop", why=why)  # the other front ends are notified
-            self._kernels.remove(remote, front)
+            self._kernels.end(*self._kernels.of(call), str(call.arguments["why"]))
         return {"ok": True}
 
     async def op_kernels(self, call: Call) -> list[dict[str, Any]]:
@@ -231,18 +229,19 @@ class FrontEndOperations:
         return await self._serve(self._kernels.create(kernel_id, settings, call, no_link, "create"), call)
 
     async def _serve(self, remote: RemoteKernel, call: Call, *, restart: bool = False) -> dict[str, Any]:
-        self._kernels.connect(remote, call)
-        made = remote.kernel_id
+        """The call's client serves the kernel from now on; return the answer when the kernel can be used."""
+        front = self._kernels.connect(remote, call)
+        started = remote.kernel_id
         try:
             if restart:
                 await self._kernels.relocation.restart(remote, call)
-                made = remote.kernel_id  # another one, if it restarts on another host
+                started = remote.kernel_id  # another one, if the kernel restarts on another host
             await self._until_usable(remote, call)
         except BaseException as error:  # also when the client left meanwhile
             if isinstance(error, GpuKernelError):
                 remote.refuse(error)
-            if remote.kernel_id == made:  # nobody has used the kernel yet
-                self._kernels.stop(remote, "it did not start")
+            if remote.kernel_id == started:  # nobody has used the kernel yet
+                self._kernels.end(remote, front, "its restart failed" if restart else "it did not start")
             else:  # it is the one that its notebook had left, with all its variables
                 self._kernels.release(remote)
             raise
@@ -307,7 +306,7 @@ async def _until_up(remote: RemoteKernel) -> None:
     deadline = loop.time() + START_TIMEOUT
     changed = asyncio.Event()
     with remote.watched(changed.set):
-        if not remote.waits_for_link:
+        if not (remote.waits_for_link or remote.was_attached):
             await remote.link.up()
         while remote.status["state"] not in ("idle", "busy", "waiting"):
             if remote.ended and remote.status.get("asked"):
@@ -327,8 +326,10 @@ def _raise_if_failed(remote: RemoteKernel) -> None:
         raise remote.error or _ended_early(remote)
     if remote.taken_cause:
         raise KernelStartError(remote.taken_cause, hop=remote.link.name, remedy="Use it there.")
-    if remote.link.problem is not None and remote.link.problem.login and not remote.waits_for_link:
-        raise remote.link.problem  # the link is down, and only its user can sign in again
+    problem = remote.link.problem
+    needs_user = problem is not None and (problem.login or isinstance(problem, HostKeyError))
+    if problem is not None and needs_user and not remote.waits_for_link:
+        raise problem  # the link is down, and does not come up by itself
 
 
 def _timed_out(remote: RemoteKernel) -> GpuKernelError:

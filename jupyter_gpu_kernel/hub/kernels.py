@@ -198,11 +198,23 @@ class Kernels:
         if not len(remote.front_ends):
             self.release(remote)
 
+    def end(self, remote: RemoteKernel, front: FrontEnd, why: str) -> None:
+        """The front end leaves the kernel, which ends for good as soon as the link is up, unless another front end owns
+        it."""
+        if len(remote.front_ends) == 1:
+            return self.stop(remote, why)
+        if front is remote.front_ends.owner:
+            remote.command("stop", why=why)  # the other front ends are notified
+        self.remove(remote, front)
+
     def release(self, remote: RemoteKernel) -> None:
-        """Close a kernel, which lives on unless its shutdown was requested."""
+        """Close a kernel, which lives on unless its shutdown or restart was requested: that request may still wait for
+        the link, and would be lost with the front end."""
         self._forget(remote)
-        if remote.phase is Phase.SHUT_DOWN and not remote.ended:  # the request waits for the link
+        if remote.phase is Phase.SHUT_DOWN and not remote.ended:
             remote.stop("shut down by its front end")
+        elif remote.restarts and not remote.ended:
+            remote.stop("its front end has left while it restarted")
         else:
             remote.close()
 

@@ -206,6 +206,13 @@ def test_a_shell_that_ends(machine: Machine) -> None:
     assert "go away" in error.value.cause
 
 
+def test_a_connection_that_is_cut_before_the_shell_has_printed_anything(machine: Machine) -> None:
+    """The start-up files of the login shell are not blamed. Popen returns -1 here, as paramiko does then."""
+    machine.shell = ["sh", "-c", "kill -HUP $$"]
+    with pytest.raises(ConnectError, match="the connection broke"):
+        machine.dial()
+
+
 def test_a_missing_python(machine: Machine) -> None:
     with pytest.raises(AgentError, match="not on the node") as error:
         machine.dial("/opt/no/python3")

@@ -15,7 +15,13 @@ from runtimes import RUNTIME
 from streams import log
 from waiting import DEADLINE
 
-from jupyter_gpu_kernel.errors import AgentRefusal, ConnectError, KernelStartError
+from jupyter_gpu_kernel.errors import (
+    AgentRefusal,
+    AuthError,
+    ConnectError,
+    GpuKernelError,
+    KernelStartError,
+)
 from jupyter_gpu_kernel.hub import kernels as kernels_module
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.front_end_operations import FrontEndOperations
@@ -25,24 +31,26 @@ from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.kernels import Kernels, front_end_of
+from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
 from jupyter_gpu_kernel.hub.placement import Placement
 from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
-from jupyter_gpu_kernel.wire.messages import Message
+from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
 class Hub:
     """Kernels, the operations of front ends, and calls of clients."""
 
     def __init__(self) -> None:
+        self.problem: GpuKernelError = ConnectError("there is no route", hop="node")
         self.nodes = Nodes(RUNTIME, self._connect, log)
         placement = Placement(self.nodes, log)
         self.kernels = Kernels(RUNTIME, self.nodes, placement, Schedulers(RUNTIME, self.nodes, log), log)
         self.operations = FrontEndOperations(RUNTIME, self.nodes, self.kernels, placement)
 
     def _connect(self, *_: Any, **__: Any) -> Any:
-        raise ConnectError("there is no route", hop="node")
+        raise self.problem
 
     def call(self, op: str, client: ClientConnection | None = None, **arguments: Any) -> Call:
         client = client or ClientConnection(Pipe()[0])
@@ -132,6 +140,59 @@ def test_a_restart_that_fails_gives_up_the_kernel_and_its_ports(play: Any) -> No
         assert not hub.kernels.in_use
 
     play(test)
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_restart_that_needs_a_sign_in_ends_the_old_process_when_the_link_is_back(
+    play: Any, others: bool
+) -> None:
+    async def test(hub: Hub) -> None:
+        owner, other = hub.call("start"), hub.call("attach", connection={"key": "other"})
+        remote = hub.start(owner)
+        keep_trying(remote)
+        if others:
+            remote.front_ends.add(front_end_of(other))
+            hub.kernels.watch_client(remote, other)
+        remote.status_reported({"state": "busy", "pid": 7, "gpus": []})
+        hub.problem = AuthError("asks for a code", hop="node", login=True)
+        await until(lambda: remote.link.problem is hub.problem)
+        remote.shutdown_requested(restart=True)
+        with pytest.raises(AuthError):
+            await hub.operations.op_restart(hub.call("restart", owner.client))
+        assert (remote.phase is Phase.STOP) is not others and len(remote.front_ends) == others
+        assert commands(remote) == ["restart", "stop"]
+
+    play(test)
+
+
+def test_a_client_that_leaves_in_a_restart_leaves_no_kernel(play: Any) -> None:
+    """Jupyter's server exits while the link is down: the old process would keep its GPUs."""
+
+    async def test(hub: Hub) -> None:
+        call = hub.call("start")
+        remote = hub.start(call, notebook="/a.ipynb")
+        keep_trying(remote)
+        remote.status_reported({"state": "busy", "pid": 7, "gpus": []})
+        remote.shutdown_requested(restart=True)
+        restart = asyncio.ensure_future(hub.operations.op_restart(hub.call("restart", call.client)))
+        await until(lambda: remote.restarts)
+        hub.leaves(call)
+        restart.cancel()
+        assert remote.phase is Phase.STOP and commands(remote) == ["restart", "stop"]
+
+    play(test)
+
+
+def keep_trying(remote: RemoteKernel) -> None:
+    """Its link was up before."""
+    assert isinstance(remote.link, Link)
+    remote.link.keep_trying()
+
+
+def commands(remote: RemoteKernel) -> list[str]:
+    """What waits to be sent to the keeper."""
+    queued = map(Message.decode, remote.endpoint.outbox.withdraw())
+    return [str(one.content()["do"]) for one in queued if one.channel is Channel.KEEPER]
 
 
 @pytest.mark.parametrize("notebook", ["", "/home/me/a.ipynb"])

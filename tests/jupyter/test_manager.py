@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +296,55 @@ def test_a_shutdown_while_the_link_is_down_reaches_the_node_later(remote: Remote
         client.stop_channels()
         remote.hops.login.start()
     eventually(lambda: len(remote.kernels_on_node()) == len(known) - 1, "it is gone from the node")
+
+
+def test_a_restart_while_the_link_is_down_takes_place_when_it_is_back(remote: Remote) -> None:
+    others = set(remote.kernels_on_node())
+    with started(remote, "cpu") as (manager, client):
+        before = int(value(client, "__import__('os').getpid()"))
+
+        def start_again() -> None:
+            try:
+                eventually(
+                    lambda: redial_failed(remote) and restarts(remote), "a failed attempt to reconnect"
+                )
+            finally:
+                remote.hops.login.start()
+
+        remote.hops.login.stop()
+        with ThreadPoolExecutor() as pool:  # jupyter_client leaves an event loop in the thread that restarts
+            started_again = pool.submit(start_again)
+            manager.restart_kernel()
+            started_again.result()
+        client.wait_for_ready(timeout=DEADLINE)
+        assert int(value(client, "__import__('os').getpid()")) != before
+        assert not psutil.pid_exists(before) and len(set(remote.kernels_on_node()) - others) == 1
+
+
+def redial_failed(remote: Remote) -> bool:
+    """The node's address refuses connections, and the hub knows it."""
+    return any("refused" in str(row["error"]) for row in remote.ask("kernels") if row["link"] == "away")
+
+
+def restarts(remote: Remote) -> bool:
+    return any(row["state"] == "starting" for row in remote.ask("kernels"))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("spec_name", ["cpu", "cpu-argv"])
+def test_restarts_and_drops_at_any_moment_leave_one_kernel(remote: Remote, spec_name: str) -> None:
+    seed = random.randrange(1 << 32)
+    rng = random.Random(seed)
+    others = set(remote.kernels_on_node())
+    with started(remote, spec_name) as (manager, client):
+        for _ in range(6):
+            drop = threading.Timer(rng.uniform(0, 0.25), remote.hops.login.drop)
+            drop.start()
+            manager.restart_kernel()
+            client.wait_for_ready(timeout=DEADLINE)
+            assert value(client, "1") == "1", f"seed {seed}"
+            drop.join()
+        assert len(set(remote.kernels_on_node()) - others) == 1, f"seed {seed}"
 
 
 def keeper_of(remote: Remote, kernel_pid: int) -> psutil.Process:

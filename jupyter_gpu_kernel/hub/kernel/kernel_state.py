@@ -64,6 +64,16 @@ class KernelState:
         return self.status["state"] == "ended" or self.link_state is LinkState.LOST
 
     @property
+    def was_attached(self) -> bool:
+        """Whether the link has carried the kernel, so that the link, if it is down now, comes back by itself."""
+        return not self.open_arguments
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the keeper was told to restart the kernel, and has not reported the new process yet."""
+        return self._pid_before_restart is not None
+
+    @property
     def taken_cause(self) -> str:
         """The sentence that another computer has taken the kernel over; "" if none has."""
         return self._taken_cause if self.link_state is LinkState.TAKEN else ""

@@ -103,6 +103,8 @@ class RemoteKernel(KernelState):
 
     def resume(self) -> None:
         """Send the requests that were held."""
+        if self.closed:
+            return
         self._relay.resume()
         if self.late_start.pending:
             self.late_start.cell_waits()

@@ -17,6 +17,7 @@ from .agent_file import Package
 DIAL_TIMEOUT = 60.0
 """Seconds for the node's shell, the upload and the start of Python on a slow file system, together."""
 _SEND = re.compile(rb"\njupyter-gpu-kernel: send (bz2|zlib)\n")
+_NO_STATUS = -1  # paramiko's, for a session that ended without an exit status, as with its connection
 _LONGEST = 40  # bytes of that line, and more than those of the greeting
 EXIT_STATUSES = {
     90: ("the node's Python cannot run the agent", "Choose another with --python."),
@@ -113,7 +114,7 @@ def _connection_broken(hop: str, why: str) -> ConnectError:
 def _start_failed(stream: CommandStream, received: bytes, hop: str) -> GpuKernelError:
     stderr = stream.stderr_tail().strip()
     status = stream.wait(5.0)  # it arrives shortly after the end of stdout
-    if status is None and not stderr and not received:
+    if status in (None, _NO_STATUS) and not stderr and not received:
         return _connection_broken(hop, "it ended without output")
     cause, remedy = EXIT_STATUSES.get(status if status is not None else -1, ("", ""))
     if not cause:
