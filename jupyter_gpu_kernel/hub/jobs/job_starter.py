@@ -256,7 +256,7 @@ class JobStarter:
         reaching = asyncio.ensure_future(
             self._job_nodes.reach(remote.settings, job.state, self._scheduler, tell)
         )
-        reaching.add_done_callback(lambda _: self._changed.set())
+        reaching.add_done_callback(self._reaching_ended)
         try:
             await self._until(lambda: reaching.done() or job.state.over or not self._wanted(remote))
             if not (reaching.done() and self._wanted(remote)):
@@ -266,6 +266,13 @@ class JobStarter:
             return reached
         finally:
             reaching.cancel()
+
+    def _reaching_ended(self, reaching: asyncio.Future[Reached]) -> None:
+        """Note the end of the attempt. Its error is read here, as asyncio logs an error that nobody has read: if the job
+        is not wanted any more, nobody else reads it."""
+        if not reaching.cancelled():
+            reaching.exception()
+        self._changed.set()
 
     async def _not_started(self, remote: RemoteKernel, job: OurJob) -> None:
         """The kernel was not started in the job: say why, where its user does not know."""
