@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Any
 
@@ -18,10 +18,12 @@ from .. import __version__
 from ..errors import AgentError, GpuKernelError, HubError
 from ..wire import PROTOCOL
 from ..wire.runtime import Runtime
+from .background import BackgroundTasks
 from .front_end_operations import FrontEndOperations
 from .kernel.description import times_of
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
+from .kernel_settings import Spec
 from .kernels import Kernels
 from .node.check.check import check
 from .node.check.probe import probe
@@ -43,7 +45,7 @@ from .placement import Placement
 from .rpc import Call
 from .slurm.probe import check_slurm, probe_slurm
 from .slurm.scheduler import Schedulers
-from .slurm.view import cluster_rows, with_clusters
+from .slurm.view import GpusInJobs, cluster_rows, with_clusters
 from .virtual_env.operations import EnvironmentOperations
 
 LOGIN_KEEPS = 12 * 3600.0
@@ -148,27 +150,46 @@ class Operations:
     async def op_gpus(self, call: Call) -> list[dict[str, Any]]:
         """Return every GPU of every node, those of the user's jobs included, once; and a row for each login node.
 
-        The rows of each node are reported when it has answered."""
+        The rows of each node are reported when it has answered, and so have the nodes of the user's jobs."""
         specs = call.specs
         in_jobs = [spec for spec in specs if spec.settings.slurm]
         direct = [spec for spec in specs if not spec.settings.slurm]
-
-        def tell(reply: NodeReply) -> None:
-            call.progress(reply.node.name, "answered", _rows([reply], "gpus", _gpu_key))
-
-        replies = await asyncio.gather(
-            self._nodes.ask_each(call, "gpus", timeout=60, specs=each_spec(direct), tell=tell),
-            self._jobs.ask_each(call, "gpus", timeout=60, specs=in_jobs),
-            cluster_rows(self._schedulers, in_jobs, call),
+        of_jobs = asyncio.ensure_future(self._jobs.ask_each(call, "gpus", timeout=60, specs=in_jobs))
+        direct_replies, job_replies, clusters = await asyncio.gather(
+            self._direct_gpus(call, direct, of_jobs), of_jobs, cluster_rows(self._schedulers, in_jobs, call)
         )
-        rows, of_jobs = (_rows(found, "gpus", _gpu_key) for found in replies[:2])
-        return [
-            *(
-                dict(row, queue=self._kernels.in_queue(row["queue"])) if row.get("queue") else row
-                for row in rows
-            ),
-            *with_clusters(of_jobs, replies[2]),
+        rows = _rows(direct_replies, "gpus", _gpu_key)
+        rows = [
+            {**row, "queue": self._kernels.in_queue(row["queue"])} if "queue" in row else row for row in rows
         ]
+        return rows + with_clusters(_rows(job_replies, "gpus", _gpu_key), clusters)
+
+    async def _direct_gpus(
+        self, call: Call, direct: list[Spec], of_jobs: Awaitable[list[NodeReply]]
+    ) -> list[NodeReply]:
+        """Return the replies of the nodes to which kernelspecs lead without a job, and report the rows of each.
+        `of_jobs`: the replies of the nodes of jobs."""
+
+        async def gpus_in_jobs() -> GpusInJobs:
+            found = [reply.settings for reply in await of_jobs if direct and reply.settings is not None]
+            return GpusInJobs(await self._nodes.ask_each(call, "list", specs=list(map(Spec, found))))
+
+        async def report(reply: NodeReply) -> None:
+            rows = _rows([(await held).mark(reply)], "gpus", _gpu_key)
+            call.progress(reply.node.name, "answered", rows)
+
+        held, reports = asyncio.ensure_future(gpus_in_jobs()), BackgroundTasks()
+        try:
+            replies = await self._nodes.ask_each(
+                call,
+                "gpus",
+                timeout=60,
+                specs=each_spec(direct),
+                tell=lambda reply: reports.spawn(report(reply)),
+            )
+            return [(await held).mark(reply) for reply in replies]
+        finally:
+            held.cancel()
 
     async def op_history(self, call: Call) -> list[dict[str, Any]]:
         """Return which GPUs the user's kernels had in the last `seconds`: a row for each GPU and each time."""

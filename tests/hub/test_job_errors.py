@@ -24,6 +24,7 @@ from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings, LoginRoute
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
 from jupyter_gpu_kernel.hub.rpc import Call
+from jupyter_gpu_kernel.hub.slurm.dialect import JobState
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
@@ -36,7 +37,7 @@ class Cluster(LoginNode):
     def __init__(self, folder: Path, state: str) -> None:
         super().__init__(folder)
         self.slurm("", """mark=${8%%[+]*}; echo "$mark+7|RUNNING|None|1|1|gpu|1|gpu1|gpu1|jgk-k1\"""")
-        self.program("scontrol", f"echo 'JobId=7 JobState={state}'")
+        self.program("scontrol", f'echo "JobId=7 JobName=jgk-k1 UserId=ada($(id -u)) JobState={state}"')
 
     def __call__(self, route: Any, *_: Any, **more: Any) -> LoginNode:
         if route[-1] == "gpu1":
@@ -59,7 +60,7 @@ def test_a_job_that_has_just_ended_is_no_error(tmp_path: Path, state: str, error
         records = Records(tmp_path / "jobs", DiskThread())
         kernels = JobKernels(RUNTIME, nodes, schedulers, records, lambda *_: tmp_path, log)
         of_node = SETTINGS._replace(route=("gpu1",), slurm=False, login=LoginRoute(("login",)))
-        job = kernels._table.get("7", SETTINGS, "login")
+        job = kernels._table.get(JobState("7", "RUNNING", name="jgk-k1"), SETTINGS, "login")
         job.kernels.append(Started("k1", of_node, NoLink("gpu1"), "create"))  # type: ignore[arg-type]
         specs = [{"name": "a100", "settings": SETTINGS.to_json()}]
         call = Call(ClientConnection(Pipe()[0]), {"id": 1, "op": "ps", "specs": specs})

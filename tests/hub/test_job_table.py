@@ -38,7 +38,7 @@ class Cluster(LoginNode):
         super().__init__(folder)
         self.slurm("", """mark=${8%%[+]*}; sed "s/^/$mark/" queue; exit $(cat away)""")
         self.program("scancel", "exit $(cat away)")
-        self.program("scontrol", "echo 'JobId=7 JobState=RUNNING'")
+        self.program("scontrol", 'echo "JobId=7 JobName=jgk-k1 UserId=ada($(id -u)) JobState=RUNNING"')
         self.away(False)
 
     def away(self, away: bool) -> None:

@@ -167,7 +167,7 @@ def test_a_failure_of_scontrol_is_not_the_end_of_a_job(login: LoginNode, with_sc
 
     async def test(scheduler: Scheduler, call: Any) -> None:
         with pytest.raises(AgentError, match="Protocol authentication error"):
-            await scheduler.ended("17")
+            await scheduler.ended("17", "jgk-1")
 
     with_scheduler(test)
 
@@ -176,13 +176,33 @@ def test_accounting_is_asked_who_cancelled_a_job(login: LoginNode, with_schedule
     """Recorded outputs of scontrol and sacct."""
     login.slurm("", "")
     login.program(
-        "scontrol", "echo 'JobId=17 JobState=CANCELLED Reason=None ExitCode=0:15 BatchHost=gpu1 StdOut=/x'"
+        "scontrol",
+        'echo "JobId=17 JobName=jgk-1 UserId=ada($(id -u)) JobState=CANCELLED BatchHost=gpu1 StdOut=/x"',
     )
     login.program("sacct", "echo '17|CANCELLED by 1|0:0|None|gpu1|gpu|04:00:00|1000Mc'")
 
     async def test(scheduler: Scheduler, call: Any) -> None:
-        end = await scheduler.ended("17")
+        end = await scheduler.ended("17", "jgk-1")
         assert end is not None and end.node == "gpu1" and "cancelled by daemon" in end.cause
+
+    with_scheduler(test)
+    assert "--name=jgk-1" in login.calls("sacct")[0]
+
+
+def test_an_id_that_slurm_gave_to_another_users_job_tells_no_end(
+    login: LoginNode, with_scheduler: Any
+) -> None:
+    """Its name pretends to be the state of ours, which Slurm has forgotten."""
+    login.slurm("", "")
+    name = "jgk-1 JobState=TIMEOUT"
+    login.program(
+        "scontrol", f"echo 'JobId=17 JobName={name} UserId=bob(7) JobState=COMPLETED BatchHost=gpu9'"
+    )
+    login.program("sacct", "exit 1")
+
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        end = await scheduler.ended("17", "jgk-1")
+        assert end is not None and (end.state, end.node) == ("GONE", "")
 
     with_scheduler(test)
 

@@ -149,10 +149,10 @@ def test_time_limits_are_written_as_slurm_writes_them():
 
 
 SHOWN = (
-    "JobId=13 JobName=jgk-1 UserId=alice(2001) JobState={state} Reason={reason} Dependency=(null) ExitCode={exit} "
-    "RunTime=00:01:05 TimeLimit=00:01:00 TimeMin=N/A Partition=gpu NodeList=gpu1 BatchHost=gpu1 NumNodes=1 "
-    "MinCPUsNode=1 MinMemoryNode=32G MinTmpDiskNode=0 Comment=a JobState=COMPLETED b StdErr=/tmp/o-13 "
-    "StdOut=/tmp/jupyter-gpu-kernel-alice-0f3e-13.out Power= "
+    "JobId=13 JobName=jgk-1 UserId=alice(2001) GroupId=alice(2001) JobState={state} Reason={reason} "
+    "Dependency=(null) ExitCode={exit} RunTime=00:01:05 TimeLimit=00:01:00 TimeMin=N/A Partition=gpu NodeList=gpu1 "
+    "BatchHost=gpu1 NumNodes=1 MinCPUsNode=1 MinMemoryNode=32G MinTmpDiskNode=0 Comment=a JobState=COMPLETED b "
+    "StdErr=/tmp/o-13 StdOut=/tmp/jupyter-gpu-kernel-alice-0f3e-13.out Power= "
 )
 # Recorded from Slurm 22.05, except for OUT_OF_MEMORY, which needs cgroups, and DEADLINE.
 ENDS = [
@@ -176,9 +176,14 @@ ENDS = [
 ]
 
 
+def record_of(line: str, name: str = "jgk-1") -> JobRecord | None:
+    """What is read of a line of `scontrol show job`, for a user with the id 2001."""
+    return dialect.shown(output(f"2001\n{line}"), "13", name)
+
+
 @pytest.mark.parametrize(("state", "reason", "status", "cause", "remedy"), ENDS)
 def test_how_a_job_ended(state, reason, status, cause, remedy):
-    record = dialect.shown(output(SHOWN.format(state=state, reason=reason, exit=status)))
+    record = record_of(SHOWN.format(state=state, reason=reason, exit=status))
     end = job_end("13", record)
     assert end is not None and end.state == state
     assert cause in end.cause and remedy in end.remedy
@@ -187,9 +192,37 @@ def test_how_a_job_ended(state, reason, status, cause, remedy):
 
 def test_a_job_that_has_not_ended_has_no_end():
     for state in ("PENDING", "RUNNING", "COMPLETING"):
-        assert (
-            job_end("13", dialect.shown(output(SHOWN.format(state=state, reason="None", exit="0:0")))) is None
-        )
+        assert job_end("13", record_of(SHOWN.format(state=state, reason="None", exit="0:0"))) is None
+
+
+ENDED_JOB = SHOWN.format(state="COMPLETED", reason="None", exit="0:0")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ENDED_JOB.replace("alice(2001)", "bob(2002)"),
+        ENDED_JOB.replace("jgk-1", "jgk-1 JobState=COMPLETED"),
+        ENDED_JOB.replace("jgk-1", "jgk-1 UserId=alice(2001) JobState=COMPLETED").replace(
+            "JobState=C", "JobState=R"
+        ),
+        f"JobId=13 JobName=x\n{ENDED_JOB}\n UserId=bob(2002) JobState=RUNNING",
+        ENDED_JOB.replace("jgk-1", "jgk-2"),
+        ENDED_JOB.replace("JobId=13", "JobId=131"),
+    ],
+    ids=[
+        "another user's",
+        "state in the name",
+        "owner in the name",
+        "job in the name",
+        "another kernel's",
+        "another id",
+    ],
+)
+def test_a_job_that_is_not_the_users_own_of_this_name_is_not_listed(line):
+    """Slurm gives ids again, and a name can contain anything."""
+    assert record_of(ENDED_JOB) is not None
+    assert record_of(line) is None
 
 
 def test_accounting_tells_who_cancelled_a_job():

@@ -56,7 +56,7 @@ class Slurm(Runtime):
         self.told: list[tuple[float, JobState]] = []
 
     def asked_by(self, ask: Ask) -> JobQueue:
-        async def has_ended(job_id: str) -> bool:
+        async def has_ended(job_id: str, name: str) -> bool:
             return job_id not in self.contradicted
 
         return JobQueue(self, ask, has_ended, logging.getLogger("test"))
@@ -71,7 +71,9 @@ class Slurm(Runtime):
         return dict(self.jobs)
 
     def watch(self, job_id: str) -> Callable[[], None]:
-        return self.queue.watch(job_id, lambda state: self.told.append((self._loop.now - 1000, state)))
+        return self.queue.watch(
+            job_id, f"jgk-{job_id}", lambda state: self.told.append((self._loop.now - 1000, state))
+        )
 
 
 @pytest.fixture
@@ -167,7 +169,7 @@ def test_a_job_submitted_while_slurm_answers_is_not_gone(simulated):
             return before
 
         queue = slurm.asked_by(ask)
-        queue.watch("1", lambda state: None)
+        queue.watch("1", "jgk-1", lambda state: None)
         await asyncio.sleep(FIRST_LOOK + 0.5)
         queue.close()
         await asyncio.sleep(60)

@@ -31,6 +31,7 @@ class Jobs:
         self.scheduler = scheduler
         self.clock = clock
         self.told: dict[str, list[JobState]] = {}
+        self.names: dict[str, str] = {}
 
     async def submit(self, name: str, *options: str, watch: bool = True) -> str:
         head = "".join(
@@ -38,8 +39,9 @@ class Jobs:
         )
         script = f"#!/bin/bash -l\n{head}#SBATCH --output=/dev/null\nexec sleep 300\n"
         job_id = await self.scheduler.submit(script.encode(), None)
+        self.names[job_id] = f"jgk-{name}"
         if watch:
-            self.scheduler.watch(job_id, self.told.setdefault(job_id, []).append)
+            self.scheduler.watch(job_id, f"jgk-{name}", self.told.setdefault(job_id, []).append)
         return job_id
 
     async def until(self, job_id: str, condition: Callable[[JobState], bool]) -> JobState:
@@ -48,13 +50,13 @@ class Jobs:
         while not (found := [state for state in self.told[job_id] if condition(state)]):
             assert asyncio.get_running_loop().time() < deadline, self.told[job_id]
             self.clock.seconds += 61  # it is time to look
-            self.scheduler.watch("1000000", lambda state: None)()
+            self.scheduler.watch("1000000", "", lambda state: None)()
             await asyncio.sleep(0.1)
         return found[0]
 
     async def end(self, job_id: str) -> JobEnd:
         await self.until(job_id, lambda state: state.over)
-        found = await self.scheduler.ended(job_id)
+        found = await self.scheduler.ended(job_id, self.names[job_id])
         assert found is not None
         return found
 
@@ -90,7 +92,7 @@ def test_a_job_waits_runs_and_is_cancelled(slurm: Slurm, with_jobs: Callable[...
         assert estimated.start_estimate is not None
         assert abs(estimated.start_estimate - running.end_time) < 120  # the backfill scheduler's word
         assert {one.id for one in await jobs.scheduler.jobs() if not one.over} == {first, second}
-        assert await jobs.scheduler.ended(second) is None
+        assert await jobs.scheduler.ended(second, "jgk-second") is None
         await jobs.scheduler.cancel(first)
         end = await jobs.end(first)
         assert end.state == "CANCELLED" and "only where it has accounting" in end.cause

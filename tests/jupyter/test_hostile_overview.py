@@ -95,6 +95,20 @@ def test_a_kernel_of_one_node_has_no_gpu_of_another_unless_that_says_so() -> Non
     assert (kernel(), kernel(lease="k1"), kernel(lease="a"), kernel(lease="b")) == ("k1", "k1", "a", "k1")
 
 
+def test_a_kernel_in_a_job_has_the_gpu_of_its_machine_that_another_name_leads_to() -> None:
+    """The hub knows the machine, and reports that the GPU is not free."""
+
+    def kernel(**row: Any) -> str | None:
+        gpu = {"hop": "gpu1", "node": "gpu1", "uuid": "GPU-1", "queue": [], **row}
+        held = [{"id": "k1", "hop": "alice@gpu1", "gpus": ["GPU-1"], "job": {"id": "7"}}]
+        (node,) = node_rows([], {"nodes": [], "gpus": [gpu], "ps": []}, held, GpuHistory())
+        return cast("str | None", node["gpus"][0]["kernel"])
+
+    assert kernel(free=False, reason="your job 7 has it") == "k1"
+    assert kernel(free=True) is None
+    assert kernel(free=False, lease={"id": "k2"}) is None
+
+
 def test_a_node_that_always_reports_other_gpus_takes_no_place_of_others() -> None:
     history = GpuHistory()
     for number in range(300):

@@ -88,4 +88,4 @@ class Stop(Verb):
             return list(dict.fromkeys(self.kernel_of(text, specs) for text in self.args.kernels)), []
         rows = self.ask_hub("ps", specs=specs)
         errors = [GpuKernelError.from_json(row["error"]) for row in rows if "error" in row]
-        return [row["id"] for row in rows if "error" not in row], errors
+        return list(dict.fromkeys(row["id"] for row in rows if "error" not in row)), errors

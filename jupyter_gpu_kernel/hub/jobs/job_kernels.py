@@ -199,7 +199,7 @@ class JobKernels:
     async def _has_ended(self, spec: Spec, job: JobState) -> bool:
         """Whether a job, which was active when Slurm was asked, ends or has ended since."""
         with contextlib.suppress(GpuKernelError):
-            ended = await self._schedulers.of(spec.settings.at_login()).ended(job.id)
+            ended = await self._schedulers.of(spec.settings.at_login()).ended(job.id, job.name)
             return ended is not None or job.state == "COMPLETING"
         return False
 

@@ -268,8 +268,8 @@ class JobStarter:
             reaching.cancel()
 
     def _reaching_ended(self, reaching: asyncio.Future[Reached]) -> None:
-        """Note the end of the attempt. Its error is read here, as asyncio logs an error that nobody has read: if the job
-        is not wanted any more, nobody else reads it."""
+        """Note the end of the attempt. Its error is read here: if the job is not wanted any more, nobody else reads it,
+        and asyncio would log it."""
         if not reaching.cancelled():
             reaching.exception()
         self._changed.set()

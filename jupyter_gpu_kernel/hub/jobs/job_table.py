@@ -19,6 +19,7 @@ from ..background import BackgroundTasks
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel_settings import KernelSettings
 from ..slurm import times
+from ..slurm.commands import JOB_NAME
 from ..slurm.dialect import GONE, JobRecord, JobState
 from ..slurm.job_end import JobEnd, job_end
 from ..slurm.scheduler import Scheduler, Schedulers
@@ -77,13 +78,13 @@ class JobTable:
         records = [one for one in self.records.of_job(job_id, login) if not one.over or one.changed > since]
         return bool(records) and all(record.over for record in records)
 
-    def get(self, job_id: str, settings: KernelSettings, login: str) -> OurJob:
-        """Return a job that Slurm has, known already or not."""
-        known = self._known(job_id, login)
-        if known is not None:
-            return known
-        job = OurJob(job_id, settings, login, self._schedulers.of(settings.at_login()))
-        self._jobs.append(job)
+    def get(self, state: JobState, settings: KernelSettings, login: str) -> OurJob:
+        """Return a job that Slurm has, known already or not, with this state."""
+        job = self._known(state.id, login)
+        if job is None or job.slurm_name != state.name:
+            job = OurJob(state, settings, login, self._schedulers.of(settings.at_login()))
+            self._jobs.insert(0, job)
+        job.state = state
         return job
 
     def _known(self, job_id: str, login: str) -> OurJob | None:
@@ -114,9 +115,7 @@ class JobTable:
             if taken:
                 continue
             if job_id in active:
-                job = self.get(job_id, settings, login)
-                job.state = active[job_id]
-                return job
+                return self.get(active[job_id], settings, login)
             if job_id and not record.over:
                 self.records.save(record._replace(over=True))
         return None
@@ -150,8 +149,8 @@ class JobTable:
         records = self.records.of_kernelspec(name, login)
         for record in records:
             if record.job in active and not record.over and not self._is_ending(record.job, login):
-                found = self.get(record.job, settings, login)
-                found.state, found.has_detached = active[record.job], True
+                found = self.get(active[record.job], settings, login)
+                found.has_detached = True
                 return found
         return None
 
@@ -160,7 +159,8 @@ class JobTable:
         for record in self.records.of_job(job_id, login):
             if record.kernel != remote.kernel_id:  # Slurm has lost its records, and counts anew
                 self.records.save(record._replace(job="", over=True))
-        return self.get(job_id, remote.settings, login)
+        name = f"{JOB_NAME}{remote.kernel_id}"
+        return self.get(JobState(job_id, "PENDING", name=name), remote.settings, login)
 
     # -------------------------------------------------------------------------------------- its kernels
 
@@ -249,7 +249,7 @@ class JobTable:
                 watcher()
 
         if job.end_watch is None:
-            job.end_watch = job.scheduler.watch(job.id, changed)
+            job.end_watch = job.scheduler.watch(job.id, job.slurm_name, changed)
 
     async def end(self, job: OurJob, within: float) -> JobEnd | None:
         """Return how the job ended; None if it has not ended within so many seconds, as far as is known. While Slurm
@@ -259,7 +259,7 @@ class JobTable:
         while True:
             answered = False
             with contextlib.suppress(GpuKernelError):
-                end = await job.scheduler.ended(job.id)
+                end = await job.scheduler.ended(job.id, job.slurm_name)
                 answered = True
                 if end is not None:
                     self._record_end(job, end)

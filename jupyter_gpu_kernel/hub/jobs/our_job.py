@@ -16,13 +16,14 @@ from ..slurm.scheduler import Scheduler
 class OurJob:
     """One job of a kernel. `kernels`: those that front ends of this hub have in it."""
 
-    def __init__(self, job_id: str, settings: KernelSettings, login: str, scheduler: Scheduler) -> None:
-        """`settings`: those of the kernel; `login`: the login node's name."""
-        self.id = job_id
+    def __init__(self, state: JobState, settings: KernelSettings, login: str, scheduler: Scheduler) -> None:
+        """`state`: its last known state; `settings`: those of the kernel; `login`: the login node's name."""
+        self.id = state.id
+        self.slurm_name = state.name
         self.settings = settings.at_login()
         self.login = login
         self.scheduler = scheduler
-        self.state = JobState(job_id, "PENDING")
+        self.state = state
         self.node: Node | None = None
         self.kernels: list[RemoteKernel] = []
         self.has_detached = False

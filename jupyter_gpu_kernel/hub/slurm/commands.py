@@ -84,16 +84,17 @@ def cancel_named_command(name: str) -> str:
 
 
 def show_command(job_id: str) -> str:
-    """Show one job, which may have ended some minutes ago."""
-    return f"scontrol -o show job {job_id} </dev/null"
+    """Show the user's id, and in the next line one job, which may have ended some minutes ago."""
+    return f"id -u\nscontrol -o show job {job_id} </dev/null"
 
 
-def accounting_command(job_id: str) -> str:
-    """Show one job from the accounting, where there is one; with the name of who cancelled it."""
+def accounting_command(job_id: str, name: str) -> str:
+    """Show the user's job of this id and name from the accounting, where there is one; with the name of who cancelled
+    it."""
     columns = "JobIDRaw,State,ExitCode,Reason,NodeList,Partition,Timelimit,ReqMem"
     return "\n".join(
         (
-            f"found=$(sacct -X -n -P -j {job_id} -o {columns} </dev/null)",
+            f'found=$(sacct -X -n -P -u "$(id -un)" -j {job_id} --name={shlex.quote(name)} -o {columns} </dev/null)',
             'status=$?; printf "%s\\n" "$found"',
             "uid=$(printf '%s\\n' \"$found\" | sed -n 's/.*|CANCELLED by \\([0-9]*\\)|.*/\\1/p' | head -n 1)",
             'if [ -n "$uid" ]; then printf "user|%s\\n" "$(id -un "$uid" 2>/dev/null)"; fi',

@@ -184,10 +184,14 @@ def _number(text: str) -> int:
     return whole_number(text) or 0
 
 
-def shown(output: Output) -> JobRecord | None:
-    """Return the job that `scontrol -o show job` printed, None if Slurm knows it no more."""
-    line = next((one for one in output.lines if one.startswith("JobId=")), "")
-    if not line:
+def shown(output: Output, job_id: str, name: str) -> JobRecord | None:
+    """Return the job that `show_command` printed, None if it is not the user's job of this id and name: Slurm may have
+    forgotten that job and given its id to another one."""
+    uid, *lines = output.lines or ("",)
+    # A name can contain anything, also newlines and what looks like these fields: then there is more than one owner.
+    line = next(iter(lines), "")
+    ours = rf"JobId={job_id} JobName={re.escape(name)} UserId=\S*\({re.escape(uid)}\) "
+    if not re.match(ours, line) or "\n".join(lines).count("UserId=") != 1:
         return None
     facts = _facts(line)
     code, signal = _exit(facts.get("ExitCode", ""))

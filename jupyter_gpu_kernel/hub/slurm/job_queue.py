@@ -25,7 +25,7 @@ PATIENCE = 5.0
 """Seconds without an answer after which watchers learn that there is none: a connection is given up much later."""
 Changed = Callable[[JobState], None]
 Ask = Callable[[bool], Awaitable[dict[str, JobState]]]
-HasEnded = Callable[[str], Awaitable[bool]]
+HasEnded = Callable[[str, str], Awaitable[bool]]
 
 
 class JobQueue:
@@ -33,7 +33,7 @@ class JobQueue:
 
     def __init__(self, runtime: Runtime, ask: Ask, has_ended: HasEnded, log: logging.Logger) -> None:
         """`ask(everyone)` returns the user's jobs by id, with their places if other users' jobs are counted;
-        `has_ended(job_id)` asks about one job in another way. Both raise GpuKernelError."""
+        `has_ended(job_id, name)` asks about one job in another way. Both raise GpuKernelError."""
         self._runtime = runtime
         self._ask = ask
         self._has_ended = has_ended
@@ -69,12 +69,13 @@ class JobQueue:
         self._added.pop(job_id, None)
         self._removed.add(job_id)
 
-    def watch(self, job_id: str, changed: Changed) -> Callable[[], None]:
+    def watch(self, job_id: str, name: str, changed: Changed) -> Callable[[], None]:
         """Call `changed(state)` on the event loop when the job's state changes; return a function that ends this.
+        `name`: the job's name.
 
         After a state with `over` it is not called any more.
         """
-        watched = _Watched(job_id, changed, self._runtime.monotonic())
+        watched = _Watched(job_id, name, changed, self._runtime.monotonic())
         self._watched.append(watched)
         self._woken.set()
         if self._poller is None or self._poller.done():
@@ -144,7 +145,7 @@ class JobQueue:
         """Correct `jobs` where Slurm contradicts that a job has ended: watchers end kernels of jobs that have."""
         for one in watched:
             state = jobs.get(one.job_id)
-            if (state is None or state.over) and not await self._has_ended(one.job_id):
+            if (state is None or state.over) and not await self._has_ended(one.job_id, one.name):
                 jobs[one.job_id] = one.state or JobState(one.job_id, "PENDING")
 
     def _tell(self, watched: list[_Watched], jobs: dict[str, JobState]) -> None:
@@ -178,8 +179,9 @@ class JobQueue:
 class _Watched:
     """A job that is watched. `since`: when its state changed, or the watch began."""
 
-    def __init__(self, job_id: str, changed: Changed, since: float) -> None:
+    def __init__(self, job_id: str, name: str, changed: Changed, since: float) -> None:
         self.job_id = job_id
+        self.name = name
         self.changed = changed
         self.since = since
         self.state: JobState | None = None

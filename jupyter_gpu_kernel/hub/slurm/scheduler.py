@@ -118,14 +118,14 @@ class Scheduler:
         if output.status and not rejection.is_gone(output):
             raise self._failed("scancel", output)
 
-    async def ended(self, job_id: str, call: Call | None = None) -> JobEnd | None:
-        """Return how a job ended; None if it has not ended."""
+    async def ended(self, job_id: str, name: str, call: Call | None = None) -> JobEnd | None:
+        """Return how the user's job of this id and name ended; None if it has not ended."""
         output = await self.run(commands.show_command(job_id), call=call)
-        record = dialect.shown(output)
-        if record is None and not rejection.is_gone(output):
+        record = dialect.shown(output, job_id, name)
+        if record is None and output.status and not rejection.is_gone(output):
             raise self._failed("scontrol show job", output)
         if record is None or record.state == "CANCELLED":
-            output = await self.run(commands.accounting_command(job_id), call=call)
+            output = await self.run(commands.accounting_command(job_id, name), call=call)
             accounted = dialect.accounted(output)
             if accounted is not None and record is not None:
                 record = record._replace(uid=accounted.uid, user=accounted.user, own=accounted.own)
@@ -133,12 +133,13 @@ class Scheduler:
                 record = record or accounted
         return job_end(job_id, record)
 
-    def watch(self, job_id: str, changed: Changed) -> Callable[[], None]:
-        """Call `changed(state)` on the event loop when the job's state changes; return a function that ends this.
+    def watch(self, job_id: str, name: str, changed: Changed) -> Callable[[], None]:
+        """Call `changed(state)` on the event loop when the state of the job of this id and name changes; return a
+        function that ends this.
 
         After a state with `over` it is not called any more.
         """
-        return self._queue.watch(job_id, changed)
+        return self._queue.watch(job_id, name, changed)
 
     async def jobs(self, call: Call | None = None) -> list[JobState]:
         """Return the jobs of our kernels, of all hubs of the user, as they were within the last 10 s."""
@@ -186,8 +187,8 @@ class Scheduler:
             raise self._failed("squeue", output)
         return jobs
 
-    async def _has_ended(self, job_id: str) -> bool:
-        return await self.ended(job_id) is not None
+    async def _has_ended(self, job_id: str, name: str) -> bool:
+        return await self.ended(job_id, name) is not None
 
     def _failed(self, command: str, output: Output) -> GpuKernelError:
         away = rejection.is_away(output)

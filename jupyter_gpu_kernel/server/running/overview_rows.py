@@ -123,16 +123,16 @@ def _node(known: Row) -> Row:
     }
 
 
-def _holders(kernels: Iterable[Row]) -> dict[str, set[tuple[str, str]]]:
-    """Return the user's kernels that have each GPU, as their nodes report: {uuid: {(node, id)}}."""
-    holders: dict[str, set[tuple[str, str]]] = {}
+def _holders(kernels: Iterable[Row]) -> dict[str, set[tuple[str, str, bool]]]:
+    """Return the user's kernels that have each GPU, as their nodes report: {uuid: {(node, id, whether in a job)}}."""
+    holders: dict[str, set[tuple[str, str, bool]]] = {}
     for one in kernels:
         for uuid in one.get("gpus") or ():
-            holders.setdefault(uuid, set()).add((one.get("hop", ""), one["id"]))
+            holders.setdefault(uuid, set()).add((one.get("hop", ""), one["id"], bool(one.get("job"))))
     return holders
 
 
-def _add(node: Row, row: Row, holders: dict[str, set[tuple[str, str]]], history: GpuHistory) -> None:
+def _add(node: Row, row: Row, holders: dict[str, set[tuple[str, str, bool]]], history: GpuHistory) -> None:
     """Add a row of `gpus` to its node."""
     if "error" in row:
         return _add_problem(node, row)
@@ -143,8 +143,10 @@ def _add(node: Row, row: Row, holders: dict[str, set[tuple[str, str]]], history:
     node["queue"] += [_waiter(one) for one in row["queue"] if (one["place"], one["id"]) not in waiting]
     gpu = {key: value for key, value in row.items() if key != "queue"}
     having, leased_by = holders.get(row["uuid"], set()), (row.get("lease") or {}).get("id")
-    here = sorted(one for hop, one in having if hop == row.get("hop", ""))  # not what another node claims
-    kernel = leased_by if leased_by in {one for _, one in having} else next(iter(here), None)
+    # Not what another node claims; but the node of a job may have another name, and its GPU is known not to be free.
+    in_use = row.get("free") is False and not row.get("lease")
+    here = sorted(one for hop, one, in_job in having if hop == row.get("hop", "") or (in_job and in_use))
+    kernel = leased_by if leased_by in {one for _, one, _ in having} else next(iter(here), None)
     node["gpus"].append({**gpu, "processes": processes(row), "history": history.of(row), "kernel": kernel})
 
 

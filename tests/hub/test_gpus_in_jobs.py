@@ -1,0 +1,110 @@
+"""`gpus` of a machine that kernelspecs lead to directly and by Slurm: a job of the user's has GPUs of it."""
+
+from __future__ import annotations
+
+import sys
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+import pytest
+from login_nodes import LoginNode
+from played_agent import World
+from practice_hosts import loop
+from runtimes import RUNTIME
+from streams import LoopThread, log
+
+from jupyter_gpu_kernel.hub.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.operations import Operations
+from jupyter_gpu_kernel.hub.rpc import Call
+
+__all__ = ["loop"]
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
+KERNEL = {"id": "k1", "state": "idle", "gpus": ["GPU-1", "GPU-3"], "job": {"id": "7"}}
+
+
+class Client(ClientConnection):
+    """A client that keeps the rows that come before the result."""
+
+    def __init__(self) -> None:
+        super().__init__(Pipe()[0])
+        self.rows: list[dict[str, Any]] = []
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.rows += message.get("progress", {}).get("rows", [])
+
+
+class Machine(World):
+    """A machine with two GPUs, which nobody uses. It reports these kernels."""
+
+    def __init__(self, name: str, *kernels: dict[str, Any]) -> None:
+        super().__init__()
+        self.name = name
+        self._answers = {
+            "gpus": {
+                "gpus": [
+                    {"uuid": uuid, "queue": [], "free": True, "reason": ""} for uuid in ("GPU-1", "GPU-2")
+                ]
+            },
+            "list": {"kernels": list(kernels)},
+            "job": {"job": {"id": "7"}},
+        }
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {**self._answers[request["do"]], "root": self.name}
+
+
+class Connection(LoginNode):
+    """A connection to a machine."""
+
+    transport = ""
+
+    def __init__(self, folder: Path, machine: Machine) -> None:
+        self.folder, self._machine, self.closed = folder, machine, False
+        self.host_keys = [(machine.name, f"SHA256:{machine.name}")]
+
+    def open(self, command: str) -> Any:
+        """The script that would start the agent is read first."""
+        stream = self._machine.dial(False)
+        script, stream.write = stream.write, lambda data: setattr(stream, "write", script)  # type: ignore[method-assign]
+        return stream
+
+
+class Cluster(LoginNode):
+    """A login node, and two machines. The user's job 7 runs on the first one."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        row = "+7|RUNNING|None|1|1|gpu|1|gpu1|gpu1|jgk-k1"
+        self.slurm("", f'case "$*" in *%N*) echo "${{8%%[+]*}}{row}" ;; esac')
+        self.machines = {"gpu1": Machine("gpu1", KERNEL), "gpu2": Machine("gpu2")}
+
+    def __call__(self, route: Any, *_: Any, **more: Any) -> LoginNode:
+        machine = self.machines.get(route[-1].rpartition("@")[2])
+        return super().__call__(route, **more) if machine is None else Connection(self.folder, machine)
+
+
+def test_a_gpu_of_the_users_job_is_not_free_where_its_node_is_asked_directly(
+    tmp_path: Path, loop: LoopThread
+) -> None:
+    """Another machine that reports a GPU of the same UUID has another one."""
+    cluster, client = Cluster(tmp_path), Client()
+    operations = loop.call(Operations, RUNTIME, cluster, log)
+    specs = [
+        {"name": name, "settings": {"route": [route], "slurm": route == "login", "way": way, "python": "/p"}}
+        for name, route, way in (("a", "gpu1", ""), ("b", "gpu2", ""), ("c", "login", "ssh"))
+    ]
+    call = Call(client, {"id": 1, "op": "gpus", "specs": specs, "within": 10.0})
+    try:
+        rows = loop.run(operations.operation(call))
+    finally:
+        loop.run(operations.close())
+        for machine in cluster.machines.values():
+            machine.close()
+    shown = {(row["hop"], row["uuid"]): (row["free"], row["reason"]) for row in rows if "uuid" in row}
+    assert shown["gpu1", "GPU-1"] == (False, "your job 7 has it")
+    assert shown["gpu1", "GPU-2"] == (True, "")
+    assert shown["gpu2", "GPU-1"] == shown["gpu2", "GPU-2"] == (True, "")
+    early = {(row["hop"], row["uuid"]): row["free"] for row in client.rows}
+    assert early == {key: free for key, (free, _) in shown.items() if key[0] in ("gpu1", "gpu2")}
