@@ -8,12 +8,8 @@ from typing import Any
 
 from . import secret_filter
 from .errors import SettingsError
-from .hub.slurm import times
+from .wire import durations
 
-KEEP_JOB = times.KEEP_JOB
-"""Seconds for which a job that waits is kept after its notebook was closed, unless the setting says otherwise."""
-WARN_BEFORE = times.WARN_BEFORE
-"""Seconds before its time limit at which a job gets the warning signal, unless the setting says otherwise."""
 WAYS = ("ssh", "srun")
 SIGNALS = ("USR1", "USR2", "HUP", "INT", "CONT", "WINCH")
 _ONLY_SLURM = (
@@ -67,7 +63,11 @@ def _check_values(values: Mapping[str, Any]) -> None:
         return not values[key] or form.fullmatch(values[key]) is not None
 
     checks = (
-        ("time", not values["time"] or times.is_limit(values["time"]), "a time limit: 4:00:00, 90 (minutes)"),
+        (
+            "time",
+            not values["time"] or durations.is_limit(values["time"]),
+            "a time limit: 4:00:00, 90 (minutes)",
+        ),
         ("mem", matches(_MEMORY, "mem"), "a size of memory for each node: 32G, 64000M, 0 (all)"),
         ("cpus", values["cpus"] >= 0, "a number of CPUs, 1 or more"),
         ("nodes", 1 <= values["nodes"] <= _MOST_NODES, f"a number from 1 to {_MOST_NODES}"),

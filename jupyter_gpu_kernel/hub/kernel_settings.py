@@ -9,6 +9,11 @@ from ..errors import SettingsError
 from ..wire import DEFAULT_GPUS
 from ..wire.fields import FieldError, changed_values, typed_values
 
+KEEP_JOB = 600.0
+"""Seconds for which a job that waits is kept after its notebook was closed, unless the setting says otherwise."""
+WARN_BEFORE = 300.0
+"""Seconds before its time limit at which a job gets the warning signal, unless the setting says otherwise."""
+
 
 class LoginRoute(NamedTuple):
     """The way to the login node, for a kernel in a job: its own settings lead to the job's node."""

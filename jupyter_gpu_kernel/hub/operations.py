@@ -43,9 +43,8 @@ from .node.nodes import (
 from .node.shared_connection import Connect
 from .placement import Placement
 from .rpc import Call
-from .slurm.probe import check_slurm, probe_slurm
+from .slurm.operations import GpusInJobs, check_slurm, cluster_rows, probe_slurm, with_clusters
 from .slurm.scheduler import Schedulers
-from .slurm.view import GpusInJobs, cluster_rows, with_clusters
 from .virtual_env.operations import EnvironmentOperations
 
 LOGIN_KEEPS = 12 * 3600.0

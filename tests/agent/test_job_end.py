@@ -15,13 +15,11 @@ from keepers import Hub, Place
 from runtimes import ManualLoop
 from waiting import eventually
 
-from jupyter_gpu_kernel.agent.job.allocation import read_allocation
-from jupyter_gpu_kernel.agent.job.controller import Controller
+from jupyter_gpu_kernel.agent.job.allocation import Controller, parse_facts, read_allocation
 from jupyter_gpu_kernel.agent.job.end_notices import EndNotices
-from jupyter_gpu_kernel.agent.job.facts import parse_facts
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
-from jupyter_gpu_kernel.wire.hostlist import expand
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
+from jupyter_gpu_kernel.wire.slurm import expand
 from jupyter_gpu_kernel.wire.texts import duration
 
 pytestmark = pytest.mark.full

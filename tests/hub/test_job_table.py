@@ -281,7 +281,7 @@ def test_a_kernel_in_a_new_job_is_not_over(cluster: Cluster, with_table: Any) ->
 
 def test_a_job_is_killed_without_the_time_that_sigterm_leaves(cluster: Cluster, with_table: Any) -> None:
     async def test(table: Table) -> None:
-        await table.schedulers.of(SETTINGS).cancel("7", "KILL")
+        await table.schedulers.of(SETTINGS).cancel("7", kill=True)
         user = f"-u {getpass.getuser()}"
         assert cluster.calls("scancel") == [f"{user} --batch --signal=KILL 7", f"{user} 7"]
 

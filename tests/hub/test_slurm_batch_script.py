@@ -15,7 +15,7 @@ import pytest
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.install import agent_file
-from jupyter_gpu_kernel.hub.slurm.batch_script import batch_script, directives
+from jupyter_gpu_kernel.hub.slurm.commands import batch_script, directives
 from jupyter_gpu_kernel.settings import Settings
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the script runs on the work node's bash")

@@ -8,12 +8,11 @@ from subprocess import CompletedProcess
 import pytest
 
 from jupyter_gpu_kernel.errors import SettingsError
-from jupyter_gpu_kernel.hub.slurm import commands, dialect, rejection, times
-from jupyter_gpu_kernel.hub.slurm.dialect import JobRecord, JobState
-from jupyter_gpu_kernel.hub.slurm.hostlist import expand
-from jupyter_gpu_kernel.hub.slurm.job_end import job_end
-from jupyter_gpu_kernel.hub.slurm.login_node import Commands, Output, located
-from jupyter_gpu_kernel.hub.slurm.pending import why_pending
+from jupyter_gpu_kernel.hub.slurm import commands, dialect, words
+from jupyter_gpu_kernel.hub.slurm.commands import LOCATE, Commands, Output, located
+from jupyter_gpu_kernel.hub.slurm.dialect import JobRecord, JobState, expand
+from jupyter_gpu_kernel.hub.slurm.words import job_end, why_pending
+from jupyter_gpu_kernel.wire import durations
 
 
 def output(text: str, errors: str = "", status: int = 0) -> Output:
@@ -140,12 +139,12 @@ def test_a_list_of_hosts_is_bounded():
      ("UNLIMITED", None), ("four", None), ("", None)],
 )  # fmt: skip
 def test_time_limits(text, seconds):
-    assert times.seconds(text) == seconds
+    assert durations.limit_seconds(text) == seconds
 
 
 def test_time_limits_are_written_as_slurm_writes_them():
-    assert times.limit(14400) == "4:00:00" and times.limit(129600) == "1-12:00:00"
-    assert times.is_limit("infinite") and not times.is_limit("0") and not times.is_limit("soon")
+    assert durations.limit(14400) == "4:00:00" and durations.limit(129600) == "1-12:00:00"
+    assert durations.is_limit("infinite") and not durations.is_limit("0") and not durations.is_limit("soon")
 
 
 SHOWN = (
@@ -156,10 +155,10 @@ SHOWN = (
 )
 # Recorded from Slurm 22.05, except for OUT_OF_MEMORY, which needs cgroups, and DEADLINE.
 ENDS = [
-    ("TIMEOUT", "TimeLimit", "0:15", "at its time limit of 00:01:00", "--time"),
+    ("TIMEOUT", "TimeLimit", "0:15", "reached its time limit of 00:01:00", "--time"),
     ("CANCELLED", "None", "0:15", "was cancelled", ""),
-    ("PREEMPTED", "None", "0:15", "preempted job 13", "--partition"),
-    ("NODE_FAIL", "NodeDown", "1:0", "gpu1 failed", "new job"),
+    ("PREEMPTED", "None", "0:15", "(preemption)", "--partition"),
+    ("NODE_FAIL", "NodeDown", "1:0", "a node of it has failed: gpu1", "new job"),
     (
         "OUT_OF_MEMORY",
         "OutOfMemory",
@@ -282,23 +281,23 @@ REFUSALS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "option"), REFUSALS)
-def test_a_refusal_names_the_option_to_change(words, option):
-    error = rejection.rejected(output("", words, 1), "login")
+@pytest.mark.parametrize(("text", "option"), REFUSALS)
+def test_a_refusal_names_the_option_to_change(text, option):
+    error = words.rejected(output("", text, 1), "login")
     assert isinstance(error, SettingsError) and option in error.remedy and error.hop == "login"
-    assert words.splitlines()[-1].partition(": ")[2].removeprefix("error: ") in error.cause
+    assert text.splitlines()[-1].partition(": ")[2].removeprefix("error: ") in error.cause
 
 
 @pytest.mark.parametrize(
-    "words",
+    "text",
     [
         "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
         "slurm_load_jobs error: Socket timed out on send/recv operation",
         "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
     ],
 )
-def test_a_controller_that_is_away_is_no_refusal(words):
-    assert isinstance(rejection.rejected(output("", words, 1), "login"), rejection.ControllerAway)
+def test_a_controller_that_is_away_is_no_refusal(text):
+    assert isinstance(words.rejected(output("", text, 1), "login"), words.ControllerAway)
 
 
 def test_the_id_of_a_submitted_job():
@@ -309,7 +308,7 @@ def test_the_id_of_a_submitted_job():
 
 
 @pytest.mark.parametrize(
-    ("reason", "words", "remedy"),
+    ("reason", "text", "remedy"),
     [
         ("Resources", "next", ""),
         ("PartitionTimeLimit", "above that of the partition", "--time"),
@@ -323,9 +322,9 @@ def test_the_id_of_a_submitted_job():
         ("", "not looked at it", ""),
     ],
 )
-def test_why_a_job_waits(reason, words, remedy):
+def test_why_a_job_waits(reason, text, remedy):
     wait = why_pending(reason)
-    assert words in wait.text and remedy in wait.remedy and bool(wait.remedy) == bool(remedy)
+    assert text in wait.text and remedy in wait.remedy and bool(wait.remedy) == bool(remedy)
 
 
 # --- scripts of the login node, run by a real sh
@@ -416,14 +415,10 @@ def test_the_environment_there_does_not_override_the_script(programs):
 def test_slurm_is_found_in_path(programs):
     path = programs("sbatch", "echo slurm 24.05.2")
     programs("scontrol", "echo 'PrivateData             = jobs,usage'")
-    from jupyter_gpu_kernel.hub.slurm.login_node import LOCATE
-
     assert located(Output.of(run(LOCATE, path))) == Commands("", "", "slurm 24.05.2", True)
 
 
 def test_a_machine_without_slurm(tmp_path):
-    from jupyter_gpu_kernel.hub.slurm.login_node import LOCATE
-
     if subprocess.run(["sh", "-c", "command -v sbatch"], capture_output=True).returncode == 0:
         pytest.skip("this machine has Slurm")
     assert located(Output.of(run(LOCATE, "/usr/bin:/bin"))) is None

@@ -9,7 +9,7 @@ import pytest
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.slurm.choice import choose
-from jupyter_gpu_kernel.hub.slurm.login_node import Output
+from jupyter_gpu_kernel.hub.slurm.commands import Output
 from jupyter_gpu_kernel.hub.slurm.partitions import SlurmCluster, cluster, gpus
 
 SINFO = """\

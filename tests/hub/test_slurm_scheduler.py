@@ -20,8 +20,8 @@ from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.slurm.dialect import JobState
-from jupyter_gpu_kernel.hub.slurm.job_end import JobEnd
 from jupyter_gpu_kernel.hub.slurm.scheduler import Scheduler
+from jupyter_gpu_kernel.hub.slurm.words import JobEnd
 
 
 class Jobs:
@@ -98,7 +98,7 @@ def test_a_job_waits_runs_and_is_cancelled(slurm: Slurm, with_jobs: Callable[...
         assert end.state == "CANCELLED" and "only where it has accounting" in end.cause
         runs = await jobs.until(second, lambda state: state.state == "RUNNING")
         assert runs.nodes == (slurm.nodes[1],)
-        await jobs.scheduler.cancel(second, "KILL")
+        await jobs.scheduler.cancel(second, kill=True)
         await jobs.end(second)
         third = await jobs.submit("third", "--hold")
         await jobs.scheduler.cancel_named("jgk-third")
@@ -136,7 +136,7 @@ def test_the_names_of_another_users_jobs_change_nothing(slurm: Slurm, with_jobs:
         finally:
             slurm.run("scancel", theirs.strip(), bob=True)
         await jobs.scheduler.cancel_named("jgk-waiting")
-        await jobs.scheduler.cancel(ours, "KILL")
+        await jobs.scheduler.cancel(ours, kill=True)
 
     with_jobs(test)
 

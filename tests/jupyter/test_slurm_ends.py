@@ -119,7 +119,7 @@ def test_in_a_jupyter_server_a_hook_runs_the_node_is_lost_and_only_the_next_cell
 
 def test_jobs_end_at_their_limit_and_by_preemption(ending: list[Any], slurm: Slurm) -> None:
     limited, limited_request, preempted, preempted_request = ending
-    assert "at its time limit" in limited.error_of(limited_request)
+    assert "it has reached its time limit" in limited.error_of(limited_request)
     assert "preempted" in preempted.error_of(preempted_request)
     nothing_left(slurm, limited.job)
     nothing_left(slurm, preempted.job)

@@ -25,8 +25,8 @@ import warnings
 from collections import deque
 from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, TypeVar, Union, overload
 
-from ...wire.hostlist import expand
 from ...wire.runtime import Runtime
+from ...wire.slurm import expand
 from ...wire.texts import duration, wrapped
 from .. import procfs
 from ..exit.node_checks import read_memory

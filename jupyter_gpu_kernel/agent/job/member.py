@@ -6,7 +6,7 @@ import os
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from ...wire.fields import FieldError, items, number, text
-from ...wire.hostlist import MAX_HOSTS
+from ...wire.slurm import MAX_HOSTS
 from ..kernel_settings import KernelSettings
 from ..loop import Loop
 from ..paths import Root

@@ -21,9 +21,8 @@ from ..exit.descendants import SETUP, TAG, find_descendants
 from ..loop import Loop
 from ..paths import Root, agent_command
 from ..process_control import ChildProcess, ProcessControl, become_subreaper, next_ended_child
-from .allocation import Allocation, read_allocation
+from .allocation import Allocation, Controller, read_allocation
 from .client import SOCKET, job_is_over
-from .controller import Controller
 from .output import adopt_output, own_output
 from .signals import Received, SignalReader
 from .sockets import JobClient, Server

@@ -6,9 +6,10 @@ import argparse
 import contextlib
 from typing import Any
 
-from ...hub.slurm import times
+from ...hub.kernel_settings import KEEP_JOB, WARN_BEFORE
 from ...settings import Settings
-from ...slurm_settings import KEEP_JOB, SIGNALS, WARN_BEFORE, WAYS
+from ...slurm_settings import SIGNALS, WAYS
+from ...wire import durations
 from ..show.gpu_hours import span
 from ..show.slurm import partitions
 
@@ -75,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _time_limit(text: str) -> str:
     """The type of --time: as Slurm writes it. What is no time is checked with the other settings."""
     with contextlib.suppress(argparse.ArgumentTypeError):
-        return times.limit(int(span(text))) if text[-1:].isalpha() else text
+        return durations.limit(int(span(text))) if text[-1:].isalpha() else text
     return text
 
 
@@ -108,7 +109,7 @@ def _asked(settings: dict[str, Any]) -> str:
         "mem": "memory",
         "account": "account",
     }
-    time = times.seconds(settings.get("time") or "")
-    settings = {**settings, "time": times.limit(time)} if time else settings  # "90" are minutes
+    time = durations.limit_seconds(settings.get("time") or "")
+    settings = {**settings, "time": durations.limit(time)} if time else settings  # "90" are minutes
     facts += [f"{name} {settings[key]}" for key, name in {**names, "qos": "QOS"}.items() if settings.get(key)]
     return ", ".join(facts)

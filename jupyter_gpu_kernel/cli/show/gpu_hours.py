@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...hub.slurm import times
+from ...wire.durations import seconds_of
 from ...wire.texts import duration
 
 DEFAULT = "24h"
 LONGEST = 30 * 86400
 """Seconds for which a node keeps the story of a kernel that has ended."""
 UNKNOWN = "Of some of this time it is unknown whether a cell ran; IDLE leaves that out."
-_TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(s|m|min|h|d)?")
-_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 TIMES = "90 or 90s, 30m, 8h, 7d, 4:00:00"
 
 
 def span(text: str) -> float:
     """The type of every option that is a time, in seconds. Slurm's way of writing is known, too, if it has a colon."""
-    match = _TIME.fullmatch(text.strip().lower())
-    seconds = float(match[1]) * _UNITS[match[2] or ""] if match else None
-    if seconds is None and ":" in text:
-        seconds = times.seconds(text)
+    seconds = seconds_of(text)
     if seconds is None:
         raise argparse.ArgumentTypeError(f"{text!a} is not a time such as {TIMES}")
     return seconds

@@ -260,7 +260,7 @@ class JobKernels:
             for job in jobs:
                 if kernel_id in self._kernels_in(job, login) and (job.state == "PENDING" or kill):
                     call.progress(login, f"cancelling job {job.id}")
-                    await scheduler.cancel(job.id, "" if job.state == "PENDING" else "KILL", call)
+                    await scheduler.cancel(job.id, call, kill=job.state != "PENDING")
                     self._stop_waiting(kernel_id)
                     return True
         return self._stop_waiting(kernel_id)
@@ -281,7 +281,7 @@ class JobKernels:
             for job in jobs:
                 if job.kernel_id == kernel_id:
                     scheduler = self._schedulers.of(spec.settings.at_login())
-                    await scheduler.cancel(job.id, call=call)
+                    await scheduler.cancel(job.id, call)
                     return True
         return False
 

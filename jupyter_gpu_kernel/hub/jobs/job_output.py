@@ -11,8 +11,8 @@ from ...errors import GpuKernelError
 from .. import sanitize
 from ..kernel_settings import KernelSettings
 from ..node.shared_connection import Connection
+from ..slurm.commands import Commands, Output
 from ..slurm.dialect import is_job_id
-from ..slurm.login_node import Commands, Output
 from ..slurm.scheduler import Scheduler
 from .job_nodes import JobNodes
 

@@ -20,8 +20,7 @@ from ..kernel_settings import KernelSettings
 from ..node.install.agent_file import pack
 from ..node.node_link import NoLink
 from ..rpc import REPORT_BUG
-from ..slurm.batch_script import batch_script
-from ..slurm.commands import job_name
+from ..slurm.commands import batch_script, job_name
 from ..slurm.dialect import GONE
 from ..slurm.scheduler import Scheduler
 from . import wait_text

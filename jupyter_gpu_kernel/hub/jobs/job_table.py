@@ -17,12 +17,11 @@ from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
 from ..background import BackgroundTasks
 from ..kernel.remote_kernel import RemoteKernel
-from ..kernel_settings import KernelSettings
-from ..slurm import times
+from ..kernel_settings import KEEP_JOB, KernelSettings
 from ..slurm.commands import JOB_NAME
 from ..slurm.dialect import GONE, JobRecord, JobState
-from ..slurm.job_end import JobEnd, job_end
 from ..slurm.scheduler import Scheduler, Schedulers
+from ..slurm.words import JobEnd, job_end
 from .our_job import OurJob
 from .records import Records
 
@@ -196,7 +195,7 @@ class JobTable:
         if job.kernels:
             return
         keep = job.settings.keep_job
-        seconds = times.KEEP_JOB if keep is None else keep
+        seconds = KEEP_JOB if keep is None else keep
         if job.state.over or detached:
             self._forget(job)
         elif started:

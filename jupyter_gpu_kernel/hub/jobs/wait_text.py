@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ..slurm.dialect import JobState
-from ..slurm.pending import why_pending
+from ..slurm.words import why_pending
 
 _CANCEL = "Interrupt the cell to cancel the job."
 

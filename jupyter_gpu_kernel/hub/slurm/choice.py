@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...errors import SettingsError
+from ...wire import durations
 from ..kernel_settings import KernelSettings
-from . import times
 from .partitions import Partition, SlurmCluster
 
 DEFAULT_TIME = 4 * 3600
@@ -40,7 +40,7 @@ def choose(cluster: SlurmCluster, settings: KernelSettings, hop: str) -> Choice:
     if not settings.time:
         limits = [one.longest for one in fitting if wanted or one is fitting[0]]
         seconds = min([DEFAULT_TIME, *(one for one in limits if one)])
-        chosen["time"] = times.limit(seconds)
+        chosen["time"] = durations.limit(seconds)
         notes.append(f"The time limit is {chosen['time']}; choose another one with --time.")
     if kind:
         chosen["gpu_type"] = kind
@@ -91,7 +91,7 @@ def _kind(candidates: list[Partition], wanted: str, hop: str, partition: str) ->
 def _problem(one: Partition, settings: KernelSettings, kind: str) -> str:
     """Return why a job with these settings could never run in this partition, or ""."""
     gpus, nodes = settings.gpus, settings.nodes
-    seconds = times.seconds(settings.time)
+    seconds = durations.limit_seconds(settings.time)
     if not one.up:
         return "it is not in use (down, drained or inactive)"
     if gpus and not one.kinds:
@@ -107,7 +107,7 @@ def _problem(one: Partition, settings: KernelSettings, kind: str) -> str:
     ]
     if len(fitting) < nodes:
         return f"it has {len(fitting)} such nodes"
-    unlimited = settings.time.upper() in times.UNLIMITED
+    unlimited = settings.time.upper() in durations.UNLIMITED
     if one.longest is not None and (unlimited or (seconds or 0) > one.longest):
         return f"its time limit is {one.limit}"
     return ""

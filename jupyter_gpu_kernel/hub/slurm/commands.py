@@ -1,22 +1,170 @@
-"""Slurm's commands for jobs, as lines of sh for the login node. Pure."""
+"""Slurm's commands as scripts for the login node's /bin/sh, and the batch script of a kernel's job. Pure.
+
+Nothing of ours stays on the login node: a script comes on stdin, runs Slurm's commands, and ends. Shell start-up files
+may print before it, so the output of the commands lies between marks, on stdout and on stderr.
+
+Slurm copies the batch script to the first node of the job. The script needs no file there and no shared file system, as
+it brings the agent along. It contains no secret, as every administrator can read it: a kernel's variables come later,
+over the socket of `agent job`, which the script becomes.
+"""
 
 from __future__ import annotations
 
+import base64
+import math
 import re
 import shlex
+from typing import NamedTuple
 
+from ...errors import SettingsError
+from ...wire.durations import limit_seconds
+from ...wire.texts import whole_number
+from .. import sanitize
+from ..kernel_settings import WARN_BEFORE, KernelSettings
+from ..node.check.python_probe import Completed
+from ..node.install.agent_file import Package
+from ..node.install.deploy import script_head
+
+_BEGIN = "=== jupyter-gpu-kernel slurm begin"
+_END = "=== jupyter-gpu-kernel slurm end"
+MAX_LINES = 20_000
+"""Lines of one output that are read."""
+_USUAL_FOLDERS = (
+    *("/usr/local/bin", "/opt/slurm/bin", "/opt/slurm/current/bin", "/usr/local/slurm/bin", "/usr/slurm/bin"),
+    "/cm/shared/apps/slurm/current/bin",
+)
+_FOLDER = re.compile(r"/[^\s:|\x00-\x1f]{1,400}")
+# Times as seconds since the epoch, whatever the time zone there is; and no defaults of the user's own.
+_ENVIRONMENT = (
+    "LC_ALL=C SLURM_TIME_FORMAT=%s; export LC_ALL SLURM_TIME_FORMAT",
+    "unset SQUEUE_FORMAT SQUEUE_FORMAT2 SQUEUE_STATES SQUEUE_USERS SQUEUE_PARTITION SQUEUE_NAMES SQUEUE_ARRAY",
+    "unset SINFO_FORMAT SINFO_PARTITION SINFO_SORT SCANCEL_INTERACTIVE SACCT_FORMAT SLURM_BITSTR_LEN",
+)
 JOB_NAME = "jgk-"
 """Our jobs are called by this and the kernel's id, so that every hub of the user finds them."""
 COLUMNS = ("%i", "%T", "%r", "%S", "%e", "%P", "%Q", "%B", "%N", "%.80j")
 """What squeue prints of each of the user's jobs; the name comes last, as it can contain anything."""
 OTHERS = ("%i", "%P", "%Q")
-"""What it prints of the jobs of all users that wait: what decides the order, and nothing that a user chooses."""
+"""What squeue prints of the jobs of all users that wait: what decides the order, and nothing that a user chooses."""
 _MOST_WAITING = 10_000  # pending jobs of all users that are counted
 # A name may contain newlines: only lines that begin with a mark, which no job can know, are rows.
 _FILTER = f"""index($0, mark) == 1 {{
     row = substr($0, length(mark) + 1)
     if (row !~ /^-/ || n++ < {_MOST_WAITING}) print row
 }}"""
+_OUR_VARIABLES = (
+    *("OUTPUT", "ERROR", "INPUT", "JOB_NAME", "SIGNAL", "ARRAY_INX", "OPEN_MODE", "WAIT", "REQUEUE"),
+    "NO_REQUEUE",
+)
+"""Variables that would override lines that each of our scripts has; their names begin with SBATCH_."""
+_VARIABLES_OF_OPTIONS = {
+    "account": "ACCOUNT",
+    "gres": "GRES",
+    "mem": "MEM_PER_NODE",
+    "partition": "PARTITION",
+    "qos": "QOS",
+    "time": "TIMELIMIT",
+}
+"""Variables that would override the line with an option, if the script has one."""
+_OUTPUT = (
+    # Slurm's own file would have to lie in a folder that is there already, such as /tmp; and as everybody can ask Slurm
+    # for its name, another user of the node could make it first.
+    'if out=$(umask 077; mktemp "/tmp/jupyter-gpu-kernel-$(id -un)-XXXXXXXX-$SLURM_JOB_ID.out"); then',
+    '    exec >"$out" 2>&1',
+    "fi",
+    "unset out",
+)
+"""Opens the file for the job's output. `agent job` moves it into our folder, which is not known yet."""
+_KERNEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_LINE = 76
+"""Characters in a line of the packed agent."""
+
+
+# --- the login node
+
+
+class Commands(NamedTuple):
+    """Where Slurm's commands are on one login node, and what `LOCATE` says about them."""
+
+    folder: str = ""
+    """The folder to put first in PATH; "" if they are in PATH."""
+    conf: str = ""
+    """SLURM_CONF, if only a login shell sets it."""
+    version: str = ""
+    private_jobs: bool = False
+    """Whether other users' jobs are hidden (PrivateData)."""
+
+    def script(self, *lines: str) -> bytes:
+        """Return the script that runs these shell lines where Slurm's commands are found."""
+        head = list(_ENVIRONMENT)
+        if self.folder:
+            head.append(f"PATH={shlex.quote(self.folder)}:$PATH; export PATH")
+        if self.conf:
+            head.append(f"SLURM_CONF={shlex.quote(self.conf)}; export SLURM_CONF")
+        begin = f"printf '\\n%s\\n' {shlex.quote(_BEGIN)}"
+        end = f"printf '\\n%s %s\\n' {shlex.quote(_END)} \"$?\""
+        return "\n".join([*head, begin, f"{begin} >&2", *lines, end, ""]).encode()
+
+
+class Output(NamedTuple):
+    """What the commands of one script printed. `status`: the exit status of the last one; -1 if it did not end."""
+
+    status: int
+    lines: tuple[str, ...]
+    errors: str
+
+    @classmethod
+    def of(cls, completed: Completed) -> Output:
+        """Read the output of a script that has ended."""
+        text = completed.stdout.decode(errors="replace").replace("\r\n", "\n")
+        _, begun, rest = text.partition(f"\n{_BEGIN}\n")
+        body, ended, status = rest.rpartition(f"\n{_END} ")
+        stderr = completed.stderr.decode(errors="replace").replace("\r\n", "\n")
+        errors = stderr.rpartition(f"\n{_BEGIN}\n")[2] if begun else stderr or text
+        number = whole_number(status.split("\n")[0]) if ended else None
+        printed = (body if ended else rest).removesuffix("\n")
+        lines = printed.split("\n")[:MAX_LINES]  # names may contain other ends of line of `splitlines`
+        return cls(-1 if number is None else number, tuple(lines), sanitize.lines(errors, 20))
+
+
+LOCATE = Commands().script(
+    "found() { command -v sbatch >/dev/null 2>&1; }",
+    "folder= conf=",
+    f"found || for one in {' '.join(_USUAL_FOLDERS)}; do",
+    '    if [ -x "$one/sbatch" ]; then folder=$one; PATH=$one:$PATH; break; fi',
+    "done",
+    "if ! found; then",  # a module that only login shells load
+    '    where=\'printf "\\n%s|%s|%s\\n" "$(command -v sbatch)" "${SLURM_CONF:-}" end\'',
+    '    line=$(bash -lc "$where" </dev/null 2>/dev/null | tail -n 1)',
+    "    folder=${line%%/sbatch|*}; line=${line#*|}; conf=${line%%|*}",
+    "    case $folder in /*) PATH=$folder:$PATH ;; *) folder= ;; esac",
+    '    if [ -n "$conf" ]; then SLURM_CONF=$conf; export SLURM_CONF; fi',
+    "fi",
+    "if ! found; then (exit 127); else",
+    'printf \'folder|%s\\nconf|%s\\nversion|\' "$folder" "$conf"; sbatch --version </dev/null',
+    "scontrol show config 2>/dev/null </dev/null | grep '^PrivateData' | head -n 1",
+    "true; fi",
+)
+"""Finds Slurm's commands: in PATH, in the usual folders, or where a login shell has them. Exits with 127 if there are
+none."""
+
+
+def located(output: Output) -> Commands | None:
+    """Return what `LOCATE` found, None if this machine has no Slurm."""
+    if output.status == 127:
+        return None
+    facts = dict(line.partition("|")[::2] for line in output.lines if "|" in line)
+    folder, conf = facts.get("folder", ""), facts.get("conf", "")
+    private = next((line for line in output.lines if line.startswith("PrivateData")), "")
+    return Commands(
+        folder if _FOLDER.fullmatch(folder) else "",
+        conf if _FOLDER.fullmatch(conf) else "",
+        sanitize.line(facts.get("version", ""), 60),
+        "jobs" in private.partition("=")[2].lower(),
+    )
+
+
+# --- commands for jobs
 
 
 def queue_command(everyone: bool) -> str:
@@ -45,7 +193,7 @@ def submit_command(script: bytes, *, test_only: bool = False, check_name: bool =
     while f"\n{mark}\n" in text:
         mark += "_"
     verb = "--test-only" if test_only else "--parsable"
-    variables = [f"SBATCH_{one}" for one in (*_OURS, *_set_variables(text))]
+    variables = [f"SBATCH_{one}" for one in (*_OUR_VARIABLES, *_set_variables(text))]
     lines = [
         f"unset {' '.join(variables)}",
         "unset SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK DISPLAY XDG_RUNTIME_DIR XDG_SESSION_ID TMPDIR",
@@ -65,17 +213,15 @@ def job_name(script: bytes) -> str:
     return match[1].decode() if match else ""
 
 
-def cancel_command(job_id: str, signal: str = "") -> str:
-    """Cancel a job of the user's; with `signal` "KILL" at once, else send that signal to all of its processes.
+def cancel_command(job_id: str, *, kill: bool = False) -> str:
+    """Cancel a job of the user's; with `kill` without the time that Slurm leaves to SIGTERM.
 
     `scancel --signal=KILL` alone sends SIGTERM first, and waits for KillWait. With --batch it kills the batch script,
     and Slurm ends what remains of the job.
     """
     cancel = 'scancel -u "$(id -un)"'
-    if signal == "KILL":
-        return f"{cancel} --batch --signal=KILL {job_id} </dev/null 2>/dev/null\n{cancel} {job_id} </dev/null"
-    options = ["--full", f"--signal={signal}"] if signal else []
-    return f"{cancel} {shlex.join([*options, job_id])} </dev/null"
+    killed = f"{cancel} --batch --signal=KILL {job_id} </dev/null 2>/dev/null\n" if kill else ""
+    return f"{killed}{cancel} {job_id} </dev/null"
 
 
 def cancel_named_command(name: str) -> str:
@@ -104,29 +250,68 @@ def accounting_command(job_id: str, name: str) -> str:
     )
 
 
-# Variables that would override the script's own lines.
-_OURS = (
-    "OUTPUT",
-    "ERROR",
-    "INPUT",
-    "JOB_NAME",
-    "SIGNAL",
-    "ARRAY_INX",
-    "OPEN_MODE",
-    "WAIT",
-    "REQUEUE",
-    "NO_REQUEUE",
-)
-_BY_OPTION = {
-    "account": "ACCOUNT",
-    "gres": "GRES",
-    "mem": "MEM_PER_NODE",
-    "partition": "PARTITION",
-    "qos": "QOS",
-    "time": "TIMELIMIT",
-}
-
-
 def _set_variables(script: str) -> list[str]:
     options = re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE)
-    return [_BY_OPTION[one] for one in options if one in _BY_OPTION]
+    return [_VARIABLES_OF_OPTIONS[one] for one in options if one in _VARIABLES_OF_OPTIONS]
+
+
+# --- the batch script
+
+
+def batch_script(settings: KernelSettings, kernel_id: str, package: Package) -> bytes:
+    """Return the script. It runs the settings' set-up lines: the kernel inherits what they set, and they are not run
+    again for it."""
+    python = settings.python
+    if not python.startswith("/"):
+        raise SettingsError(
+            "the kernelspec names no Python",
+            remedy="Run “jupyter gpu-kernel add … --slurm --replace”, or give --python.",
+        )
+    parts = [
+        "#!/bin/bash -l",
+        *(f"#SBATCH {option}" for option in directives(settings, kernel_id)),
+        "",
+        *_OUTPUT,
+        *settings.setup,
+        *_agent(package.packed("zlib")),
+    ]
+    return "\n".join(parts).encode() + b"\n" + script_head(package, python, command="job") + package.install
+
+
+def directives(settings: KernelSettings, kernel_id: str) -> list[str]:
+    """Return sbatch's options for these settings."""
+    if not _KERNEL_ID.fullmatch(kernel_id):
+        raise ValueError("a kernel's id was expected")
+    warn = settings.warn_before
+    whole = limit_seconds(settings.time) or math.inf
+    seconds = int(min(WARN_BEFORE, whole / 3) if warn is None else warn)
+    options = [f"--job-name={JOB_NAME}{kernel_id}", "--no-requeue", "--output=/dev/null"]
+    if seconds:
+        options.append(f"--signal=B:{settings.warn_signal}@{seconds}")
+    if settings.gpus:
+        options.append(f"--gres={gres(settings.gpus, settings.gpu_type)}")
+    options.append(f"--nodes={settings.nodes}")
+    if settings.nodes > 1:
+        options.append("--ntasks-per-node=1")
+    for option, value in (
+        ("partition", settings.partition),
+        ("time", settings.time),
+        ("cpus-per-task", settings.cpus),
+        ("mem", settings.mem),
+        ("account", settings.account),
+        ("qos", settings.qos),
+    ):
+        if value:
+            options.append(f"--{option}={value}")
+    return [*options, *settings.sbatch]  # of two equal options the last one counts
+
+
+def gres(gpus: int, kind: str) -> str:
+    """Return the GPUs of each node as a generic resource."""
+    return f"gpu:{kind}:{gpus}" if kind else f"gpu:{gpus}"
+
+
+def _agent(data: bytes) -> list[str]:
+    """Return the lines that put the agent into the variable that install.sh reads."""
+    text = base64.b64encode(data).decode()
+    return ["agent='", *(text[at : at + _LINE] for at in range(0, len(text), _LINE)), "'"]

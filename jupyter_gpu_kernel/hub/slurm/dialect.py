@@ -11,12 +11,10 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
 
+from ...wire import slurm
 from ...wire.texts import whole_number
 from .. import sanitize
-from . import times
-from .commands import COLUMNS, JOB_NAME, OTHERS
-from .hostlist import expand, is_host
-from .login_node import Output
+from .commands import COLUMNS, JOB_NAME, OTHERS, Output
 
 GONE = "GONE"
 """Our own name for the state of a job that Slurm does not list (any more)."""
@@ -29,11 +27,14 @@ _MOST_OWN = 2000
 """Jobs of the user that are read."""
 _MOST_NODES = 256
 """Nodes of one of them that are shown."""
+_MOST_HOSTS = 4096
+"""Hosts of any other list that are read."""
 _MOST_PARTITIONS = 20
 """Partitions, or lists of them, in which places are counted."""
 _JOB_ID = re.compile(r"[1-9]\d{0,9}")
 _STATE = re.compile(r"[A-Z_]{2,30}")
-_PAIR = re.compile(r"(?:^| )([A-Z][\w:/]*)=")
+_MOMENT = re.compile(r"\d{9,11}")
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,250}")
 
 
 class JobState(NamedTuple):
@@ -88,6 +89,20 @@ class JobRecord(NamedTuple):
     memory: str = ""
     output: str = ""
     """The file that the job's output goes to."""
+
+
+def expand(text: str, most: int = _MOST_HOSTS) -> tuple[str, ...]:
+    """Return the names in a list of hosts, at most `most`; () if the text is no such list: "", "(null)", "n/a"."""
+    try:
+        names = tuple(slurm.expand(text, most))
+    except ValueError:
+        return ()
+    return names if all(map(is_host, names)) and names != ("n/a",) else ()
+
+
+def is_host(name: str) -> bool:
+    """Whether this can be the name of a host: it becomes an argument of ssh."""
+    return _HOST.fullmatch(name) is not None
 
 
 def is_job_id(text: str) -> bool:
@@ -164,10 +179,10 @@ def _job(line: str, order: _Order) -> JobState | None:
         state,
         sanitize.line(reason, 100) if reason != "None" else "",
         order.place(job_id, partition, _number(priority)) if pending else 0,
-        times.moment(start) if pending else None,
+        _moment(start) if pending else None,
         host if is_host(host) and not pending and host != "n/a" else "",
         expand(nodes, _MOST_NODES) if not pending else (),
-        times.moment(end) if not pending else None,
+        _moment(end) if not pending else None,
         sanitize.line(partition, 100),
         sanitize.line(name.strip(), 100),
     )
@@ -177,6 +192,11 @@ def _job_id(text: str) -> str:
     """Return the number of a job, or of an array of jobs: "15_[1-100]"; "" if it is neither."""
     number = text.partition("_")[0]
     return number if is_job_id(number) else ""
+
+
+def _moment(text: str) -> float | None:
+    """Return the time in seconds since the epoch (SLURM_TIME_FORMAT=%s); None for N/A, Unknown and other forms."""
+    return float(text) if _MOMENT.fullmatch(text) else None
 
 
 def _number(text: str) -> int:
@@ -193,7 +213,7 @@ def shown(output: Output, job_id: str, name: str) -> JobRecord | None:
     ours = rf"JobId={job_id} JobName={re.escape(name)} UserId=\S*\({re.escape(uid)}\) "
     if not re.match(ours, line) or "\n".join(lines).count("UserId=") != 1:
         return None
-    facts = _facts(line)
+    facts = slurm.job_fields(line)
     code, signal = _exit(facts.get("ExitCode", ""))
     state = facts.get("JobState", "")
     return JobRecord(
@@ -207,15 +227,6 @@ def shown(output: Output, job_id: str, name: str) -> JobRecord | None:
         memory=sanitize.line(facts.get("MinMemoryNode", facts.get("MinMemoryCPU", "")), 30),
         output=sanitize.line(facts.get("StdOut", ""), 1000),
     )
-
-
-def _facts(line: str) -> dict[str, str]:
-    """Return NAME=VALUE pairs; the first of a name, as values such as comments may contain others."""
-    found: dict[str, str] = {}
-    starts = list(_PAIR.finditer(line[:20_000]))
-    for match, following in zip(starts, [*starts[1:], None], strict=True):
-        found.setdefault(match[1], line[match.end() : following.start() if following else None].strip())
-    return found
 
 
 def accounted(output: Output) -> JobRecord | None:

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from ...wire.durations import limit_seconds
 from ...wire.texts import whole_number
 from .. import sanitize
-from . import times
-from .hostlist import is_host
-from .login_node import MAX_LINES, Output
+from .commands import MAX_LINES, Output
+from .dialect import is_host
 
 _FORM = "%N|%P|%T|%G|%C|%m|%l|%L|%a"
 COMMAND = "\n".join(
@@ -127,7 +127,7 @@ def cluster(output: Output) -> SlurmCluster | None:
             continue
         if name not in partitions:
             limit = sanitize.line(row[6], 30)
-            partitions[name] = Partition(name, default, row[8] == "up", times.seconds(row[6]), limit, ())
+            partitions[name] = Partition(name, default, row[8] == "up", limit_seconds(row[6]), limit, ())
         hosts.setdefault(name, []).append(_host(row, used.get(row[0], {})))
     found = [one._replace(hosts=tuple(hosts[one.name])) for one in partitions.values()]
     return SlurmCluster(tuple(sorted(found, key=lambda one: (not one.default, one.name))), _memory(fields))

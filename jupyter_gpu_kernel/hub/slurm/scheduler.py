@@ -16,12 +16,12 @@ from ..node.nodes import Nodes
 from ..node.repeated_requests import RepeatedRequests
 from ..node.shared_connection import Connection, RouteSettings
 from ..rpc import Call
-from . import commands, dialect, login_node, partitions, rejection
+from . import commands, dialect, partitions, words
+from .commands import Commands, Output
 from .dialect import JobState
-from .job_end import JobEnd, job_end
 from .job_queue import INTERVAL, Changed, JobQueue
-from .login_node import Commands, Output
 from .partitions import SlurmCluster
+from .words import JobEnd, job_end
 
 T = TypeVar("T")
 _TIMEOUT = 60.0
@@ -53,9 +53,9 @@ class Scheduler:
                 self._commands = await self._locate(call)
         return self._commands
 
-    async def run(self, *lines: str, call: Call | None = None) -> Output:
-        """Run shell lines with Slurm's commands on the login node. They must be harmless when they run twice."""
-        return await self._run(call, _shell((await self.commands(call)).script(*lines)))
+    async def run(self, line: str, call: Call | None = None) -> Output:
+        """Run lines of sh with Slurm's commands on the login node. They must be harmless when they run twice."""
+        return (await self._read(line, lambda output: None, call))[0]
 
     # -------------------------------------------------------------------------------------- jobs
 
@@ -74,22 +74,21 @@ class Scheduler:
         """
         place = await self.commands(call)
         first = place.script(commands.submit_command(script))
-        again = place.script(commands.submit_command(script, check_name=True))
+        retry = place.script(commands.submit_command(script, check_name=True))
         attempts = 0
 
         def work(connection: Connection) -> Output:
             nonlocal attempts
             attempts += 1
-            sent = first if attempts == 1 else again
-            return _shell(sent, _SUBMIT_TIMEOUT)(connection)
+            return _output_of(connection, first if attempts == 1 else retry, _SUBMIT_TIMEOUT)
 
         while True:
-            output = await self._run(call, work)
+            output = await self._on_connection(call, work)
             if job_id := dialect.submitted(output):
                 self._queue.add(JobState(job_id, "PENDING", name=commands.job_name(script)))
                 return job_id
-            error = rejection.rejected(output, self.name)
-            if not isinstance(error, rejection.ControllerAway):
+            error = words.rejected(output, self.name)
+            if not isinstance(error, words.ControllerAway):
                 raise error
             waits(f"{error.cause}; waiting for it")
             await asyncio.sleep(INTERVAL)
@@ -98,34 +97,33 @@ class Scheduler:
 
     async def test(self, script: bytes, call: Call | None) -> str:
         """Return what `sbatch --test-only` says of a script; no job is left. Raises SettingsError if it refuses it."""
-        output = await self.run(commands.submit_command(script, test_only=True), call=call)
+        output = await self.run(commands.submit_command(script, test_only=True), call)
         if output.status:
-            raise rejection.rejected(output, self.name)
-        return dialect.test_verdict(rejection.words(output))
+            raise words.rejected(output, self.name)
+        return dialect.test_verdict(words.printed(output))
 
-    async def cancel(self, job_id: str, signal: str = "", call: Call | None = None) -> None:
-        """Cancel a job; with `signal` "KILL" without the time that Slurm leaves to SIGTERM. A job that has ended is no
-        error."""
-        output = await self.run(commands.cancel_command(job_id, signal), call=call)
-        if output.status and not rejection.is_gone(output):
-            raise self._failed("scancel", output)
-        if signal in ("", "KILL"):
-            self._queue.remove(job_id)
+    async def cancel(self, job_id: str, call: Call | None = None, *, kill: bool = False) -> None:
+        """Cancel a job; with `kill` without the time that Slurm leaves to SIGTERM. A job that has ended is no error."""
+        await self._cancel(commands.cancel_command(job_id, kill=kill), call)
+        self._queue.remove(job_id)
 
     async def cancel_named(self, name: str) -> None:
         """Cancel the jobs of this name, if there are any."""
-        output = await self.run(commands.cancel_named_command(name))
-        if output.status and not rejection.is_gone(output):
+        await self._cancel(commands.cancel_named_command(name))
+
+    async def _cancel(self, line: str, call: Call | None = None) -> None:
+        output = await self.run(line, call)
+        if output.status and not words.is_gone(output):
             raise self._failed("scancel", output)
 
     async def ended(self, job_id: str, name: str, call: Call | None = None) -> JobEnd | None:
         """Return how the user's job of this id and name ended; None if it has not ended."""
-        output = await self.run(commands.show_command(job_id), call=call)
+        output = await self.run(commands.show_command(job_id), call)
         record = dialect.shown(output, job_id, name)
-        if record is None and output.status and not rejection.is_gone(output):
+        if record is None and output.status and not words.is_gone(output):
             raise self._failed("scontrol show job", output)
         if record is None or record.state == "CANCELLED":
-            output = await self.run(commands.accounting_command(job_id, name), call=call)
+            output = await self.run(commands.accounting_command(job_id, name), call)
             accounted = dialect.accounted(output)
             if accounted is not None and record is not None:
                 record = record._replace(uid=accounted.uid, user=accounted.user, own=accounted.own)
@@ -167,8 +165,8 @@ class Scheduler:
     # -------------------------------------------------------------------------------------- helpers
 
     async def _locate(self, call: Call | None) -> Commands:
-        output = await self._run(call, _shell(login_node.LOCATE))
-        found = login_node.located(output)
+        output = await self._on_connection(call, lambda connection: _output_of(connection, commands.LOCATE))
+        found = commands.located(output)
         if found is None:
             raise AgentError(
                 "there is no Slurm on this machine: sbatch is not in PATH, nor in a login shell's",
@@ -191,22 +189,22 @@ class Scheduler:
         return await self.ended(job_id, name) is not None
 
     def _failed(self, command: str, output: Output) -> GpuKernelError:
-        away = rejection.is_away(output)
-        return rejection.away(output, self.name) if away else rejection.failed(command, output, self.name)
+        away = words.is_away(output)
+        return words.away(output, self.name) if away else words.failed(command, output, self.name)
 
     async def _read(
         self, line: str, read: Callable[[Output], T], call: Call | None = None
     ) -> tuple[Output, T]:
-        """Run a line of sh. Return its output, and what `read` makes of it on the worker thread: it may be long."""
-        ask = _shell((await self.commands(call)).script(line))
+        """Run lines of sh. Return their output, and what `read` makes of it on the worker thread, as it may be long."""
+        script = (await self.commands(call)).script(line)
 
         def work(connection: Connection) -> tuple[Output, T]:
-            output = ask(connection)
+            output = _output_of(connection, script)
             return output, read(output)
 
-        return await self._run(call, work)
+        return await self._on_connection(call, work)
 
-    async def _run(self, call: Call | None, work: Callable[[Connection], T]) -> T:
+    async def _on_connection(self, call: Call | None, work: Callable[[Connection], T]) -> T:
         node = self._node()
         try:
             return await node.run(call, work)
@@ -215,9 +213,8 @@ class Scheduler:
             raise
 
 
-def _shell(script: bytes, timeout: float = _TIMEOUT) -> Callable[[Connection], Output]:
-    """Return the work of a connection that runs this script."""
-    return lambda connection: Output.of(connection.run("/bin/sh", stdin=script, timeout=timeout))
+def _output_of(connection: Connection, script: bytes, timeout: float = _TIMEOUT) -> Output:
+    return Output.of(connection.run("/bin/sh", stdin=script, timeout=timeout))
 
 
 class Schedulers:
