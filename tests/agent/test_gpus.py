@@ -13,15 +13,14 @@ import pytest
 from leases import read_leases, take_lease
 from runtimes import RUNTIME, Clock
 
+from jupyter_gpu_kernel.agent.gpus.allocation import Allocation
 from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, GpuProcess, SmiError
 from jupyter_gpu_kernel.agent.gpus.devices.visible_devices import NVIDIA
 from jupyter_gpu_kernel.agent.gpus.judge import (
     Criteria,
     Verdict,
-    allowed_gpus,
     choose,
-    in_allocation,
     judge,
     waiting_text,
 )
@@ -244,7 +243,7 @@ def test_leases_of_others() -> None:
 def test_what_the_environment_allows(
     environ: Dict[str, str], allowed: Optional[List[str]], given: bool
 ) -> None:
-    assert (allowed_gpus(environ, NVIDIA), in_allocation(environ, NVIDIA)) == (allowed, given)
+    assert Allocation.of(environ, NVIDIA) == (NVIDIA, allowed, allowed if given and allowed else [])
 
 
 def test_only_the_allowed_are_taken() -> None:

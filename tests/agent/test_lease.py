@@ -23,7 +23,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
 from jupyter_gpu_kernel.agent.gpus.sharing.announcements import Announcement
-from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, LeaseReader, LeaseTaker, owner_readers
+from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, LeaseReader, LeaseTaker, lease_readers
 from jupyter_gpu_kernel.agent.unix_sockets import Owner
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
@@ -334,7 +334,7 @@ PASSED = textwrap.dedent("""
 def test_the_owner_is_who_has_the_socket_now(gpus: List[str]) -> None:
     """It may be passed to another process, or the name be taken again. Nobody is asked twice while nothing changes."""
     prefix, name = "jupyter-gpu-kernel/lease/", gpus[0]
-    (reader, _), me = owner_readers(), os.getuid()
+    (reader, _), me = lease_readers(RUNTIME), os.getuid()
     listener = announcements.bind(prefix + name)
     assert listener is not None
     with subprocess.Popen(
@@ -342,24 +342,24 @@ def test_the_owner_is_who_has_the_socket_now(gpus: List[str]) -> None:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[listener.fileno()], cwd=ROOT,
     ) as first:  # fmt: skip
         assert first.stdout and first.stdout.readline() == f"{name}\n".encode()
-        assert reader.read()[name] == Owner(first.pid, me)
+        assert reader.owners()[name] == Owner(first.pid, me)
         listener.accept()[0].close()
         announcements.take_over(listener, prefix)
-        assert reader.read()[name] == Owner(first.pid, me), "it still runs"
+        assert reader.owners()[name] == Owner(first.pid, me), "it still runs"
         with pytest.raises(BlockingIOError):
             listener.accept()
         first.communicate(b"\n")
-    assert reader.read()[name] == Owner(os.getpid(), me)
+    assert reader.owners()[name] == Owner(os.getpid(), me)
     listener.close()
-    assert name not in reader.read()
+    assert name not in reader.owners()
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind("\0" + prefix + name)
-        assert name not in reader.read(), "nobody listens"
+        assert name not in reader.owners(), "nobody listens"
     second = Taker([name])
     second.go()
-    assert second.line() == name and reader.read()[name] == Owner(second.process.pid, me)
+    assert second.line() == name and reader.owners()[name] == Owner(second.process.pid, me)
     second.kill()
-    assert name not in reader.read()
+    assert name not in reader.owners()
 
 
 def test_none_is_held_if_the_system_refuses_one(gpus: List[str]) -> None:

@@ -53,11 +53,11 @@ class New:
 
     @property
     def gpus(self) -> List[str]:
-        return self._gpus.uuids
+        return self._gpus.acquisition.uuids
 
     @property
     def held_since(self) -> Optional[float]:
-        return self._gpus.held_since
+        return self._gpus.acquisition.held_since
 
     def receive(self) -> None:
         """Receive the lease of the old kernel."""

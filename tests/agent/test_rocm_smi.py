@@ -16,11 +16,12 @@ import pytest
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent import procfs
+from jupyter_gpu_kernel.agent.gpus.allocation import Allocation
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, SmiError
 from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import GpuReader, device_variable
 from jupyter_gpu_kernel.agent.gpus.devices.rocm_smi import parse
 from jupyter_gpu_kernel.agent.gpus.devices.visible_devices import AMD, NVIDIA, variables, visible_uuids
-from jupyter_gpu_kernel.agent.gpus.judge import allowed_gpus, in_allocation, judge
+from jupyter_gpu_kernel.agent.gpus.judge import judge
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 ME, OWNER = os.getpid(), procfs.user_name(os.getuid())
@@ -260,6 +261,6 @@ def test_the_variables_of_both_vendors() -> None:
 
 def test_what_a_scheduler_allows() -> None:
     environ = {AMD: "1", NVIDIA: "0", "SLURM_JOB_ID": "7"}
-    assert (allowed_gpus(environ, AMD), in_allocation(environ, AMD)) == (["1"], True)
+    assert Allocation.of(environ, AMD) == (AMD, ["1"], ["1"])
     found = judge([parse(report(MI100, VEGA), NO_JSON, NOBODY)] * 3, allowed=["1"])
     assert [one.free for one in found] == [False, True] and "ROCR_VISIBLE_DEVICES" in found[0].reason

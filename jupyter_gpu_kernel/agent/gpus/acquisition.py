@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 import math
-import os
 import socket
 from collections import deque
 from pathlib import Path
@@ -16,12 +15,11 @@ from typing import Callable, Deque, Dict, List, Optional, Sequence
 from .. import procfs
 from ..kernel_context import KernelContext
 from ..loop import Timer
+from .allocation import Allocation, GivenGpus
 from .claim import Claim, ClaimPending
 from .devices.gpu import SmiError
-from .devices.gpu_reader import device_variable
 from .devices.visible_devices import variables
-from .given import GivenGpus
-from .judge import Verdict, allowed_gpus, in_allocation
+from .judge import Verdict
 from .requirements import Requirements, wait_reason
 from .sampler import Sample, Sampler
 from .sharing.announcements import Announcement, Details
@@ -89,15 +87,19 @@ class Acquisition:
         self._site = settings.site
         self._queue = WaitQueue(loop, settings.id, settings.priority, details, list(settings.ignore_place))
         self._releases = ReleaseWatch(loop, self._changed, lambda: self._claim.users())
-        self._variable = device_variable()
-        allowed = allowed_gpus(os.environ, self._variable)
-        if self._count and allowed and in_allocation(os.environ, self._variable):
-            self.uuids, self._state = allowed, _Need.ACQUIRED
+        self._allocation = Allocation.here()
+        if self._count and self._allocation.uuids:
+            self.uuids, self._state = self._allocation.uuids, _Need.ACQUIRED
         ignored = list(settings.ignore_lease)
         self._taker = LeaseTaker(loop.runtime, {"id": settings.id}, details, ignored, self._answer)
         needs = Requirements.of(settings)
         self._claim = Claim(
-            loop.runtime, self._count, self._taker, allowed=allowed, needs=needs, ignored=ignored
+            loop.runtime,
+            self._count,
+            self._taker,
+            allowed=self._allocation.allowed,
+            needs=needs,
+            ignored=ignored,
         )
 
     @property
@@ -143,7 +145,7 @@ class Acquisition:
 
     def environment(self) -> Dict[str, str]:
         """The variables of the kernel's process: the GPUs that it has already. In a job they are as Slurm set them."""
-        return {} if self._given.in_job else variables(self.uuids, self._variable)
+        return {} if self._given.in_job else variables(self.uuids, self._allocation.variable)
 
     def inherit(self, uuids: List[str], since: Optional[float] = None) -> List[str]:
         """Lease the GPUs that the kernel has from a killed keeper.

@@ -18,9 +18,9 @@ from typing import Any, Iterator, List, Mapping, NamedTuple, Optional
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings
 from ..process_control import ProcessControl
+from .allocation import Allocation
 from .devices.gpu import Gpu, GpuProcess, SmiError
-from .devices.gpu_reader import GpuReader, device_variable
-from .judge import allowed_gpus, in_allocation
+from .devices.gpu_reader import GpuReader
 
 _MAX_SIZE = 60_000
 """Bytes of a reading: a pipe holds them, so that the writer never waits for the keeper."""
@@ -49,7 +49,7 @@ class EarlyReadings:
     def begin(self, settings: KernelSettings) -> Iterator[List[int]]:
         """Begin to read the GPUs for a kernel with these settings, in a thread; yield the descriptors for its keeper:
         one, or none if the keeper reads no GPUs, or in another environment."""
-        if settings.job or settings.setup or not (settings.gpus and _may_search()):
+        if settings.job or settings.setup or not (settings.gpus and not Allocation.here().uuids):
             yield []
             return
         read_fd, write_fd = os.pipe()
@@ -95,12 +95,6 @@ class EarlyReading:
                 elif stop.is_set() or self._runtime.monotonic() > deadline:
                     break
         return None
-
-
-def _may_search() -> bool:
-    """Whether kernels search for GPUs here: a scheduler has allocated none."""
-    variable = device_variable()
-    return not (allowed_gpus(os.environ, variable) and in_allocation(os.environ, variable))
 
 
 def _parse(data: bytes, now: float) -> Optional[Reading]:

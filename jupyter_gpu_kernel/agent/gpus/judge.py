@@ -23,7 +23,6 @@ from .sharing.turns import WaitingKernel
 
 WAITING = "Waiting for"
 """The beginning of the text of a cell for which too few GPUs are free."""
-_JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 _NO_MIB = 64  # a CUDA context takes more
 
 
@@ -74,29 +73,6 @@ class Verdict(NamedTuple):
         }
 
 
-def in_allocation(environ: Mapping[str, str], variable: str) -> bool:
-    """Whether a scheduler has allocated our GPUs: they are used as they are, without samples or leases."""
-    return variable in environ and any(job in environ for job in _JOBS)
-
-
-def allowed_gpus(environ: Mapping[str, str], variable: str) -> Optional[List[str]]:
-    """Return the GPUs that `variable` allows: indices, UUIDs or their prefixes. None means all.
-
-    A Slurm job without the variable has no GPU; but an SSH session that was adopted into a job has only
-    SLURM_JOB_ID, and sees what its cgroup lets it see.
-    """
-    preset = environ.get(variable)
-    if preset is None:
-        return [] if "SLURM_JOB_ID" in environ and "SLURMD_NODENAME" in environ else None
-    allowed = []
-    for entry in preset.split(","):
-        word = entry.strip()
-        if not (word.isdigit() or word.startswith(("GPU-", "MIG-"))):
-            break  # as in CUDA, an invalid entry ("-1", "NoDevFiles") hides those behind it
-        allowed.append(word)
-    return allowed
-
-
 def judge(
     samples: Sequence[Sequence[Gpu]],
     *,
@@ -110,7 +86,7 @@ def judge(
 
     samples: Oldest first; the last `criteria.samples` count.
     leases: The leases of others, by UUID.
-    allowed: See `allowed_gpus`.
+    allowed: See `Allocation`.
     count: The number of GPUs that are needed together.
     needs: What is required of each of them.
     """

@@ -65,7 +65,7 @@ class GpuCallbacks(NamedTuple):
 
 
 class GpuManager:
-    """Ask `admit` for every cell."""
+    """Ask `admit` for every cell. `acquisition` knows which GPUs the kernel has."""
 
     def __init__(
         self, context: KernelContext, messages: KernelMessages, callbacks: GpuCallbacks, early: int = -1
@@ -78,7 +78,7 @@ class GpuManager:
         self._internal_requests = messages.internal_requests
         self._on_state, self._on_given = callbacks.on_state, callbacks.on_given
         self._retry: Optional[Timer] = None
-        self._acquisition = Acquisition(
+        self.acquisition = Acquisition(
             context,
             callbacks.details,
             on_acquired=self._acquired,
@@ -87,7 +87,9 @@ class GpuManager:
             on_given=self._given,
             early=early,
         )
-        self.gpu_time = GpuTime(loop.time, self._story, lambda: self.uuids, lambda: self.names)
+        self.gpu_time = GpuTime(
+            loop.time, self._story, lambda: self.acquisition.uuids, lambda: self.acquisition.names
+        )
         self._standby = GpuStandby(loop, context.settings.now.standby, callbacks.on_lapse)
         self._told = False  # whether the kernel knows its GPUs
         self._text = ""
@@ -97,18 +99,8 @@ class GpuManager:
             messages.send,
             messages.answers,
             messages.release,
-            is_open=self._acquisition.acquired,
+            is_open=self.acquisition.acquired,
         )
-
-    @property
-    def uuids(self) -> List[str]:
-        """The kernel's GPUs; [] while it has none."""
-        return self._acquisition.uuids
-
-    @property
-    def names(self) -> List[str]:
-        """The same as users know them: "GPU 0 (NVIDIA A100)"."""
-        return self._acquisition.names
 
     @property
     def standby_status(self) -> Dict[str, Any]:
@@ -126,40 +118,17 @@ class GpuManager:
         return self._gate.cells
 
     @property
-    def holds_leases(self) -> bool:
-        """Whether there are GPUs that `release_unused` would release."""
-        return self._acquisition.holds_leases
-
-    @property
     def ignored_leases(self) -> List[str]:
         """Texts about the leases of others that this kernel ignores."""
-        ignored = self._acquisition.ignored_leases.items()
+        ignored = self.acquisition.ignored_leases.items()
         return [
-            f"{self._acquisition.name(uuid)} is {holder or 'leased by another process'}"
+            f"{self.acquisition.name(uuid)} is {holder or 'leased by another process'}"
             for uuid, holder in ignored
         ]
 
-    @property
-    def held_since(self) -> Optional[float]:
-        """Since when the kernel has leases, in seconds since the epoch; None while it has none."""
-        return self._acquisition.held_since
-
-    def others_waiting(self, seconds: float) -> int:
-        """Return how many kernels of other users have waited so long for one of this kernel's GPUs."""
-        return self._acquisition.others_waiting(seconds)
-
-    def older_holders(self) -> int:
-        """Return how many kernels that have leases, of all users, were started before this one."""
-        return self._acquisition.older_holders()
-
-    @property
-    def place(self) -> Optional[int]:
-        """The kernel's place in the queue for GPUs; None if it is not there."""
-        return self._acquisition.place
-
     def set_priority(self, priority: int) -> Optional[int]:
         """Change the priority among this user's kernels that wait. Returns the kernel's place."""
-        place = self._acquisition.set_priority(priority)
+        place = self.acquisition.set_priority(priority)
         where = f"number {place}" if place else "not"
         self._story.tell(
             "priority", f"priority {priority}: the kernel is {where} in the queue", priority=priority
@@ -170,19 +139,15 @@ class GpuManager:
         """A cell that waits should show this text, too."""
         self._notice = text
 
-    def environment(self) -> Dict[str, str]:
-        """The variables of the kernel's process that say which GPUs it has."""
-        return self._acquisition.environment()
-
     def inherit(self, uuids: List[str], since: Optional[float] = None) -> None:
         """Lease the GPUs that the kernel has from a killed keeper. `since`: when it got them."""
-        for uuid in self._acquisition.inherit(uuids, since):
+        for uuid in self.acquisition.inherit(uuids, since):
             self._story.tell("gpu", f"another process has leased {uuid} since; this kernel still uses it")
         self._open_if_acquired()
 
     def _open_if_acquired(self) -> None:
         """The kernel has its GPUs from its start on."""
-        if self._acquisition.acquired:
+        if self.acquisition.acquired:
             self._told = True
             if not self._standby.active:
                 self._gate.open()
@@ -190,19 +155,19 @@ class GpuManager:
     def receive(self, leases: Sequence[socket.socket], since: Optional[float] = None) -> None:
         """Take over the leases, by their sockets, of the kernel that this one replaces, and that got them at `since`.
         The kernel must be up."""
-        if self._acquisition.receive(leases, since):
+        if self.acquisition.receive(leases, since):
             self._acquired()
 
     def hand_over(self, folder: Path, kernel_id: str) -> bool:
         """Pass all leases to the keeper with this folder, which replaces the kernel `kernel_id`."""
-        passed = self._acquisition.hand_over(folder, kernel_id)
+        passed = self.acquisition.hand_over(folder, kernel_id)
         self.gpu_time.update()
         return passed
 
     def kernel_started(self) -> None:
         """Prepare for the first cell of a new process. Cells need not wait if it has its GPUs already."""
         self._cancel_retry()
-        self._acquisition.prepare()
+        self.acquisition.prepare()
         self._open_if_acquired()
 
     def kernel_up(self) -> None:
@@ -216,7 +181,7 @@ class GpuManager:
         self._standby.elsewhere = elsewhere
         if self._standby.problem:
             self._standby.problem = ""
-            self._acquisition.request()  # it may have passed
+            self.acquisition.request()  # it may have passed
         self._show()
 
     def confirm(self) -> None:
@@ -227,9 +192,9 @@ class GpuManager:
         if self._told:
             self._open()
         elif self._gate.cells:
-            self._acquisition.request()
+            self.acquisition.request()
         else:
-            self._acquisition.cancel()
+            self.acquisition.cancel()
             self._on_state("idle")
 
     def admit(self, message: Message) -> bool:
@@ -243,7 +208,7 @@ class GpuManager:
     def _request(self) -> None:
         self._standby.begin()
         self._on_state("waiting")
-        self._acquisition.request()
+        self.acquisition.request()
 
     def fail_first_cell(self, name: str, reason: str) -> bool:
         """End the first waiting cell with this error. Returns whether there was one."""
@@ -251,7 +216,7 @@ class GpuManager:
             return False
         self._gate.fail_first(name, reason)
         if not self._gate.cells:
-            self._acquisition.cancel()
+            self.acquisition.cancel()
             self._waits_since, self._text = None, ""
             self._standby.end()
             self._on_state("idle")
@@ -264,7 +229,7 @@ class GpuManager:
 
     def release_unused(self, why: str = "not used for a while") -> None:
         """Release the GPUs until the next cell, as the kernel has not opened CUDA."""
-        names = ", ".join(self.names)
+        names = ", ".join(self.acquisition.names)
         self.release()
         self._story.tell("gpu", f"released {names}: {why}")
         self._internal_requests.evaluate("__import__('gpu_kernel').take_gpus([])", lambda _: None)
@@ -273,9 +238,9 @@ class GpuManager:
     def release(self) -> None:
         """Release every GPU that was leased here; the next cell waits for GPUs again."""
         self._cancel_retry()
-        self._acquisition.release()
+        self.acquisition.release()
         self.gpu_time.update()
-        if not self._acquisition.acquired:
+        if not self.acquisition.acquired:
             self._told = False
             self._gate.close()
 
@@ -304,7 +269,9 @@ class GpuManager:
 
     def _given(self) -> None:
         """A scheduler has given these GPUs, which the kernel can use from its start on."""
-        self._story.tell("gpu", f"the job has {', '.join(self.names)}", gpus=self.uuids)
+        self._story.tell(
+            "gpu", f"the job has {', '.join(self.acquisition.names)}", gpus=self.acquisition.uuids
+        )
         self.gpu_time.update()
         self._on_given()
 
@@ -317,7 +284,9 @@ class GpuManager:
         )
         self._waits_since = None
         self._story.tell(
-            "gpu", f"took {', '.join(self.names)}{self._acquisition.choice}{waited}", gpus=self.uuids
+            "gpu",
+            f"took {', '.join(self.acquisition.names)}{self.acquisition.choice}{waited}",
+            gpus=self.acquisition.uuids,
         )
         for text in self.ignored_leases:
             self._story.tell("gpu", f"{text}: that lease is ignored, as the setting “ignore_lease” says")
@@ -325,7 +294,7 @@ class GpuManager:
         self._tell_kernel()
 
     def _tell_kernel(self) -> None:
-        code = f"__import__('gpu_kernel').take_gpus({self.uuids!r})"
+        code = f"__import__('gpu_kernel').take_gpus({self.acquisition.uuids!r})"
         self._internal_requests.evaluate(code, self._kernel_told)
 
     def _kernel_told(self, reply: Dict[str, Any]) -> None:

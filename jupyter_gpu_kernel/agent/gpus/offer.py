@@ -8,9 +8,9 @@ from typing import Any, Dict, List
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings
 from ..process_control import ProcessControl
+from .allocation import Allocation
 from .devices.gpu import SmiError
-from .devices.gpu_reader import device_variable
-from .judge import Verdict, allowed_gpus, choose, in_allocation, judge, require_usable
+from .judge import Verdict, choose, judge, require_usable
 from .requirements import Requirements, free_memory, wait_reason
 from .sampler import Sample, take_samples
 from .sharing.turns import PassedPlaces, gpu_bits, in_turn
@@ -37,15 +37,14 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSett
     """
     count = settings.gpus
     answer = dict(_NO_SEARCH, usable=[])
-    variable = device_variable()
-    allowed = allowed_gpus(os.environ, variable)
-    if not count or (allowed and in_allocation(os.environ, variable)):
+    allocation = Allocation.here()
+    if not count or allocation.uuids:
         return answer
     needs = Requirements.of(settings)
 
     def verdicts_of(samples: List[Sample]) -> List[Verdict]:
         gpus, leases = [sample.gpus for sample in samples], samples[-1].all_leases()
-        return judge(gpus, leases=leases, allowed=allowed, count=count, needs=needs)
+        return judge(gpus, leases=leases, allowed=allocation.allowed, count=count, needs=needs)
 
     try:
         samples = take_samples(
@@ -69,7 +68,9 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSett
     return dict(
         answer,
         enough=chosen is not None and not must_wait,
-        idle=_is_idle(judge([one.gpus for one in samples], leases=samples[-1].all_leases(), allowed=allowed)),
+        idle=_is_idle(
+            judge([one.gpus for one in samples], leases=samples[-1].all_leases(), allowed=allocation.allowed)
+        ),
         memory=max((free_memory(gpu) or 0 for gpu in chosen or ()), default=0),
         waiting=len(queue),
         usable=usable,

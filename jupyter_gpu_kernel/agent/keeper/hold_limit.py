@@ -82,7 +82,7 @@ class HoldLimit:
         self._loop.later(INTERVAL, self._look)
         if self._ending:
             return
-        gpus = self._relay.gpus
+        gpus = self._relay.gpus.acquisition
         waiting = gpus.others_waiting(WAITED) if gpus.held_since is not None else 0
         older = gpus.older_holders() if waiting else 0
         advice = self._clock.advise(self._loop.runtime.time(), gpus.held_since, waiting > 0, older)
@@ -106,7 +106,7 @@ class HoldLimit:
     def _what(self, deadline: float) -> str:
         when = time.strftime("%H:%M", time.localtime(deadline))
         return (
-            f"After {when} this kernel gives {', '.join(self._relay.gpus.names)} back, if they still wait; "
+            f"After {when} this kernel gives {', '.join(self._relay.gpus.acquisition.names)} back, if they still wait; "
             "if it has used the GPU, it ends. Save your work."
         )
 
@@ -127,7 +127,7 @@ class HoldLimit:
     def _ended(self, why: str) -> None:
         self._ending = self._told = False
         why = why[0].lower() + why[1:]
-        if self._relay.gpus.held_since is None:
+        if self._relay.gpus.acquisition.held_since is None:
             return
         if self._status.state == "idle" and not self._status.has_opened_gpus:
             self._relay.gpus.release_unused(why)

@@ -62,7 +62,7 @@ class Housekeeping:
             busy=self._status.state != "idle",
             attached=self._status.attached,
             cpu=tree_cpu(self._status.pid),
-            has_gpu=self._gpus.holds_leases,
+            has_gpu=self._gpus.acquisition.holds_leases,
             cuda_open=self._status.has_opened_gpus,
             named=bool(self._settings.now.notebook),
         )

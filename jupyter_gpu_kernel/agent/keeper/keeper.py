@@ -139,8 +139,8 @@ class Keeper:
 
     def _gpus_changed_state(self, state: str) -> None:
         self.status.become(state)
-        if self.settings.now.held_since != self.gpus.held_since:  # a successor goes on counting
-            self.settings.change(held_since=self.gpus.held_since)
+        if self.settings.now.held_since != self.gpus.acquisition.held_since:  # a successor goes on counting
+            self.settings.change(held_since=self.gpus.acquisition.held_since)
 
     def run(self) -> None:
         """Start the kernel and serve it; return when it has ended and everything is cleaned up."""
@@ -174,7 +174,7 @@ class Keeper:
         self.relay.kernel_starting()
         self.replacement.kernel_starting()
         settings = self.settings.now
-        env = kernel_environment(settings, self.folder, self.gpus.environment())
+        env = kernel_environment(settings, self.folder, self.gpus.acquisition.environment())
         try:
             self.kernel.start(settings.python, env, self._code.cwd, self.ready.begin)
         except OSError as error:
@@ -219,7 +219,7 @@ class Keeper:
         self.ready.reset()
         self.relay.kernel_gone()
         self._signals.read_reports()
-        gpus = self.gpus.uuids
+        gpus = self.gpus.acquisition.uuids
         asked = self._end_request.word
         if asked == "restart":
             self.replacement.kernel_starting()

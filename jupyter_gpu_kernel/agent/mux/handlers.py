@@ -6,7 +6,6 @@ They block, run on threads of `attach`, and have no state but what `gpus` has se
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import threading
 import time
@@ -18,10 +17,10 @@ from ...wire.fields import number, text
 from ...wire.runtime import Runtime
 from ..exit.descendants import hidden_keeper
 from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
+from ..gpus.allocation import Allocation
 from ..gpus.devices.gpu import SmiError
-from ..gpus.devices.gpu_reader import device_variable
 from ..gpus.idle_watch import IdleWatch
-from ..gpus.judge import Verdict, allowed_gpus
+from ..gpus.judge import Verdict
 from ..gpus.offer import read_offer
 from ..gpus.requirements import Requirements
 from ..gpus.sampler import judge_now
@@ -267,8 +266,7 @@ class RequestHandlers:
         """The GPUs, as the command `gpus` shows them. Blocks for some samples."""
         try:
             needs = Requirements(reserved=tuple(read_policy(self._policy).reserved_from_us()))
-            allowed = allowed_gpus(os.environ, device_variable())
-            verdicts = judge_now(self._runtime, self._processes, allowed, needs=needs)
+            verdicts = judge_now(self._runtime, self._processes, Allocation.here().allowed, needs=needs)
         except SmiError as error:
             raise Refused(error.code, error.cause) from None
         idle = self._idle_watch.add(self._runtime.time(), [verdict.gpu for verdict in verdicts])

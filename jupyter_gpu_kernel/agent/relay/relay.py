@@ -248,7 +248,9 @@ class Relay:
 
     def _greet(self, request: Message) -> None:
         if is_user_cell(request):
-            self._greeting.show(request, *self.greeting_text.take(self.gpus.names, self.gpus.wait_text))
+            self._greeting.show(
+                request, *self.greeting_text.take(self.gpus.acquisition.names, self.gpus.wait_text)
+            )
 
     def _reserve_count(self, count: int) -> None:
         """A cell was answered here: the kernel must not give its execution count to another one."""

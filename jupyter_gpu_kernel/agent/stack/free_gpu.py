@@ -7,10 +7,10 @@ import os
 from typing import Iterator, NamedTuple, Tuple
 
 from ...wire.runtime import Runtime
+from ..gpus.allocation import Allocation
 from ..gpus.claim import Claim, ClaimGranted
 from ..gpus.devices.gpu import SmiError
-from ..gpus.devices.gpu_reader import device_variable
-from ..gpus.judge import DEFAULT_CRITERIA, allowed_gpus, in_allocation
+from ..gpus.judge import DEFAULT_CRITERIA
 from ..gpus.requirements import Requirements, wait_reason
 from ..gpus.sampler import SampleReader
 from ..gpus.sharing.lease import Lease, LeaseTaker, release_all
@@ -44,17 +44,16 @@ def leased_gpu(runtime: Runtime, processes: ProcessControl, settings: KernelSett
 def _choose(runtime: Runtime, processes: ProcessControl, settings: KernelSettings) -> FreeGpu:
     if not settings.gpus:
         return FreeGpu(why_not="the kernelspec asks for no GPU (--gpus 0)")
-    variable = device_variable()
-    allowed = allowed_gpus(os.environ, variable)
-    if allowed and in_allocation(os.environ, variable):
-        uuids = ",".join(allowed)
+    allocation = Allocation.here()
+    if allocation.uuids:
+        uuids = ",".join(allocation.uuids)
         return FreeGpu(uuids, f"GPU {uuids} of the allocation")
     own = sum(owner.uid == os.getuid() for owner in QueueReader(runtime).lease_owners())
     if reason := wait_reason(settings.site, 1, own):
         return FreeGpu(why_not=reason.rstrip("."))
     taker = LeaseTaker(runtime, {"id": settings.id})
     needs = Requirements.of(settings)
-    claim = Claim(runtime, 1, taker, allowed=allowed, needs=needs)
+    claim = Claim(runtime, 1, taker, allowed=allocation.allowed, needs=needs)
     try:
         return _claim(runtime, SampleReader(runtime, processes), claim)
     finally:

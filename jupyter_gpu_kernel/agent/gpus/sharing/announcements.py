@@ -24,7 +24,7 @@ from ...unix_sockets import Owner, peer
 from .socket_owner import find_owners, rows
 
 Details = Callable[[], Mapping[str, Any]]
-"""Returns what the same user's processes are told."""
+"""Returns what processes of the same user are told, in addition to what everybody is told."""
 
 MAX_CONNECTIONS = 32
 """How many processes are answered in one turn of the event loop."""
@@ -100,20 +100,13 @@ def take_over(listener: socket.socket, prefix: str) -> str:
     return name[len(start) :].decode()
 
 
-def names(prefix: str, pattern: Pattern[str], most: int = _MOST) -> List[str]:
-    """Return the announced names with this prefix that match the pattern, without the prefix; `most` at the most."""
-    start = prefix.encode()
-    all_names = (row.name[len(start) :].decode("ascii", "replace") for row in rows(start) if row.listening)
-    return list(itertools.islice(filter(pattern.fullmatch, all_names), most))
-
-
 class Announced(NamedTuple):
-    """The process that announces; pid 0, uid -1: unknown. `told`: what it says, {} if it does not answer. `accepts`:
+    """The process that announces; pid 0, uid -1: unknown. `said`: what it says, {} if it does not answer. `accepts`:
     whether it accepts connections, now or later."""
 
     pid: int
     uid: int
-    told: Mapping[str, Any]
+    said: Mapping[str, Any]
     accepts: bool = True
 
 
@@ -121,16 +114,39 @@ _UNKNOWN = Announced(0, -1, {}, accepts=False)
 
 
 class AnnouncementReader:
-    """Reads announcements, repeatedly. A process that does not answer (stopped, busy, or hostile) is reported all the
-    same, but only the first `read` waits long for its answer."""
+    """Reads the announcements with a prefix and a name that matches a pattern, repeatedly. Names lack the prefix.
 
-    def __init__(self, runtime: Runtime, prefix: str) -> None:
+    `owners` connects once to each socket: many processes that read each other all the time do not keep each other busy.
+    A process that does not answer (stopped, busy, or hostile) is reported by `read` all the same, but only the first
+    `read` waits long for its answer.
+    """
+
+    def __init__(self, runtime: Runtime, prefix: str, pattern: Pattern[str]) -> None:
         self._runtime = runtime
         self._prefix = prefix
+        self._pattern = pattern
+        self._known: Dict[Tuple[str, int], Owner] = {}  # by name and inode
         self._silent: Set[Tuple[str, int]] = set()  # (name, pid) of those that did not answer last time
 
-    def read(self, names: Sequence[str], timeout: float = 0.3) -> Dict[str, Announced]:
-        """Return those of these names that are announced. Blocks for up to `timeout` seconds in all."""
+    def names(self) -> List[str]:
+        """Return what is announced, but no more than a limit. Never blocks."""
+        return [name for name, _ in self._listed()]
+
+    def owners(self) -> Dict[str, Owner]:
+        """Return the owners of the announcements; those that cannot be known now are left out. Never blocks."""
+        found: Dict[Tuple[str, int], Owner] = {}
+        for name, inode in self._listed():
+            owner = self._known.get((name, inode))
+            if owner is None or procfs.has_ended(owner.pid):  # the socket may have been passed on
+                owner = self._ask(name) or owner
+            if owner is not None:
+                found[name, inode] = owner
+        self._known = found
+        return {name: owner for (name, _), owner in found.items()}
+
+    def read(self, names: Optional[Sequence[str]] = None, timeout: float = 0.3) -> Dict[str, Announced]:
+        """Return those of these names that are announced, by default of all. Blocks for up to `timeout` seconds."""
+        names = self.names() if names is None else names
         answers: Dict[str, Announced] = {}
         now, silent = self._runtime.monotonic(), self._silent
         deadlines = now + timeout, now + min(timeout, _SILENT_TIMEOUT)
@@ -138,6 +154,13 @@ class AnnouncementReader:
         for at in range(0, len(names), _BATCH):  # a process has no more than 1024 descriptors by default
             answers.update(self._read_batch(names[at : at + _BATCH], deadlines, silent))
         return answers
+
+    def _listed(self) -> List[Tuple[str, int]]:
+        """The name and inode of each announcement."""
+        start = self._prefix.encode()
+        listening = (row for row in rows(start) if row.listening)
+        found = ((row.name[len(start) :].decode("ascii", "replace"), row.inode) for row in listening)
+        return list(itertools.islice((one for one in found if self._pattern.fullmatch(one[0])), _MOST))
 
     def _read_batch(
         self, names: Sequence[str], deadlines: Tuple[float, float], silent: Set[Tuple[str, int]]
@@ -148,8 +171,7 @@ class AnnouncementReader:
         with contextlib.ExitStack() as stack:
             selector = stack.enter_context(selectors.DefaultSelector())
             for name in names:
-                client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-                stack.enter_context(client)
+                client = stack.enter_context(_client())
                 error = client.connect_ex("\0" + self._prefix + name)
                 if error == 0:
                     answers[name] = Announced(*peer(client), {})
@@ -170,45 +192,20 @@ class AnnouncementReader:
                     selector.unregister(key.fileobj)
                     name, client = key.data
                     waiting.discard((name, answers[name].pid))
-                    answers[name] = answers[name]._replace(told=_receive(client))
+                    answers[name] = answers[name]._replace(said=_receive(client))
             self._silent |= waiting
         return answers
 
-
-class OwnerReader:
-    """Reads who announces something with a prefix and a name that matches, repeatedly. Never blocks, never raises.
-
-    It connects once to each socket: many processes that read each other all the time do not keep each other busy.
-    """
-
-    def __init__(self, prefix: str, pattern: Pattern[str]) -> None:
-        self._prefix = prefix
-        self._pattern = pattern
-        self._known: Dict[Tuple[str, int], Owner] = {}
-
-    def read(self) -> Dict[str, Owner]:
-        """Return the owners of the announcements, by name; those that cannot be known now are left out."""
-        start = self._prefix.encode()
-        found: Dict[Tuple[str, int], Owner] = {}
-        for row in rows(start):
-            name = row.name[len(start) :].decode("ascii", "replace")
-            if row.listening and self._pattern.fullmatch(name) and len(found) < _MOST:
-                owner = self._known.get((name, row.inode))
-                if owner is None or procfs.has_ended(owner.pid):  # the socket may have been passed on
-                    owner = self._ask(name) or owner
-                if owner is not None:
-                    found[name, row.inode] = owner
-        self._known = found
-        return {name: owner for (name, _), owner in found.items()}
-
     def _ask(self, name: str) -> Optional[Owner]:
-        try:
-            client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        except OSError:  # no descriptors are left
-            return None
-        with client:
-            connected = client.connect_ex("\0" + self._prefix + name) == 0
-            return peer(client) if connected else None
+        """The owner of an announcement; None if there is none any more, or no descriptors are left."""
+        with contextlib.suppress(OSError), _client() as client:
+            if client.connect_ex("\0" + self._prefix + name) == 0:
+                return peer(client)
+        return None
+
+
+def _client() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
 
 
 def _receive(client: socket.socket) -> Mapping[str, Any]:

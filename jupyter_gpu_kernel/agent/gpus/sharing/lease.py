@@ -16,14 +16,14 @@ import os
 import re
 import socket
 import time
-from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from ....wire.runtime import Runtime
 from ....wire.texts import one_line
 from ... import procfs
 from ...paths import is_kernel_id
 from . import announcements
-from .announcements import Announced, Announcement, AnnouncementReader, Details, OwnerReader
+from .announcements import Announced, Announcement, AnnouncementReader, Details
 
 PREFIX = "jupyter-gpu-kernel/lease/"
 CHECK = "check-"
@@ -148,7 +148,7 @@ class LeaseTaker:
         listener = announcements.bind(PREFIX + uuid)
         if uuid in self._ignored:
             return self._lease(uuid, listener) if listener else self._take_beside(uuid)
-        if listener is not None and _has_ignoring(uuid):  # the lease that a kernel ignores was released
+        if listener is not None and self._has_ignoring(uuid):  # the lease that a kernel ignores was released
             listener.close()
             return None
         return self._lease(uuid, listener) if listener else None
@@ -157,6 +157,10 @@ class LeaseTaker:
         name = f"{uuid}.{str(self._identity['id'])[:_ID_LENGTH]}"
         listener = announcements.bind(IGNORING_PREFIX + name)
         return None if listener is None else self._lease(uuid, listener, ignoring=name)
+
+    def _has_ignoring(self, uuid: str) -> bool:
+        """Whether a kernel has this GPU beside a lease that it ignores."""
+        return any(gpu_of(name) == uuid for name in lease_readers(self._runtime)[1].names())
 
     def take_all(self, uuids: Iterable[str]) -> Optional[List[Lease]]:
         """Take all of these leases or, if one is held already, none: two kernels with half of them each would
@@ -191,34 +195,26 @@ def gpu_of(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _has_ignoring(uuid: str) -> bool:
-    """Whether a kernel has this GPU beside a lease that it ignores."""
-    return any(gpu_of(name) == uuid for name in announcements.names(IGNORING_PREFIX, _IGNORING))
-
-
 def release_all(leases: Iterable[Lease]) -> None:
     """Release all of them."""
     for lease in leases:
         lease.release()
 
 
-def leased_uuids() -> List[str]:
-    """Return the UUIDs of all leases on the node, also of GPUs that we do not see. No holder is asked."""
-    return announcements.names(PREFIX, _UUID)
-
-
-def owner_readers() -> List[OwnerReader]:
-    """Return readers of the owners of all leases on the node, also of GPUs that we do not see."""
-    return [OwnerReader(PREFIX, _UUID), OwnerReader(IGNORING_PREFIX, _IGNORING)]
+def lease_readers(runtime: Runtime) -> Tuple[AnnouncementReader, AnnouncementReader]:
+    """Return readers of all leases on the node, also of GPUs that we do not see, and of those that ignore another."""
+    return (
+        AnnouncementReader(runtime, PREFIX, _UUID),
+        AnnouncementReader(runtime, IGNORING_PREFIX, _IGNORING),
+    )
 
 
 class LeaseReader:
-    """Reads leases, repeatedly. A holder that does not answer (stopped, busy, or hostile) counts all the same."""
+    """Reads leases, repeatedly. A holder that does not answer (stopped, busy, or hostile) is a holder, too."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._reader = AnnouncementReader(runtime, PREFIX)
-        self._ignoring = AnnouncementReader(runtime, IGNORING_PREFIX)
+        self._reader, self._ignoring = lease_readers(runtime)
 
     def read(self, uuids: Iterable[str], timeout: float = 0.3) -> Dict[str, Holder]:
         """Return the holders of the leased GPUs among these. Blocks for up to `timeout` seconds in all."""
@@ -226,9 +222,9 @@ class LeaseReader:
         return {uuid: self._holder(answer) for uuid, answer in answers.items()}
 
     def read_ignoring(self, leases: Mapping[str, Holder], timeout: float = 0.3) -> Dict[str, Holder]:
-        """Return the same of the holders that ignore a lease, by the names of their own ones. `leases`: what `read` has
+        """Return the holders that ignore a lease, by the names of their own leases. `leases`: what `read` has
         returned."""
-        answers = self._ignoring.read(announcements.names(IGNORING_PREFIX, _IGNORING), timeout)
+        answers = self._ignoring.read(timeout=timeout)
         holders = {name: self._holder(answer) for name, answer in answers.items()}
         for name, holder in holders.items():
             if gpu_of(name) in leases:
@@ -237,25 +233,25 @@ class LeaseReader:
         return holders
 
     def _holder(self, answer: Announced) -> Holder:
-        pid, uid, told, _ = answer
+        pid, uid, said, _ = answer
         if uid < 0:
             return Holder("?", pid, "?", None, answers=False)
-        kernel, yours = told.get("id"), uid == os.getuid()
+        kernel, yours = said.get("id"), uid == os.getuid()
         name = kernel if isinstance(kernel, str) and is_kernel_id(kernel) else "?"
-        since = plausible_time(told.get("since"), pid, self._runtime.time())
-        known = Holder(procfs.user_name(uid), pid, name, since, uid, yours, answers=bool(told))
-        known = known._replace(idle_since=self._idle_since(told.get("idle_since"), pid))
+        since = plausible_time(said.get("since"), pid, self._runtime.time())
+        known = Holder(procfs.user_name(uid), pid, name, since, uid, yours, answers=bool(said))
+        known = known._replace(idle_since=self._idle_since(said.get("idle_since"), pid))
         if not yours:
             return known
-        notebook, state = told.get("notebook"), told.get("state")
+        notebook, state = said.get("notebook"), said.get("state")
         return known._replace(
             notebook=one_line(notebook) if isinstance(notebook, str) else "",
             state=state if state in _STATES else "",
-            state_since=plausible_time(told.get("state_since"), 0, self._runtime.time()),
+            state_since=plausible_time(said.get("state_since"), 0, self._runtime.time()),
         )
 
-    def _idle_since(self, told: Any, pid: int) -> Optional[float]:
-        since = plausible_time(told, pid, self._runtime.time())
+    def _idle_since(self, said: Any, pid: int) -> Optional[float]:
+        since = plausible_time(said, pid, self._runtime.time())
         return since if since is not None and self._runtime.time() - since >= IDLE_AFTER else None
 
 

@@ -70,9 +70,9 @@ class LeaseReceiver:
             return
         sockets = _passed_sockets(ancillary)
         try:
-            told = load_object(message)
-            kernel_id = text(told, "kernel")
-            since = number(told, "since", 0, most=int(self._loop.runtime.time()))
+            request = load_object(message)
+            kernel_id = text(request, "kernel")
+            since = number(request, "since", 0, most=int(self._loop.runtime.time()))
         except FieldError:
             kernel_id, since = "", 0
         if is_kernel_id(kernel_id):

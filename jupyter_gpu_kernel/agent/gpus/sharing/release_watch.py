@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Callable, Iterable, Optional, Set, Tuple
 
 from ... import procfs
-from . import announcements
+from .announcements import AnnouncementReader
 
 if TYPE_CHECKING:
     from ...loop import Loop, Timer
@@ -32,6 +32,7 @@ class ReleaseWatch:
         """`on_change(released)`: whether a lease was released, or a process has ended; `users`: returns the ids of the
         processes that use GPUs, as far as they are known."""
         self._loop = loop
+        self._announced = AnnouncementReader(loop.runtime, _PREFIX, _NAME)
         self._on_change = on_change
         self._users = users
         self._timer: Optional[Timer] = None
@@ -52,7 +53,7 @@ class ReleaseWatch:
 
     def _read(self) -> Tuple[Set[str], Set[int]]:
         pids = sorted(set(self._users()))[:_MOST_PROCESSES]
-        return set(announcements.names(_PREFIX, _NAME)), {pid for pid in pids if procfs.start_ticks(pid)}
+        return set(self._announced.names()), {pid for pid in pids if procfs.start_ticks(pid)}
 
     def _look(self) -> None:
         begin = self._loop.time()

@@ -31,7 +31,7 @@ from ....wire.texts import one_line
 from ... import procfs
 from ...unix_sockets import Owner
 from . import announcements, lease
-from .announcements import Announcement, Details, OwnerReader
+from .announcements import Announcement, AnnouncementReader, Details
 from .turns import UNTAKEN, PassedPlaces, Place, WaitingKernel, gpu_bits, in_turn, own_order, waiting_before
 
 if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
@@ -60,17 +60,17 @@ class QueueReader:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._waiting = OwnerReader(_PREFIX, _NAME)
-        self._leases = lease.owner_readers()
+        self._waiting = AnnouncementReader(runtime, _PREFIX, _NAME)
+        self._leases = lease.lease_readers(runtime)
 
     def read(self) -> List[WaitingKernel]:
         """Return the kernels that wait, of all users. Names that no keeper would announce are ignored."""
         found = []
-        for name, (pid, uid) in self._waiting.read().items():
+        for name, (pid, uid) in self._waiting.owners().items():
             match = _NAME.fullmatch(name)
             if match and procfs.is_running(pid):
-                told = lease.plausible_time(int(match[1], 16) / 1000, pid, self._runtime.time())
-                since = math.inf if told is None else told
+                announced = lease.plausible_time(int(match[1], 16) / 1000, pid, self._runtime.time())
+                since = math.inf if announced is None else announced
                 turn = _turn(since, int(match[2], 16))
                 gpus, priority, usable = int(match[3]), int(match[4]), int(match[5], 16)
                 found.append(WaitingKernel(match[6], uid, since, gpus, priority, usable, pid, turn))
@@ -84,19 +84,19 @@ class QueueReader:
         """Return what this user's kernels that wait report. Blocks for up to `timeout` seconds."""
         own = [
             name
-            for name, owner in self._waiting.read().items()
+            for name, owner in self._waiting.owners().items()
             if owner.uid == os.getuid() and owner.pid != os.getpid() and procfs.is_running(owner.pid)
         ]
-        told = announcements.AnnouncementReader(self._runtime, _PREFIX).read(own, timeout)
-        known = ((name.rpartition(".")[2], answer.told.get("notebook")) for name, answer in told.items())
+        reports = self._waiting.read(own, timeout)
+        known = ((name.rpartition(".")[2], report.said.get("notebook")) for name, report in reports.items())
         notebooks = {kernel_id: one_line(path) for kernel_id, path in known if isinstance(path, str)}
         return OwnReports(
-            notebooks, frozenset(chain(*(_places(one.told.get("untaken")) for one in told.values())))
+            notebooks, frozenset(chain(*(_places(one.said.get("untaken")) for one in reports.values())))
         )
 
     def lease_owners(self) -> List[Owner]:
         """Return the owner of every lease on the node, also of GPUs that we do not see."""
-        return [owner for reader in self._leases for owner in reader.read().values()]
+        return [owner for reader in self._leases for owner in reader.owners().values()]
 
 
 class WaitQueue:
