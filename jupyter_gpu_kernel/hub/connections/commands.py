@@ -7,8 +7,8 @@ mark as soon as it runs; so what the command itself prints before is recognised,
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
-import threading
 import time
 from collections.abc import Callable, Sequence
 from subprocess import CompletedProcess
@@ -18,13 +18,16 @@ from ...errors import ConnectError
 from ...wire.frames import MAX_NOISE
 from ..node.shared_connection import Connection
 from ..transport.short_command import run_to_end
-from ..transport.stream import READ_SIZE, CommandStream
+from ..transport.stream import CommandStream
 from . import command_errors
 from .shell_check import PATIENCE, check_shell
 
 SHELL = "/bin/sh"
 _OPEN_TIMEOUT = 60.0  # seconds for all commands: an image may have to be unpacked first
 _MARK = ("jupyter-gpu-kernel: ", "shell")  # in two parts, since a terminal would echo the line that prints it
+_MARK_LINE = re.compile(
+    b"\n%s([\r\n])" % "".join(_MARK).encode()
+)  # a terminal ends it with a carriage return
 
 
 class CommandHop(NamedTuple):
@@ -108,13 +111,12 @@ class CommandConnection:
         except ConnectError as error:
             error.add_steps([*steps, (first.label, "run", time.monotonic() - since)])
             raise
-        shells = _Shells(stream)
         lines = [hop.line for hop in self._hops[1:]] + ([command] if command != SHELL else [])
         for number, hop in enumerate(self._hops):
             if number:
                 progress(hop.label, "run")
             try:
-                shells.enter(hop, lines[number] if number < len(lines) else "")
+                _enter(stream, hop, lines[number] if number < len(lines) else "")
             except ConnectError as error:
                 stream.close()
                 error.add_steps([*steps, (hop.label, "run", time.monotonic() - since)])
@@ -122,58 +124,31 @@ class CommandConnection:
             now = time.monotonic()
             steps.append((hop.label, "run", now - since))
             since = now
-        stream.unread(shells.rest)
         return stream
 
 
-class _Shells:
-    """The shells behind the hops, one after the other. `rest`: what the last one has printed after its mark."""
+def _enter(stream: CommandStream, hop: CommandHop, following: str) -> None:
+    """Wait until the shell behind `hop` runs; it then becomes the command line `following`, if there is one.
 
-    def __init__(self, stream: CommandStream) -> None:
-        self._stream = stream
-        self.rest = b""
-
-    def enter(self, hop: CommandHop, following: str) -> None:
-        """Wait until the shell behind `hop` runs; it then becomes the command line `following`, if there is one.
-
-        Both are sent as one line, which the shell reads as a whole: a shell may read more than it runs, and what comes
-        after the mark is meant for the next one."""
-        line = shlex.join(["printf", r"\n%s%s\n", *_MARK]) + (f"; exec {following}" if following else "")
+    Both are sent as one line, which the shell reads as a whole: a shell may read more than it runs, and what comes
+    after the mark is meant for the next one."""
+    line = shlex.join(["printf", r"\n%s%s\n", *_MARK]) + (f"; exec {following}" if following else "")
+    with stream.closing_after(_OPEN_TIMEOUT) as expired:
         with contextlib.suppress(OSError):  # if the command has ended, its output says why
-            self._stream.write(f"{line}\n".encode())
-        expired = threading.Event()
+            stream.write(f"{line}\n".encode())
+        received, found = stream.read_until(_MARK_LINE)
+    if found is None or expired.is_set():
+        raise _failed(stream, hop, received, expired.is_set())
+    if found[1] == b"\r":
+        raise command_errors.terminal(hop.label)
 
-        def expire() -> None:
-            expired.set()
-            self._stream.close()
 
-        timer = threading.Timer(_OPEN_TIMEOUT, expire)
-        timer.daemon = True
-        timer.start()
-        try:
-            self._read_mark(hop, expired)
-        finally:
-            timer.cancel()
-
-    def _read_mark(self, hop: CommandHop, expired: threading.Event) -> None:
-        mark = "".join(_MARK).encode()
-        received, self.rest = bytearray(self.rest), b""
-        searched = 0
-        while (at := received.find(b"\n%s\n" % mark, searched)) < 0:
-            if received.find(b"\n%s\r" % mark, searched) >= 0:
-                raise command_errors.terminal(hop.label)
-            data = self._stream.read(READ_SIZE) if len(received) < MAX_NOISE else b""
-            if not data or expired.is_set():
-                raise self._failed(hop, bytes(received), expired.is_set())
-            searched = max(0, len(received) - len(mark) - 1)
-            received += data
-        self.rest = bytes(received[at + len(mark) + 2 :])
-
-    def _failed(self, hop: CommandHop, received: bytes, expired: bool) -> ConnectError:
-        if len(received) >= MAX_NOISE:
-            return command_errors.endless(hop.label)
-        status = None if expired else self._stream.wait(5.0)  # it arrives shortly after the end of stdout
-        output = f"{self._stream.stderr_tail()}\n{received.decode('utf-8', 'replace')}"
-        if expired:
-            return command_errors.no_shell(hop.label, _OPEN_TIMEOUT, output)
-        return command_errors.ended(hop.label, shlex.split(hop.command)[0], status, output)
+def _failed(stream: CommandStream, hop: CommandHop, received: bytes, expired: bool) -> ConnectError:
+    """Return the error for a command behind which no shell has printed its mark."""
+    if len(received) >= MAX_NOISE:
+        return command_errors.endless(hop.label)
+    status = None if expired else stream.wait(5.0)  # it arrives shortly after the end of stdout
+    output = f"{stream.stderr_tail()}\n{received.decode('utf-8', 'replace')}"
+    if expired:
+        return command_errors.no_shell(hop.label, _OPEN_TIMEOUT, output)
+    return command_errors.ended(hop.label, shlex.split(hop.command)[0], status, output)

@@ -130,25 +130,16 @@ class SSHConnection(RouteConnection):
         end = time.monotonic() + timeout
         try:
             channel = self._transports[-1].open_session(WINDOW, timeout=timeout)
-            self._run(channel, command, end)
+            with self._lock:
+                self._channels = {one for one in self._channels if not one.closed} | {channel}
+            stream = CommandStream(ChannelEnds(channel))
+            with stream.closing_after(max(end - time.monotonic(), 0.05)):  # exec_command has no timeout
+                channel.exec_command(command)
         except paramiko.ChannelException as error:
             raise SessionRefused(error.text) from error
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise self._session_error(error) from error
-        return CommandStream(ChannelEnds(channel))
-
-    def _run(self, channel: paramiko.Channel, command: str, end: float) -> None:
-        with self._lock:
-            self._channels = {one for one in self._channels if not one.closed} | {channel}
-        timer = threading.Timer(
-            max(end - time.monotonic(), 0.05), channel.close
-        )  # exec_command has no timeout
-        timer.daemon = True
-        timer.start()
-        try:
-            channel.exec_command(command)
-        finally:
-            timer.cancel()
+        return stream
 
     def _session_error(self, error: Exception) -> ConnectError:
         if not self.alive():

@@ -26,24 +26,12 @@ def run_to_end(
     Raises ConnectError if the command does not end within `timeout` (s), or prints more than 4 MiB.
     """
     output = bytearray()
-    expired = threading.Event()
-
-    def expire() -> None:
-        expired.set()
-        stream.close()
-
-    timer = threading.Timer(timeout, expire)
-    timer.daemon = True
-    timer.start()
-    threading.Thread(target=_feed, args=(stream, stdin), name="command stdin", daemon=True).start()
-    threading.Thread(target=_end, args=(stream, output, timeout), name="command end", daemon=True).start()
-    try:
+    with contextlib.closing(stream), stream.closing_after(timeout) as expired:
+        threading.Thread(target=_feed, args=(stream, stdin), name="command stdin", daemon=True).start()
+        threading.Thread(target=_end, args=(stream, output, timeout), name="command end", daemon=True).start()
         _read(stream, output, hop)
         status = None if expired.is_set() else stream.wait(_STATUS_WAIT)
         stderr = stream.stderr_tail().encode()
-    finally:
-        timer.cancel()
-        stream.close()
     if expired.is_set():
         raise _not_ended(hop, command, timeout, bytes(output))
     return CompletedProcess(command, -1 if status is None else status, bytes(output), stderr)

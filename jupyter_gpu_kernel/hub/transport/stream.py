@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
+from collections.abc import Iterator
 from typing import Protocol
+
+from ...wire.frames import MAX_NOISE
 
 READ_SIZE = 16 * 1024 * 1024
 """Bytes; no less than the SSH window, because paramiko is slow if a read leaves data in its buffer."""
 _MAX_STDERR = 64 * 1024  # bytes of stderr that are kept
+_LONGEST_MARK = 64  # bytes of what `read_until` looks for
 _LAST_STDERR = 1.0  # seconds for the last bytes of stderr to come after the end of stdout
 
 
@@ -75,6 +80,37 @@ class CommandStream:
     def unread(self, data: bytes) -> None:
         """Let the next `read` return this data, which was read before."""
         self._unread = data + self._unread
+
+    def read_until(self, mark: re.Pattern[bytes]) -> tuple[bytes, re.Match[bytes] | None]:
+        """Read until the mark, of at most 64 bytes, has come; `read` then returns what follows the mark.
+
+        Return what was read, and the match: None if the stream has ended, or is longer than MAX_NOISE without it."""
+        received, searched = bytearray(), 0
+        while (found := mark.search(received, searched)) is None:
+            data = self.read() if len(received) < MAX_NOISE else b""
+            if not data:
+                return bytes(received), None
+            searched = max(0, len(received) - _LONGEST_MARK)
+            received += data
+        self.unread(bytes(received[found.end() :]))
+        return bytes(received[: found.end()]), found
+
+    @contextlib.contextmanager
+    def closing_after(self, seconds: float) -> Iterator[threading.Event]:
+        """Close the stream if the block takes longer; the event is set then."""
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            self.close()
+
+        timer = threading.Timer(seconds, expire)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield expired
+        finally:
+            timer.cancel()
 
     def write(self, data: bytes, /) -> None:
         """Block until all of `data` is sent. Raises OSError if the stream has ended."""

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-import threading
 from typing import Protocol
 
 from ....errors import AgentError, ConnectError, GpuKernelError
 from ....wire.frames import MAGIC, MAX_NOISE
 from ... import sanitize
-from ...transport.stream import READ_SIZE, CommandStream
+from ...transport.stream import CommandStream
 from .agent_file import Package
 
 DIAL_TIMEOUT = 60.0
 """Seconds for the node's shell, the upload and the start of Python on a slow file system, together."""
-_SEND = re.compile(rb"\njupyter-gpu-kernel: send (bz2|zlib)\n")
+_GREETING = re.compile(re.escape(MAGIC))
+_GREETING_OR_SEND = re.compile(re.escape(MAGIC) + rb"|\njupyter-gpu-kernel: send (bz2|zlib)\n")
 _NO_STATUS = -1  # paramiko's, for a session that ended without an exit status, as with its connection
-_LONGEST = 40  # bytes of that line, and more than those of the greeting
 EXIT_STATUSES = {
     90: ("the node's Python cannot run the agent", "Choose another with --python."),
     91: ("the node's Python is too old: 3.8 or newer is needed", "Choose another with --python."),
@@ -46,23 +45,32 @@ def dial(connection: CommandOpener, package: Package, python: str, hop: str) -> 
         stream = connection.open("/bin/sh")
     except OSError as error:
         raise ConnectError(f"no session could be opened: {error}", hop=hop) from None
-    watchdog = threading.Timer(DIAL_TIMEOUT, stream.close)
-    watchdog.daemon = True
-    watchdog.start()
     try:
-        with contextlib.suppress(OSError):  # if the shell has ended, its output says why
-            stream.write(script(package, python))
-        rest = _read_until_greeting(stream, package, hop)
+        with stream.closing_after(DIAL_TIMEOUT):
+            _start(stream, package, python, hop)
     except GpuKernelError:
         stream.close()
         raise
     except OSError as error:
         stream.close()
         raise _connection_broken(hop, str(error)) from None
-    finally:
-        watchdog.cancel()
-    stream.unread(rest)
     return stream
+
+
+def _start(stream: CommandStream, package: Package, python: str, hop: str) -> None:
+    """Send the script, and the agent when the script asks for it. The next that is read is the greeting: what came
+    before it is ignored."""
+    with contextlib.suppress(OSError):  # if the shell has ended, its output says why
+        stream.write(script(package, python))
+    received, found = stream.read_until(_GREETING_OR_SEND)
+    if found is not None and found[1]:
+        packed = package.packed(found[1].decode())
+        stream.write(b"%d\n" % len(packed) + packed)
+        more, found = stream.read_until(_GREETING)
+        received += more
+    if found is None:
+        raise _start_failed(stream, received, hop)
+    stream.unread(MAGIC)
 
 
 def script(package: Package, python: str) -> bytes:
@@ -83,35 +91,18 @@ def script_head(package: Package, python: str, command: str = "attach") -> bytes
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in given.items()).encode()
 
 
-def _read_until_greeting(stream: CommandStream, package: Package, hop: str) -> bytes:
-    """Send the agent when the script asks for it. Return the data from the greeting on; output before it is ignored."""
-    received = bytearray()
-    sent = False
-    while len(received) < MAX_NOISE:
-        data = stream.read(READ_SIZE)
-        if not data:
-            raise _start_failed(stream, bytes(received), hop)
-        searched = max(0, len(received) - _LONGEST)
-        received += data
-        at = received.find(MAGIC, searched)
-        if at >= 0:
-            return bytes(received[at:])
-        if not sent and (asked := _SEND.search(received, searched)):
-            sent = True
-            packed = package.packed(asked[1].decode())
-            stream.write(b"%d\n" % len(packed) + packed)
-    raise AgentError(
-        "the shell's start-up files on the node print without end",
-        hop=hop,
-        remedy="Change ~/.bashrc (or ~/.cshrc) there to print only in interactive shells.",
-    )
-
-
 def _connection_broken(hop: str, why: str) -> ConnectError:
     return ConnectError(f"the connection broke while the agent was started: {why}", hop=hop)
 
 
 def _start_failed(stream: CommandStream, received: bytes, hop: str) -> GpuKernelError:
+    """Return the error for a shell from which no greeting has come, with what was received instead."""
+    if len(received) >= MAX_NOISE:
+        return AgentError(
+            "the shell's start-up files on the node print without end",
+            hop=hop,
+            remedy="Change ~/.bashrc (or ~/.cshrc) there to print only in interactive shells.",
+        )
     stderr = stream.stderr_tail().strip()
     status = stream.wait(5.0)  # it arrives shortly after the end of stdout
     if status in (None, _NO_STATUS) and not stderr and not received:
