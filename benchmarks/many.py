@@ -24,8 +24,10 @@ from jupyter_client.manager import AsyncKernelManager
 from processes import Cost, cost
 
 from jupyter_gpu_kernel.client import HubClient
+from jupyter_gpu_kernel.hub.connections.connect import Connections
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.paths import trust_file
-from jupyter_gpu_kernel.hub.ssh import connect, route
+from jupyter_gpu_kernel.hub.ssh import Attempt
 from jupyter_gpu_kernel.kernelspecs import find
 
 WITHIN = 300.0
@@ -93,10 +95,9 @@ class Nodes:
         self._nodes = []
         for name in names:
             settings = find(name).settings
-            hops = route.resolve(
-                settings["route"], identity=settings.get("identity", ()), config=settings.get("config")
-            )
-            node = connect.connect(hops, ask=None, trust_file=trust_file())
+            identity = tuple(settings.get("identity", ()))
+            route = RouteSettings(tuple(settings["route"]), identity, settings.get("config"))
+            node = Connections(trust_file()).connect(route, Attempt())
             self._nodes.append((node, shlex.join([settings["python"], "-"])))
 
     def count(self) -> dict[str, Cost]:

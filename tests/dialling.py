@@ -9,20 +9,17 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+from connecting import connect
 from sshd import TwoHops
 
-from jupyter_gpu_kernel.hub.openssh import connect as by_ssh
-from jupyter_gpu_kernel.hub.openssh.connection import OpenSSHConnection
 from jupyter_gpu_kernel.hub.ssh import Asker
-from jupyter_gpu_kernel.hub.ssh import connect as by_paramiko
-from jupyter_gpu_kernel.hub.ssh.connection import SSHConnection
 from jupyter_gpu_kernel.hub.ssh.route import Hop
+from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 
-Dial = Callable[..., SSHConnection | OpenSSHConnection]
-CONNECT: dict[str, Dial] = {"paramiko": by_paramiko.connect, "ssh": by_ssh.connect}
+Dial = Callable[..., RouteConnection]
 
 
-@pytest.fixture(params=CONNECT)
+@pytest.fixture(params=["paramiko", "ssh"])
 def transport(request: pytest.FixtureRequest) -> str:
     """The transport of `dial`: each test runs over both."""
     return str(request.param)
@@ -31,13 +28,17 @@ def transport(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def dial(two_hops: TwoHops, transport: str) -> Iterator[Dial]:
     """`connect` over both hops, closed afterwards; keywords replace parts of the last hop or of the call."""
-    made: list[SSHConnection | OpenSSHConnection] = []
+    made: list[RouteConnection] = []
 
     def dialled(
         route: tuple[Hop, ...] | None = None, *, ask: Asker | None = None, timeout: float = 25.0
-    ) -> SSHConnection | OpenSSHConnection:
-        connection = CONNECT[transport](
-            route or two_hops.hops, ask=ask, timeout=timeout, trust_file=two_hops.trust_file
+    ) -> RouteConnection:
+        connection = connect(
+            route or two_hops.hops,
+            ask=ask,
+            timeout=timeout,
+            trust_file=two_hops.trust_file,
+            transport=transport,
         )
         made.append(connection)
         return connection

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import paramiko
 import pytest
+from connecting import connect
 from paramiko.packet import Packetizer
 from sshd import make_key
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.hub.ssh import Asker
-from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
 from jupyter_gpu_kernel.hub.ssh.restrictions import UNRESTRICTED, Restrictions
 from jupyter_gpu_kernel.hub.ssh.route import Hop
+from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 
 
 class Door(paramiko.ServerInterface):
@@ -107,7 +108,7 @@ class House:
 
     def connect(
         self, ask: Asker | None, *keys: Path, timeout: float = 20.0, limits: Restrictions = UNRESTRICTED
-    ) -> SSHConnection:
+    ) -> RouteConnection:
         hop = Hop("login", "ssh", "127.0.0.1", self.port, "alice", identity_files=keys, identity_agent="none")
         hop = replace(hop, restrictions=limits)
         return connect([hop], ask=ask, trust_file=self.trust_file, timeout=timeout)

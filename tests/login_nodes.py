@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
+from jupyter_gpu_kernel.hub.ssh import Attempt
 
 TOOLS = "awk cat env grep head id od sed sh sort tail tr"
 
@@ -50,7 +52,7 @@ class LoginNode:
 
     # --- the connection
 
-    def __call__(self, *_: Any, **__: Any) -> LoginNode:
+    def __call__(self, route: RouteSettings, attempt: Attempt) -> LoginNode:
         if self.refusal is not None:
             raise self.refusal
         self.closed = False

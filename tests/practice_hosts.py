@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,10 @@ from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.install import agent_file
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.operations import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
+from jupyter_gpu_kernel.hub.ssh import Attempt
 from jupyter_gpu_kernel.hub.transport.stream import CommandStream
 
 NO_LAPSE = """from jupyter_gpu_kernel.agent.gpus import standby
@@ -164,11 +166,11 @@ class Lab:
         self.operations = loop.call(Operations, RUNTIME, self.connect, log)
         self.clients: list[ClientConnection] = []
 
-    def connect(self, route: Sequence[str], **_: Any) -> Any:
-        host = self.hosts[route[-1]]
+    def connect(self, route: RouteSettings, attempt: Attempt) -> Any:
+        host = self.hosts[route.route[-1]]
         host.answers.wait(DEADLINE)
         if not host.reachable:
-            raise ConnectError("the connection timed out", hop=route[-1])
+            raise ConnectError("the connection timed out", hop=route.route[-1])
         return host
 
     def call(self, op: str, client: ClientConnection | None = None, **arguments: Any) -> Any:

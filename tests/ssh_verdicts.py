@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from certificates import revocation_list
+from connecting import connect
 from real_ssh import run_ssh
 from sshd import Sshd, TwoHops, make_key
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import GpuKernelError
-from jupyter_gpu_kernel.hub.openssh import connect as by_ssh
 from jupyter_gpu_kernel.hub.openssh import needs
 from jupyter_gpu_kernel.hub.ssh import algorithms
-from jupyter_gpu_kernel.hub.ssh.connect import connect
 from jupyter_gpu_kernel.hub.ssh.route import Hop, parse_route
 
 
@@ -100,8 +99,8 @@ class Lab:
         since = len(self.login.log)
         certified = any("certificate" in reason for reason in needs.reasons(hops[-1]))
         try:
-            dial = by_ssh.connect if certified else connect
-            dial(hops, ask=None, trust_file=self.two.trust_file).close()
+            transport = "ssh" if certified else "paramiko"
+            connect(hops, trust_file=self.two.trust_file, transport=transport).close()
         except GpuKernelError as error:
             return error
         return seen(self.login, since)

@@ -16,14 +16,15 @@ from pathlib import Path
 import paramiko
 import psutil
 import pytest
+from connecting import connect
 from processes import has_ended
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.demo import gpus
 from jupyter_gpu_kernel.demo.cluster import ROUTE, Cluster
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
-from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
 from jupyter_gpu_kernel.hub.ssh.route import resolve
+from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the practice cluster needs Linux")
 BULK = os.urandom(1 << 20) * 20
@@ -41,13 +42,13 @@ def cluster() -> Iterator[Cluster]:
         shutil.rmtree(folder)
 
 
-def way(cluster: Cluster, *words: str) -> SSHConnection:
+def way(cluster: Cluster, *words: str) -> RouteConnection:
     hops = resolve(words or ROUTE, config=str(cluster.ssh_config))
     return connect(hops, ask=None, timeout=DEADLINE, trust_file=cluster.folder / "trusted")
 
 
 @pytest.fixture
-def work(cluster: Cluster) -> Iterator[SSHConnection]:
+def work(cluster: Cluster) -> Iterator[RouteConnection]:
     connection = way(cluster)
     yield connection
     connection.close()

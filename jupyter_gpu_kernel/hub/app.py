@@ -20,7 +20,7 @@ from traitlets import Bool, Float
 
 from .. import __version__
 from ..wire.runtime import Runtime
-from .connections.connect import OpenConnections, connect
+from .connections.connect import Connections
 from .log import write_to
 from .open_files import raise_limit
 from .operations import Operations
@@ -70,8 +70,7 @@ class HubApp(JupyterApp):
             say_ready()
 
     async def _run(self, runtime: Runtime) -> None:
-        connect_ssh = partial(connect, trust_file=trust_file(), opened=OpenConnections())
-        hub = Operations(runtime, connect_ssh, self.log)
+        hub = Operations(runtime, Connections(trust_file()).connect, self.log)
         address = hub_address()
         with contextlib.suppress(FileNotFoundError):
             if sys.platform != "win32":

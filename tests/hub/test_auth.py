@@ -15,6 +15,7 @@ from typing import cast
 import paramiko
 import pytest
 from certificates import Authority
+from connecting import connect
 from house import Door, House, RecordingPacketizer
 from paramiko.common import MSG_IGNORE
 from sshd import TwoHops, make_key
@@ -22,8 +23,8 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
 from jupyter_gpu_kernel.hub.openssh import needs
-from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
 from jupyter_gpu_kernel.hub.ssh.restrictions import UNRESTRICTED
+from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 
 ASKED = "The server asks: “Two factors · Look at your telephone · Code:” "
 
@@ -212,12 +213,12 @@ def test_nothing_holds_what_was_typed(house: Callable[..., House], method: str, 
         kept.append(here.connect(Forgetful(*salts)))
     except ConnectError as error:
         kept.append(error)
-    here.transports[-1].join(0.0 if isinstance(kept[0], SSHConnection) else DEADLINE)
+    here.transports[-1].join(0.0 if isinstance(kept[0], RouteConnection) else DEADLINE)
     here.transports[-1].get_exception()  # what this process's own server stumbled over
     for salt in salts:
         assert holders(made_secret(salt)) == []
     for one in kept:
-        if isinstance(one, SSHConnection):
+        if isinstance(one, RouteConnection):
             one.close()
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from connecting import connect_route
 from sshd import Sshd, make_key
 from waiting import eventually
 
 from jupyter_gpu_kernel.errors import ConnectError
-from jupyter_gpu_kernel.hub.connections.connect import connect
-from jupyter_gpu_kernel.hub.node.shared_connection import Connection
+from jupyter_gpu_kernel.hub.transport.connection import Connection
 
 NAMES = ("a", "b", "c", "node")
 
@@ -39,14 +39,10 @@ class Chain:
         return f"{getpass.getuser()}@{name}:{self.servers[name].port}"
 
     def connect(self, *route: str) -> Connection:
-        return connect(
+        return connect_route(
             route,
-            identity=(),
-            config=str(self.config),
-            via=(),
+            config=self.config,
             transport=self.transport,
-            ask=None,
-            progress=lambda hop, step: None,
             trust_file=self.trust_file,
         )
 

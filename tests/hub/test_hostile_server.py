@@ -11,12 +11,12 @@ from pathlib import Path
 import paramiko
 import psutil
 import pytest
+from connecting import connect, transports
 from house import Door, House
 from sshd import TwoHops
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError
-from jupyter_gpu_kernel.hub.ssh.connect import connect
 from jupyter_gpu_kernel.hub.ssh.route import Hop
 from jupyter_gpu_kernel.hub.ssh.transport import WINDOW
 
@@ -213,8 +213,7 @@ def ended(alive: Callable[[], bool]) -> None:
 def test_data_beyond_the_window_ends_the_connection(house: Callable[..., House]) -> None:
     here = house("password")
     connection = here.connect(Secret("sesame"))
-    transport = connection.last_transport
-    assert transport is not None
+    (transport,) = transports(connection)
     channel = transport.open_session(WINDOW, timeout=DEADLINE)
     server = here.transports[-1]
     m = paramiko.Message()

@@ -8,7 +8,6 @@ import sys
 from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from login_nodes import LoginNode
@@ -23,9 +22,11 @@ from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings, LoginRoute
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.hub.slurm.dialect import JobState
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
+from jupyter_gpu_kernel.hub.ssh import Attempt
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
 SETTINGS = KernelSettings(("login",), slurm=True, python="/usr/bin/python3")
@@ -39,10 +40,10 @@ class Cluster(LoginNode):
         self.slurm("", """mark=${8%%[+]*}; echo "$mark+7|RUNNING|None|1|1|gpu|1|gpu1|gpu1|jgk-k1\"""")
         self.program("scontrol", f'echo "JobId=7 JobName=jgk-k1 UserId=ada($(id -u)) JobState={state}"')
 
-    def __call__(self, route: Any, *_: Any, **more: Any) -> LoginNode:
-        if route[-1] == "gpu1":
+    def __call__(self, route: RouteSettings, attempt: Attempt) -> LoginNode:
+        if route.route[-1] == "gpu1":
             raise ConnectError("the connection was closed", hop="gpu1")
-        return super().__call__(route, **more)
+        return super().__call__(route, attempt)
 
 
 class Started(KernelState):

@@ -19,8 +19,10 @@ from jupyter_gpu_kernel.hub.jobs import job_nodes
 from jupyter_gpu_kernel.hub.jobs.job_nodes import JobNodes
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.slurm.dialect import JobState
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
+from jupyter_gpu_kernel.hub.ssh import Attempt
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
 SETTINGS = KernelSettings(("login",), slurm=True, python="/usr/bin/python3")
@@ -36,14 +38,14 @@ class Cluster(LoginNode):
         self.by_ssh = by_ssh
         self.tried: list[str] = []
 
-    def __call__(self, route: Any, *_: Any, via: Any = (), **more: Any) -> LoginNode:
-        if via:
+    def __call__(self, route: RouteSettings, attempt: Attempt) -> LoginNode:
+        if route.via:
             self.tried.append("srun")
             raise ConnectError("srun was refused", hop="login")
-        if route[-1].endswith("gpu1"):
+        if route.route[-1].endswith("gpu1"):
             self.tried.append("ssh")
             raise self.by_ssh
-        return super().__call__(route, **more)
+        return super().__call__(route, attempt)
 
 
 def reach(cluster: Cluster, **settings: Any) -> str:
@@ -130,10 +132,10 @@ class Reachable(Cluster):
         self.nodes = {way: Node(at) for way, at in seen_at.items()}
         self.connections: dict[str, Connection] = {}
 
-    def __call__(self, route: Any, *_: Any, via: Any = (), **more: Any) -> LoginNode:
-        way = "srun" if via else "ssh" if route[-1].endswith("gpu1") else ""
+    def __call__(self, route: RouteSettings, attempt: Attempt) -> LoginNode:
+        way = "srun" if route.via else "ssh" if route.route[-1].endswith("gpu1") else ""
         if not way:
-            return super().__call__(route, **more)
+            return super().__call__(route, attempt)
         self.connections[way] = Connection(self.folder, self.nodes[way])
         return self.connections[way]
 

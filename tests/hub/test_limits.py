@@ -11,6 +11,7 @@ from queue import SimpleQueue
 
 import paramiko
 import pytest
+from connecting import connect
 from house import Door, House
 from sshd import TwoHops, make_key
 from waiting import DEADLINE
@@ -18,7 +19,6 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError, RouteError
 from jupyter_gpu_kernel.hub.ssh import hostkeys, restrictions
 from jupyter_gpu_kernel.hub.ssh.algorithms import select
-from jupyter_gpu_kernel.hub.ssh.connect import connect
 from jupyter_gpu_kernel.hub.ssh.restrictions import Restrictions
 from jupyter_gpu_kernel.hub.ssh.route import Hop
 

@@ -21,21 +21,21 @@ from pathlib import Path
 
 import paramiko
 import pytest
-from dialling import CONNECT, Owner
+from connecting import connect, masters
+from dialling import Owner
 from house import Door, House, house
 from sshd import TwoHops
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError
 from jupyter_gpu_kernel.hub.openssh.askpass_server import Abandoned, AskpassServer
-from jupyter_gpu_kernel.hub.openssh.connect import connect
-from jupyter_gpu_kernel.hub.openssh.connection import OpenSSHConnection
 from jupyter_gpu_kernel.hub.openssh.log import HOST_KEY, SIGN_IN, Log
 from jupyter_gpu_kernel.hub.openssh.needs import open_master
 from jupyter_gpu_kernel.hub.openssh.program import find_program
 from jupyter_gpu_kernel.hub.openssh.questions import Questions
 from jupyter_gpu_kernel.hub.paths import control_folder
 from jupyter_gpu_kernel.hub.ssh.route import Hop, resolve
+from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 
 __all__ = ["house"]
 pytestmark = [
@@ -47,7 +47,7 @@ ASKED = "The server asks: “Two factors · Look at your telephone · Code:” "
 
 def visit(
     here: House, ask: Owner | None, *keys: Path, more: str = "", transport: str = "ssh"
-) -> OpenSSHConnection:
+) -> RouteConnection:
     """Connect to the house with a configuration as its user would write it."""
     config = here.trust_file.with_name("config")
     config.write_text(
@@ -56,7 +56,7 @@ def visit(
         + f"  UserKnownHostsFile none\n  GlobalKnownHostsFile none\n{more}"
     )
     hops = resolve(["login"], config=str(config))
-    return CONNECT[transport](hops, ask=ask, trust_file=here.trust_file, timeout=DEADLINE)
+    return connect(hops, transport=transport, ask=ask, trust_file=here.trust_file, timeout=DEADLINE)
 
 
 def is_running(pid: int) -> bool:
@@ -181,7 +181,7 @@ def test_another_ssh_that_leads_to_a_host_does_not_ask_in_the_hosts_name(
     )
     owner = Owner("sesame")
     with pytest.raises(GpuKernelError, match="its ProxyCommand ended"):  # this server forwards nothing
-        connect(resolve(["work"], config=str(config)), ask=owner, trust_file=here.trust_file)
+        connect(resolve(["work"], config=str(config)), ask=owner, trust_file=here.trust_file, transport="ssh")
     assert owner.questions == ["A program of ProxyCommand asks: “alice@127.0.0.1's password:” "]
     assert here.door.tries == ["password"]
 
@@ -333,15 +333,15 @@ def test_a_title_names_only_so_many_keys() -> None:
 
 
 @pytest.fixture
-def connection(two_hops: TwoHops) -> Iterator[OpenSSHConnection]:
-    connection = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file)
+def connection(two_hops: TwoHops) -> Iterator[RouteConnection]:
+    connection = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file, transport="ssh")
     yield connection
     connection.close()
 
 
-def test_nothing_is_left_of_a_closed_connection(connection: OpenSSHConnection) -> None:
-    pids = [master.pid for master in connection.masters]
-    files = [master.control for master in connection.masters]
+def test_nothing_is_left_of_a_closed_connection(connection: RouteConnection) -> None:
+    pids = [master.pid for master in masters(connection)]
+    files = [master.control for master in masters(connection)]
     assert len(pids) == 2 and all(map(is_running, pids)) and all(file.exists() for file in files)
     connection.close()
     assert not any(map(is_running, pids)) and not any(file.exists() for file in files)
@@ -349,9 +349,9 @@ def test_nothing_is_left_of_a_closed_connection(connection: OpenSSHConnection) -
 
 
 @pytest.mark.parametrize("hop", [0, 1])
-def test_a_killed_master_is_a_lost_connection(connection: OpenSSHConnection, hop: int) -> None:
+def test_a_killed_master_is_a_lost_connection(connection: RouteConnection, hop: int) -> None:
     stream = connection.open("cat")
-    os.kill(connection.masters[hop].pid, signal.SIGKILL)
+    os.kill(masters(connection)[hop].pid, signal.SIGKILL)
     assert stream.read() == b""
     eventually(lambda: not connection.alive(), "the connection counts as lost")
     with pytest.raises(GpuKernelError, match="the connection was lost"):
@@ -362,11 +362,12 @@ def test_no_ssh_outlives_a_killed_hub(two_hops: TwoHops, tmp_path: Path) -> None
     program = textwrap.dedent(f"""
         import sys
         from pathlib import Path
-        from jupyter_gpu_kernel.hub.openssh.connect import connect
+        from jupyter_gpu_kernel.hub.connections.connect import Connections
+        from jupyter_gpu_kernel.hub.ssh import Attempt
         from jupyter_gpu_kernel.hub.ssh.route import resolve
         hops = resolve(["login", "work"], config={str(two_hops.ssh_config)!r})
-        connection = connect(hops, ask=None, trust_file=Path({str(two_hops.trust_file)!r}))
-        print(*(master.pid for master in connection.masters), flush=True)
+        connection = Connections(Path({str(two_hops.trust_file)!r})).along(hops, Attempt(), "ssh")
+        print(*(one.master.pid for one in connection.opened), flush=True)
         sys.stdin.read()
     """)
     hub = subprocess.Popen(
@@ -388,7 +389,7 @@ def test_the_folder_of_the_sockets_is_private_and_its_paths_are_short() -> None:
 
 def test_a_host_that_refuses_another_session_responds(two_hops: TwoHops) -> None:
     two_hops.work.restart(MaxSessions="1")
-    connection = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file)
+    connection = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file, transport="ssh")
     stream = connection.open("cat")
     assert connection.responds(DEADLINE) and connection.alive()
     stream.close()
@@ -413,23 +414,23 @@ def opened(two_hops: TwoHops) -> Iterator[Path]:
 
 def test_a_connection_that_is_open_is_used_and_never_closed(two_hops: TwoHops, opened: Path) -> None:
     sign_ins = [line for line in two_hops.work.log if "Accepted" in line]
-    connection = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file)
+    connection = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file, transport="ssh")
     assert connection.run("echo here").stdout == b"here\n"
-    assert [hop for hop, _, _ in connection.steps] == ["work"] and connection.masters == []
+    assert [hop for hop, _, _ in connection.steps] == ["work"] and masters(connection) == []
     connection.close()
     assert [line for line in two_hops.work.log if "Accepted" in line] == sign_ins
     assert open_master(two_hops.hops[-1]) == opened
 
 
 def test_when_it_ends_another_one_is_opened(two_hops: TwoHops, opened: Path) -> None:
-    connection = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file)
+    connection = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file, transport="ssh")
     subprocess.run(
         ["ssh", "-F", str(two_hops.ssh_config), "-O", "exit", "work"], check=True, stderr=subprocess.DEVNULL
     )
     eventually(lambda: not connection.alive(), "the connection counts as lost")
     connection.close()
-    again = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file)
-    assert len(again.masters) == 2 and again.run("echo here").stdout == b"here\n"
+    again = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file, transport="ssh")
+    assert len(masters(again)) == 2 and again.run("echo here").stdout == b"here\n"
     again.close()
 
 
@@ -454,7 +455,7 @@ def test_revoked_host_keys_are_named(two_hops: TwoHops) -> None:
     line = two_hops.work.known_hosts_line()
     two_hops.known_hosts.write_text(f"{two_hops.login.known_hosts_line()}@revoked {line}{line}")
     with pytest.raises(HostKeyError, match=r"is revoked \(.*known_hosts, line 2\)") as caught:
-        connect(two_hops.hops, ask=Owner(), trust_file=two_hops.trust_file)
+        connect(two_hops.hops, ask=Owner(), trust_file=two_hops.trust_file, transport="ssh")
     assert caught.value.hop == "work"
 
 
@@ -462,4 +463,4 @@ def test_an_unreadable_revocation_list_trusts_nobody(two_hops: TwoHops) -> None:
     config = two_hops.ssh_config
     config.write_text(f"Host work\n  RevokedHostKeys /nowhere\n{config.read_text()}")
     with pytest.raises(HostKeyError, match="RevokedHostKeys /nowhere cannot be read"):
-        connect(two_hops.hops, ask=Owner(), trust_file=two_hops.trust_file)
+        connect(two_hops.hops, ask=Owner(), trust_file=two_hops.trust_file, transport="ssh")

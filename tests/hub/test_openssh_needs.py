@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from connecting import connect_route, masters
 from dialling import Owner
 from sshd import TwoHops
 
 from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError, HostKeyError
-from jupyter_gpu_kernel.hub.connections.connect import connect
-from jupyter_gpu_kernel.hub.node.shared_connection import Connection
 from jupyter_gpu_kernel.hub.openssh import needs
 from jupyter_gpu_kernel.hub.ssh.route import resolve
+from jupyter_gpu_kernel.hub.transport.connection import Connection
 
 pytestmark = [
     pytest.mark.full,
@@ -79,14 +79,11 @@ def join(two_hops: TwoHops) -> Iterator[Join]:
     ) -> Connection:
         rest = "".join(line for line in plain.splitlines(True) if without not in line)
         two_hops.ssh_config.write_text(f"Host login\n  {lines}\n{rest}")
-        connection = connect(
+        connection = connect_route(
             [to],
-            identity=(),
-            config=str(two_hops.ssh_config),
-            via=(),
+            config=two_hops.ssh_config,
             transport=transport,
             ask=ask,
-            progress=lambda hop, step: None,
             trust_file=two_hops.trust_file,
         )
         made.append(connection)
@@ -151,7 +148,7 @@ def test_a_connection_that_is_open_is_a_reason(
     path = Path("/tmp") / f"jgk-needs-{os.getpid()}"
     own = join("", transport="ssh")
     two_hops.ssh_config.write_text(two_hops.ssh_config.read_text())
-    path.symlink_to(own.last_control)  # type: ignore[attr-defined]
+    path.symlink_to(masters(own)[-1].control)  # type: ignore[attr-defined]
     try:
         works(join(f"ControlPath {path}"), f"your own connection is open (ControlPath {path})")
         own.close()

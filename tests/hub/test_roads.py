@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from connecting import connect_route
 from dialling import in_thread
 from sshd import TwoHops, make_key
 from waiting import DEADLINE, eventually
@@ -20,9 +21,9 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError, RouteError
 from jupyter_gpu_kernel.hub.connections import command_errors
 from jupyter_gpu_kernel.hub.connections.commands import CommandConnection, CommandHop
-from jupyter_gpu_kernel.hub.connections.connect import connect
-from jupyter_gpu_kernel.hub.node.shared_connection import Connection, hop_names
+from jupyter_gpu_kernel.hub.node.shared_connection import hop_names
 from jupyter_gpu_kernel.hub.transport import process, short_command
+from jupyter_gpu_kernel.hub.transport.connection import Connection
 
 pytestmark = pytest.mark.full
 
@@ -65,13 +66,10 @@ def join(two_hops: TwoHops) -> Iterator[Join]:
     def joined(
         *via: str, route: tuple[str, ...] = ("login",), told: list[tuple[str, str]] | None = None
     ) -> Connection:
-        connection = connect(
+        connection = connect_route(
             route,
-            identity=(),
-            config=str(two_hops.ssh_config),
+            config=two_hops.ssh_config,
             via=via,
-            transport="auto",
-            ask=None,
             progress=lambda hop, step: told.append((hop, step)) if told is not None else None,
             trust_file=two_hops.trust_file,
         )

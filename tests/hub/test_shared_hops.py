@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,13 @@ from streams import LoopThread
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, GpuKernelError
-from jupyter_gpu_kernel.hub.connections.connect import OpenConnections, connect
+from jupyter_gpu_kernel.hub.connections.connect import Connections
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
-from jupyter_gpu_kernel.hub.node.shared_connection import Connection, RouteSettings, SharedConnection
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings, SharedConnection
+from jupyter_gpu_kernel.hub.ssh import Asker, Attempt
+from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
+from jupyter_gpu_kernel.hub.transport.connection import Connection
 
 pytestmark = pytest.mark.full
 
@@ -39,13 +43,20 @@ def locked(two_hops: TwoHops) -> Path:
 @pytest.fixture
 def join(two_hops: TwoHops, transport: str) -> Iterator[Join]:
     """`connect` of one hub, with the ssh configuration; connections are closed afterwards."""
-    opened, made = OpenConnections(), list[Connection]()
+    connections, made = Connections(two_hops.trust_file), list[Connection]()
 
-    def joined(route: tuple[str, ...] = WORK, **options: Any) -> Connection:
-        given = {"identity": (), "ask": None, "via": (), "progress": lambda hop, step: None, **options}
-        given |= {"config": str(two_hops.ssh_config), "transport": transport}
-        made.append(connect(route, **given, trust_file=two_hops.trust_file, opened=opened))
-        return made[-1]
+    def joined(
+        route: tuple[str, ...] = WORK,
+        ask: Asker | None = None,
+        via: tuple[str, ...] = (),
+        identity: tuple[str, ...] = (),
+        shares: bool = True,
+        progress: Callable[[str, str], None] = lambda hop, step: None,
+    ) -> Connection:
+        settings = RouteSettings(route, identity, str(two_hops.ssh_config), via, transport)
+        connection = connections.connect(settings, Attempt(ask, progress, shares=shares))
+        made.append(connection)
+        return connection
 
     yield joined
     for connection in made:
@@ -66,7 +77,7 @@ def sign_ins(two_hops: TwoHops) -> list[int]:
 def test_a_hop_for_which_the_user_typed_is_shared_until_nobody_uses_it(two_hops: TwoHops, join: Join) -> None:
     owner = Owner("open sesame")
     first, login, second = join(ask=owner), join(LOGIN), join()
-    commands = join(LOGIN, via=["env A=1"])
+    commands = join(LOGIN, via=("env A=1",))
     assert len(owner.questions) == 1 and sign_ins(two_hops) == [1, 2]
     assert all(one.interactive for one in (first, login, second, commands))
     stream = login.open("cat")
@@ -82,6 +93,57 @@ def test_a_hop_for_which_the_user_typed_is_shared_until_nobody_uses_it(two_hops:
     eventually(
         lambda: two_hops.login.sessions() + two_hops.work.sessions() == 0, "all connections are closed"
     )
+
+
+class SlowOwner(Owner):
+    """Types an answer once both questions could have come."""
+
+    def __init__(self, *secrets: str) -> None:
+        super().__init__(*secrets)
+        self.asked, self.types = threading.Event(), threading.Event()
+
+    def secret(self, hop: str, prompt: str, secret: object) -> str:
+        self.asked.set()
+        self.types.wait(DEADLINE)
+        return super().secret(hop, prompt, secret)
+
+
+@pytest.mark.usefixtures("locked")
+def test_two_sign_ins_at_once_ask_one_question(two_hops: TwoHops, join: Join) -> None:
+    """As when JupyterLab restores notebooks on two nodes behind one login node."""
+    owner, reached = SlowOwner("open sesame"), threading.Event()
+    first = in_thread(partial(join, ask=owner))
+    assert owner.asked.wait(DEADLINE)
+
+    def progress(hop: str, step: str) -> None:
+        if step == "sign in":
+            reached.set()
+
+    impatient = Owner("open sesame")
+    second = in_thread(partial(join, ask=impatient, progress=progress))
+    assert reached.wait(DEADLINE)
+    owner.types.set()
+    made = [one.get(timeout=DEADLINE) for one in (first, second)]
+    assert all(isinstance(one, RouteConnection) and one.alive() for one in made), made
+    assert len(owner.questions) == 1 and impatient.questions == []
+    assert sign_ins(two_hops) == [1, 2]
+
+
+@pytest.mark.usefixtures("locked")
+def test_who_waits_for_a_sign_in_that_fails_is_asked(two_hops: TwoHops, join: Join) -> None:
+    owner, reached = SlowOwner("wrong", "wrong", "wrong"), threading.Event()
+    first = in_thread(partial(join, ask=owner))
+    assert owner.asked.wait(DEADLINE)
+    other = Owner("open sesame")
+    second = in_thread(
+        partial(join, ask=other, progress=lambda hop, step: step == "sign in" and reached.set())
+    )
+    assert reached.wait(DEADLINE)
+    owner.types.set()
+    assert isinstance(first.get(timeout=DEADLINE), AuthError)
+    connection = second.get(timeout=DEADLINE)
+    assert isinstance(connection, RouteConnection) and connection.alive(), connection
+    assert len(other.questions) == 1
 
 
 def test_connections_that_nobody_typed_for_are_not_shared(two_hops: TwoHops, join: Join) -> None:
@@ -122,7 +184,7 @@ def test_a_silent_hop_is_used_unless_the_user_can_sign_in(two_hops: TwoHops, joi
 @pytest.mark.usefixtures("locked")
 def test_a_node_that_restarts_is_reached_again_without_the_user(two_hops: TwoHops, join: Join) -> None:
     asked = join(ask=Owner("open sesame"))
-    shared = SharedConnection(RouteSettings(WORK, (), None), lambda route, **options: join(route))
+    shared = SharedConnection(RouteSettings(WORK, (), None), lambda route, attempt: join(route.route))
     assert shared.run(None, echo) == b"on\n"
     asked.close()  # only `shared` has the first hop now
     two_hops.work.stop()
@@ -147,9 +209,9 @@ class Hop:
 def test_a_sign_in_lets_nodes_try_again_that_waited_for_the_user() -> None:
     asked: list[str] = []
 
-    def first_hop(route: tuple[str, ...], ask: Any, **_: Any) -> Any:
-        asked.append(route[-1])
-        if ask is None and "work" not in asked:
+    def first_hop(route: RouteSettings, attempt: Attempt) -> Any:
+        asked.append(route.route[-1])
+        if attempt.ask is None and "work" not in asked:
             raise AuthError(
                 "asks for a code", hop="login", remedy="jupyter gpu-kernel login NAME", login=True
             )

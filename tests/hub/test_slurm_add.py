@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from jupyter_gpu_kernel.cli.add import slurm as add_slurm
 from jupyter_gpu_kernel.cli.show import slurm as slurm_tables
 from jupyter_gpu_kernel.errors import GpuKernelError, SettingsError
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
-from jupyter_gpu_kernel.hub.connections.connect import connect
+from jupyter_gpu_kernel.hub.connections.connect import Connections
 from jupyter_gpu_kernel.hub.operations import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
 
@@ -32,9 +31,7 @@ def operations(tmp_path: Path) -> Callable[[Callable[[Ask], Coroutine[Any, Any, 
     """Run a coroutine function with `ask(op, **arguments)`, which calls an operation of a hub."""
 
     async def run(test: Callable[[Ask], Coroutine[Any, Any, None]]) -> None:
-        hub = Operations(
-            RUNTIME, partial(connect, trust_file=tmp_path / "trusted"), logging.getLogger("test")
-        )
+        hub = Operations(RUNTIME, Connections(tmp_path / "trusted").connect, logging.getLogger("test"))
 
         async def ask(op: str, **arguments: Any) -> Any:
             return await hub.operation(Call(ClientConnection(Pipe()[0]), {"id": 1, "op": op, **arguments}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from slurm import Slurm
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import SettingsError
-from jupyter_gpu_kernel.hub.connections.connect import connect
+from jupyter_gpu_kernel.hub.connections.connect import Connections
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
@@ -68,7 +67,7 @@ def with_jobs(slurm: Slurm, tmp_path: Path) -> Callable[[Callable[[Jobs], Corout
     async def run(test: Callable[[Jobs], Coroutine[Any, Any, None]]) -> None:
         clock = Clock()
         route = RouteSettings.from_settings(KernelSettings.from_json(slurm.settings))
-        node = Node(clock, route, partial(connect, trust_file=tmp_path / "trusted"), logging.getLogger())
+        node = Node(clock, route, Connections(tmp_path / "trusted").connect, logging.getLogger())
         scheduler = Scheduler(clock, lambda: node, logging.getLogger())
         try:
             await test(Jobs(scheduler, clock))

@@ -12,15 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from connecting import connect
 from dialling import Dial, Owner, in_thread
 from sshd import TwoHops
 from waiting import DEADLINE
 
-from jupyter_gpu_kernel.errors import ConnectError, RouteError
+from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings, describe
-from jupyter_gpu_kernel.hub.ssh.connect import connect
 from jupyter_gpu_kernel.hub.ssh.hostkeys import fingerprint
-from jupyter_gpu_kernel.hub.ssh.route import Hop
 
 pytestmark = pytest.mark.full
 
@@ -218,11 +217,6 @@ def test_the_exit_status_is_known_after_the_end(dial: Dial) -> None:
     stream = dial().open("echo out; exit 7")
     assert b"".join(iter(stream.read, b"")) == b"out\n"
     assert stream.wait(DEADLINE) == 7
-
-
-def test_a_route_without_ssh_hops_is_not_for_us(two_hops: TwoHops) -> None:
-    with pytest.raises(RouteError):
-        connect((Hop("localhost", "local", "localhost"),), ask=None, trust_file=two_hops.trust_file)
 
 
 def test_a_command_that_prints_without_end(dial: Dial) -> None:

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from connecting import connect
 from real_ssh import run_ssh
 from ssh_verdicts import Lab, Seen, assert_same, permitted, seen
 
 from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.hub.ssh import algorithms, directives
-from jupyter_gpu_kernel.hub.ssh.connect import connect
 from jupyter_gpu_kernel.hub.ssh.route import parse_route
 
 pytestmark = pytest.mark.full

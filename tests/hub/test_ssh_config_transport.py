@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from connecting import connect_route
 from ssh_verdicts import Lab, seen
 from sshd import free_port
 
 from jupyter_gpu_kernel.errors import GpuKernelError
-from jupyter_gpu_kernel.hub.connections.connect import connect
-from jupyter_gpu_kernel.hub.node.shared_connection import Connection
+from jupyter_gpu_kernel.hub.transport.connection import Connection
 
 pytestmark = pytest.mark.full
 
@@ -76,14 +76,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def dial(lab: Lab, config: Path, transport: str, host: str = "login") -> Connection:
     """A connection as a kernelspec's."""
-    return connect(
+    return connect_route(
         [host],
-        identity=(),
-        config=str(config),
-        via=(),
+        config=config,
         transport=transport,
-        ask=None,
-        progress=lambda hop, step: None,
         trust_file=lab.two.trust_file,
     )
 

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import paramiko
 import pytest
+from connecting import connect_route
 from dialling import Owner
 from real_ssh import Run, run_ssh
 from sshd import make_key
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError
-from jupyter_gpu_kernel.hub.connections.connect import connect
 
 pytestmark = pytest.mark.full
 
@@ -215,14 +215,11 @@ def test_both_are_asked_and_let_in_alike(
     assert run.connected is row.connects, run.stderr
     door, owner = server.expect(row.steps), Owner(*row.typed)
     try:
-        connect(
+        connect_route(
             ["login"],
-            identity=(),
-            config=str(config),
-            via=(),
+            config=config,
             transport=transport,
             ask=owner,
-            progress=lambda hop, step: None,
             trust_file=server.folder / "trusted_hosts",
         ).close()
         connected = True

@@ -8,7 +8,6 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 from dialling import Dial, Owner, behind, changed, in_thread
@@ -16,10 +15,10 @@ from sshd import TwoHops, free_port
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError
-from jupyter_gpu_kernel.hub.connections.connect import connect
-from jupyter_gpu_kernel.hub.node.shared_connection import Connection, RouteSettings, SharedConnection
-from jupyter_gpu_kernel.hub.openssh.connection import OpenSSHConnection
-from jupyter_gpu_kernel.hub.ssh.connection import SSHConnection
+from jupyter_gpu_kernel.hub.connections.connect import Connections
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings, SharedConnection
+from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
+from jupyter_gpu_kernel.hub.transport.connection import Connection
 
 pytestmark = pytest.mark.full
 
@@ -94,7 +93,7 @@ def test_a_busy_server_is_tried_again(dial: Dial, two_hops: TwoHops) -> None:
         result = in_thread(dial)
         two_hops.work.wait_for_log("MaxStartups")
     connection = result.get(timeout=DEADLINE)
-    assert isinstance(connection, SSHConnection | OpenSSHConnection), connection
+    assert isinstance(connection, RouteConnection), connection
     assert connection.alive()
 
 
@@ -168,7 +167,7 @@ def test_a_connection_that_always_ends_in_the_key_exchange_is_given_up(dial: Dia
 def test_a_shared_connection_that_another_user_of_it_closed_is_made_anew(two_hops: TwoHops) -> None:
     """It answered that one too late, say."""
     way = RouteSettings(two_hops.route, (), str(two_hops.ssh_config))
-    shared = SharedConnection(way, partial(connect, trust_file=two_hops.trust_file))
+    shared = SharedConnection(way, Connections(two_hops.trust_file).connect)
     used: list[Connection] = []
 
     def work(connection: Connection) -> bytes:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from certificates import Authority, revocation_list
+from connecting import connect_route
 from dialling import Owner
 from kerberos import Realm
 from pkcs11 import PIN, Token
@@ -18,12 +19,9 @@ from real_ssh import run_ssh
 from sshd import TwoHops, make_key
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, HostKeyError, RouteError
-from jupyter_gpu_kernel.hub.connections.connect import connect
-from jupyter_gpu_kernel.hub.node.shared_connection import Connection
 from jupyter_gpu_kernel.hub.openssh import needs
-from jupyter_gpu_kernel.hub.openssh.connection import OpenSSHConnection
 from jupyter_gpu_kernel.hub.ssh import Asker
-from jupyter_gpu_kernel.hub.ssh.connection import SSHConnection
+from jupyter_gpu_kernel.hub.transport.connection import Connection
 
 pytestmark = pytest.mark.full
 
@@ -61,24 +59,18 @@ def dial(
     two: TwoHops, file: Path, host: str = "login", ask: Asker | None = None, transport: str = "auto"
 ) -> Connection:
     """A connection as a kernelspec's."""
-    return connect(
+    return connect_route(
         [host],
-        identity=(),
-        config=str(file),
-        via=(),
+        config=file,
         transport=transport,
         ask=ask,
-        progress=lambda hop, step: None,
         trust_file=two.trust_file,
     )
 
 
-def arrives(
-    two: TwoHops, file: Path, why: str, host: str = "login", ask: Asker | None = None
-) -> OpenSSHConnection:
+def arrives(two: TwoHops, file: Path, why: str, host: str = "login", ask: Asker | None = None) -> Connection:
     """The transport `ssh`, which `auto` has chosen for this reason, runs a command; closed."""
     connection = dial(two, file, host, ask)
-    assert isinstance(connection, OpenSSHConnection)
     assert connection.transport.startswith("the system's ssh (") and why in connection.transport
     assert connection.run("cat", stdin=b"here").stdout == b"here"
     connection.close()
@@ -129,9 +121,10 @@ def test_certificates_of_users(login: TwoHops, tmp_path: Path) -> None:
     assert run_ssh(config(login, tmp_path / "named", named), "login").connected
     without = config(login, tmp_path / "without", f"IdentityFile {key}")
     assert not run_ssh(without, "login").connected
-    for transport, kind in (("auto", OpenSSHConnection), ("ssh", OpenSSHConnection)):
+    for transport in ("auto", "ssh"):
         connection = dial(login, tmp_path / "named", transport=transport)
-        assert isinstance(connection, kind) and connection.run("echo on").stdout == b"on\n"
+        assert connection.transport.startswith("the system's ssh (")
+        assert connection.run("echo on").stdout == b"on\n"
         connection.close()
     with pytest.raises(AuthError):
         dial(login, without)
@@ -146,7 +139,7 @@ def test_certificates_of_hosts(login: TwoHops, tmp_path: Path) -> None:
     machine = arrives(login, file, "the certificate authority for hosts").host_keys
     login.known_hosts.write_text(login.login.known_hosts_line())
     by_paramiko = dial(login, file)
-    assert isinstance(by_paramiko, SSHConnection) and by_paramiko.host_keys == machine
+    assert by_paramiko.transport == "paramiko" and by_paramiko.host_keys == machine
     by_paramiko.close()
     login.known_hosts.write_text(Authority(tmp_path / "other").known_hosts_line())
     assert not run_ssh(file, "login").connected

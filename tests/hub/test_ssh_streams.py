@@ -9,25 +9,25 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from connecting import connect
 from house import House
 from sshd import TwoHops
 from waiting import DEADLINE, eventually
 
-from jupyter_gpu_kernel.hub.ssh.connect import connect
-from jupyter_gpu_kernel.hub.ssh.connection import SSHConnection
+from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 from jupyter_gpu_kernel.hub.ssh.transport import WINDOW
 from jupyter_gpu_kernel.hub.transport.stream import CommandStream
 
 KIB = 1024
-Dial = Callable[[], SSHConnection]
+Dial = Callable[[], RouteConnection]
 
 
 @pytest.fixture
 def dial(two_hops: TwoHops) -> Iterator[Dial]:
     """Connects over two hops."""
-    connections: list[SSHConnection] = []
+    connections: list[RouteConnection] = []
 
-    def dialled() -> SSHConnection:
+    def dialled() -> RouteConnection:
         connections.append(connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file))
         return connections[-1]
 

@@ -11,13 +11,11 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from subprocess import CompletedProcess
 from typing import NamedTuple
 
 from ...errors import ConnectError
 from ...wire.frames import MAX_NOISE
-from ..node.shared_connection import Connection
-from ..transport.short_command import run_to_end
+from ..transport.connection import Connection
 from ..transport.stream import CommandStream
 from . import command_errors
 from .shell_check import PATIENCE, check_shell
@@ -42,7 +40,7 @@ class CommandHop(NamedTuple):
         return shlex.join([*shlex.split(self.command), SHELL])
 
 
-class CommandConnection:
+class CommandConnection(Connection):
     """A connection that leads on through one or more commands. It is as alive as the connection before them."""
 
     def __init__(
@@ -54,38 +52,26 @@ class CommandConnection:
     ) -> None:
         """Try the commands once. Raises ConnectError that names the one which fails, or behind which no kernel can be
         used. `patience`: as in `check_shell`."""
+        super().__init__(hops[-1].label, before.transport)
         self._before = before
         self._hops = tuple(hops)
-        self.transport = before.transport
-        """What speaks SSH for the connection before the commands, in words."""
         self.steps = list(before.steps)
-        """(hop, step, seconds) of each step of connecting, in order."""
         self.host_keys = before.host_keys
-        """(hop, fingerprint) of each hop before the commands."""
         stream = self._start(SHELL, progress, self.steps)
         try:
-            check_shell(stream, hops[-1].label, patience)
+            check_shell(stream, self.label, patience)
         except ConnectError as error:
             error.add_steps(self.steps)
             raise
 
     @property
     def interactive(self) -> bool:
-        """Whether the user typed a secret for it."""
+        """Whether the user typed a secret for the connection before the commands."""
         return self._before.interactive
 
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._before.closed
-
     def open(self, command: str) -> CommandStream:
-        """Run a command, its words quoted as for a shell, behind the last hop; return its stdin and stdout."""
+        """Run a command behind the last hop."""
         return self._start(command, lambda hop, step: None, [])
-
-    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> CompletedProcess[bytes]:
-        """Run a short command. Raises ConnectError if it does not end within `timeout` (s) after its start."""
-        return run_to_end(self.open(command), stdin, timeout, self._hops[-1].label, command)
 
     def alive(self) -> bool:
         """Whether the connection before the commands is."""
@@ -97,6 +83,7 @@ class CommandConnection:
 
     def close(self) -> None:
         """Close the connection before the commands, which ends them."""
+        super().close()
         self._before.close()
 
     def _start(

@@ -2,127 +2,107 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 from weakref import WeakSet
 
 from ...errors import RouteError
-from ..node.shared_connection import CONNECT_WITHIN, RESPONSE_TIMEOUT, Connection, hop_names
-from ..openssh import connect as by_ssh
-from ..openssh.connection import OpenSSHConnection
+from ..node.shared_connection import RESPONSE_TIMEOUT, RouteSettings, describe, hop_names
+from ..openssh.connect import OpenSSHConnector
 from ..openssh.needs import reasons
-from ..openssh.program import is_available
-from ..ssh import Asker
-from ..ssh import connect as by_paramiko
-from ..ssh.connection import SSHConnection
+from ..openssh.program import find_program, is_available
+from ..ssh import Attempt
+from ..ssh.connect import ParamikoConnector
+from ..ssh.connector import Connector
+from ..ssh.deadline import AskedMeanwhile, Deadline, Turns
 from ..ssh.route import Hop, resolve
+from ..ssh.route_connection import RouteConnection
+from ..transport.connection import Connection
 from .commands import CommandConnection, CommandHop
 from .local import LocalConnection
 
-Progress = Callable[[str, str], None]
-C = TypeVar("C", SSHConnection, OpenSSHConnection)
+_log = logging.getLogger(__name__)
+_CONNECTORS: dict[str, type[Connector]] = {"paramiko": ParamikoConnector, "ssh": OpenSSHConnector}
 
 
-class OpenConnections:
-    """The open connections over SSH. Routes that begin alike share the hops for which the user typed a secret."""
+class Connections:
+    """Makes all connections of the hub. Routes that begin alike share the hops for which the user typed a secret."""
 
-    def __init__(self) -> None:
-        self._open: WeakSet[SSHConnection | OpenSSHConnection] = WeakSet()
+    def __init__(self, trust_file: Path) -> None:
+        """`trust_file`: our own known_hosts file, with the host keys that the user has accepted."""
+        self._trust_file = trust_file
+        self._open = {transport: WeakSet[RouteConnection]() for transport in _CONNECTORS}
         self._lock = threading.Lock()
+        self._turns = Turns()
 
-    def add(self, connection: SSHConnection | OpenSSHConnection) -> None:
-        """Let others use its first hops as long as it is open."""
-        with self._lock:
-            self._open.add(connection)
-
-    def begun(self, kind: type[C], hops: Sequence[Hop], can_ask: bool) -> C | None:
-        """Return a connection of this kind to the first of these hops, if there is one. One that is silent is of no use
-        if the user can be asked."""
-        with self._lock:
-            candidates = [one for one in self._open if isinstance(one, kind)]
-        for one in candidates:
-            shared = one.share(hops)
-            if shared is not None and (not can_ask or shared.responds(RESPONSE_TIMEOUT)):
-                return shared
-            if shared is not None:
-                shared.close()
-        return None
-
-
-def connect(
-    route: Sequence[str],
-    *,
-    identity: Sequence[str],
-    config: str | None,
-    via: Sequence[str],
-    transport: str,
-    ask: Asker | None,
-    progress: Progress,
-    timeout: float = CONNECT_WITHIN,
-    trust_file: Path,
-    opened: OpenConnections | None = None,
-    shares: bool = True,
-) -> Connection:
-    """Connect along the route, and through the commands of `via`. `trust_file`: as in `hub/ssh/connect.py`. `opened`:
-    the connections so far. `timeout`, `shares`: as in `Connect`.
-
-    Raises GpuKernelError that names the hop which fails."""
-    hops = resolve(route, identity=identity, config=config)
-    names = hop_names(hops[-1].label, via)[1:]
-    connection: Connection
-    if hops[0].kind == "local":
-        _check_local(via)
-        connection = LocalConnection(os.environ)
-    else:
-        others = opened if opened is not None and shares else OpenConnections()
-        connection = _connect_ssh(hops, transport, ask, progress, timeout, trust_file, others)
-    if not via:
+    def connect(self, route: RouteSettings, attempt: Attempt) -> Connection:
+        """Connect along the route, and through the commands of its `via`. Raises a GpuKernelError that names the hop
+        which fails."""
+        hops = resolve(route.route, identity=route.identity, config=route.config)
+        connection: Connection
+        if hops[0].kind == "local":
+            _check_local(route.via)
+            connection = LocalConnection(os.environ)
+        else:
+            connection = self.along(hops, attempt, route.transport)
+        if route.via:
+            names = hop_names(hops[-1].label, route.via)[1:]
+            try:
+                commands = list(map(CommandHop, names, route.via))
+                connection = CommandConnection(connection, commands, attempt.progress)
+            except BaseException:
+                connection.close()
+                raise
+        _log.info("connected to %s %s", route.name, describe(connection, route))
         return connection
-    try:
-        return CommandConnection(connection, list(map(CommandHop, names, via)), progress)
-    except BaseException:
-        connection.close()
-        raise
 
+    def along(self, hops: Sequence[Hop], attempt: Attempt, transport: str = "auto") -> RouteConnection:
+        """Connect along hops over SSH; "auto" takes the system's ssh where paramiko cannot do what a hop needs."""
+        why = ""
+        if transport == "auto":
+            available = is_available()
+            why = "; ".join(f"{hop.label}: {one}" for hop in hops for one in reasons(hop) if available)
+            transport = "ssh" if why else "paramiko"
+            if why:
+                attempt.progress(hops[-1].label, f"taking the system's ssh, for {why}")
+        name = find_program().name if transport == "ssh" else transport
+        words = f"{name}, for {why}" if why else name
+        deadline = Deadline(attempt.timeout)
+        turns = self._turns if attempt.shares else Turns()
+        while True:
+            since = turns.over  # before looking for hops of others
+            connection = self._begun(hops, attempt, transport, words)
+            connector = _CONNECTORS[transport](connection, attempt, deadline, self._trust_file)
+            try:
+                connector.connect(hops, turns, since)
+                return connection
+            except AskedMeanwhile:
+                connection.close()
+            except BaseException:
+                connection.close()
+                raise
 
-def _connect_ssh(
-    hops: Sequence[Hop],
-    transport: str,
-    ask: Asker | None,
-    progress: Progress,
-    timeout: float,
-    trust_file: Path,
-    opened: OpenConnections,
-) -> Connection:
-    """Connect with the chosen transport; "auto" takes the system's ssh where paramiko cannot do what a hop needs."""
-    why = ""
-    if transport == "auto" and is_available():
-        why = "; ".join(f"{hop.label}: {reason}" for hop in hops for reason in reasons(hop))
-        if why:
-            progress(hops[-1].label, f"taking the system's ssh, for {why}")
-    connection: SSHConnection | OpenSSHConnection
-    if transport == "ssh" or why:
-        control = opened.begun(OpenSSHConnection, hops, ask is not None)
-        connection = by_ssh.connect(
-            hops,
-            ask=ask,
-            progress=progress,
-            timeout=timeout,
-            trust_file=trust_file,
-            why=why,
-            begun=control,
-        )
-    else:
-        begun = opened.begun(SSHConnection, hops, ask is not None)
-        connection = by_paramiko.connect(
-            hops, ask=ask, progress=progress, timeout=timeout, trust_file=trust_file, begun=begun
-        )
-    opened.add(connection)
-    return connection
+    def _begun(self, hops: Sequence[Hop], attempt: Attempt, transport: str, words: str) -> RouteConnection:
+        """Return a connection that begins with the hops of another one, if there is one, and else has none. A silent
+        hop is of no use if the user can be asked."""
+        connection = RouteConnection(words)
+        if not attempt.shares:
+            return connection
+        with self._lock:
+            others = list(self._open[transport])
+        for other in others:
+            if other.share_with(connection, hops):
+                if attempt.ask is None or connection.responds(RESPONSE_TIMEOUT):
+                    break
+                connection.close()
+                connection = RouteConnection(words)
+        with self._lock:
+            self._open[transport].add(connection)
+        return connection
 
 
 def _check_local(via: Sequence[str]) -> None:

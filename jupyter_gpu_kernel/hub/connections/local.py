@@ -7,11 +7,10 @@ import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from subprocess import CompletedProcess
 
 from ...errors import ConnectError
+from ..transport.connection import Connection
 from ..transport.process import ProcessEnds
-from ..transport.short_command import run_to_end
 from ..transport.stream import CommandStream
 
 NAME = "localhost"
@@ -27,22 +26,12 @@ _VARIABLES = (
 _PREFIXES = ("LC_", "SLURM_")
 
 
-class LocalConnection:
-    """Runs commands on this machine, in the home folder. It needs no sign-in and cannot break."""
-
-    interactive = False
-    """Whether the user typed a secret for it."""
-    transport = ""
-    """Nothing speaks SSH."""
+class LocalConnection(Connection):
+    """Runs commands on this machine, in the home folder."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """`environment`: this process's, of which commands get what a login has."""
-        self.steps: list[tuple[str, str, float]] = []
-        """There are none."""
-        self.closed = False
-        """Whether `close` was called."""
-        self.host_keys: list[tuple[str, str]] = []
-        """There are none."""
+        super().__init__(NAME)
         # The hub has the environment of the front end that happened to start it, secrets included.
         self._environment = {
             name: value
@@ -53,7 +42,7 @@ class LocalConnection:
         self._lock = threading.Lock()
 
     def open(self, command: str) -> CommandStream:
-        """Run a command, its words quoted as for a shell; return its stdin and stdout as a stream."""
+        """Run a command. Raises ConnectError if it cannot be run."""
         words = shlex.split(command)
         try:
             stream = CommandStream(ProcessEnds(words, self._environment, Path.home()))
@@ -68,21 +57,9 @@ class LocalConnection:
             stream.close()
         return stream
 
-    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> CompletedProcess[bytes]:
-        """Run a short command. Raises ConnectError if it does not end within `timeout` (s)."""
-        return run_to_end(self.open(command), stdin, timeout, NAME, command)
-
-    def alive(self) -> bool:
-        """Whether it was not closed."""
-        return not self.closed
-
-    def responds(self, within: float) -> bool:
-        """Always true."""
-        return True
-
     def close(self) -> None:
         """End all commands."""
-        self.closed = True
+        super().close()
         with self._lock:
             streams = list(self._streams)
         for stream in streams:

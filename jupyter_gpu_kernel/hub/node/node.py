@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 from ...errors import AuthError, ConnectError, GpuKernelError, HostKeyError
 from ...wire.runtime import Runtime
 from ..rpc import Call
+from ..transport.connection import Connection
 from ..transport.stream import Stream
 from .check.find_python import FoundPythons, find_pythons
 from .install import deploy
 from .install.agent_file import pack
 from .link import TRY_AGAIN_SOON, Link, LinkDown
-from .shared_connection import Connect, Connection, RouteSettings, SharedConnection, describe
+from .shared_connection import Connect, RouteSettings, SharedConnection, describe
 
 T = TypeVar("T")
 REFUSED_FOR = 600.0
@@ -60,7 +61,7 @@ class Node:
         self._keep_until = 0.0
         self._refused_until = 0.0
         self._names: list[str] = []
-        self._connected = asyncio.Event()  # set by each success of `_run`
+        self._connected = asyncio.Event()  # set by each success of `run`
 
     @property
     def in_use(self) -> bool:
@@ -161,7 +162,7 @@ class Node:
 
     async def connected(self, call: Call | None) -> Connection:
         """Return the SSH connection, opened now if needed. `call` receives progress and is asked for secrets."""
-        return await self._run(call, lambda connection: connection)
+        return await self.run(call, lambda connection: connection)
 
     def try_again(self) -> None:
         """A sign-in that was refused, or that waits for the user, may succeed now."""
@@ -202,16 +203,12 @@ class Node:
         def find(connection: Connection) -> tuple[FoundPythons, Connection]:
             return find_pythons(connection, self.name, wanted, self._runtime.monotonic, setup), connection
 
-        return await self._run(call, find)
+        return await self.run(call, find)
 
     async def best_python(self, call: Call | None, setup: Sequence[str] = ()) -> str:
         """Return the path of the best Python, for a kernelspec that names none."""
         found, _ = await self.find_pythons(None, call, setup)
         return str(found.python.path)
-
-    async def over_connection(self, call: Call | None, work: Callable[[Connection], T]) -> T:
-        """Return `work(connection)`, on a worker thread; over a new connection if the present one is dead."""
-        return await self._run(call, work)
 
     async def link(self, python: str, call: Call | None) -> Link:
         """Return the link once it is up. Raise the reason if it cannot be."""
@@ -240,11 +237,6 @@ class Node:
         except LinkDown:
             link = await self._link_for_request(python, call)
             return await link.request(do, timeout=timeout, **more)
-
-    async def run(self, call: Call | None, work: Callable[[Connection], T]) -> T:
-        """Return `work(connection)`, run on a worker thread; if the connection turns out to be dead, repeat it over a
-        new one."""
-        return await self._run(call, work)
 
     async def close(self) -> None:
         """Close link and connection; keepers live on."""
@@ -280,7 +272,9 @@ class Node:
                     raise
         return await self.link(python or self.python or await self.best_python(call), call)
 
-    async def _run(self, call: Call | None, work: Callable[[Connection], T]) -> T:
+    async def run(self, call: Call | None, work: Callable[[Connection], T]) -> T:
+        """Return `work(connection)`, run on a worker thread; if the connection turns out to be dead, repeat the work
+        over a new one. `call` receives progress and is asked for secrets."""
         if call is not None and call.repeated and (refused := self._refusal) is not None:
             raise refused
         proven = self._link is not None and self._link.state == "up"

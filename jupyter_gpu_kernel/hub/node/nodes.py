@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from ...errors import AgentError, AgentRefusal, ConnectError, GpuKernelError, Hu
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings, Spec
 from ..rpc import REPORT_BUG, Call
+from ..ssh import Attempt
+from ..transport.connection import Connection
 from .hosts import each_spec
 from .link import TRY_AGAIN_SOON
 from .node import Node
@@ -64,7 +67,11 @@ class Nodes:
     def separate(self, settings: KernelSettings, asks: bool) -> Node:
         """Return the same node with a connection of its own, which the caller must close."""
         route = RouteSettings.from_settings(settings)
-        return Node(self._runtime, route, partial(self._connect, shares=False), self._log, asks)
+
+        def connect(route: RouteSettings, attempt: Attempt) -> Connection:
+            return self._connect(route, replace(attempt, shares=False))
+
+        return Node(self._runtime, route, connect, self._log, asks)
 
     def describe(self) -> list[dict[str, Any]]:
         """Return `describe()` of each node that is known."""

@@ -7,77 +7,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ...errors import ConnectError, GpuKernelError
 from ..kernel_settings import KernelSettings
 from ..rpc import Call
-from ..ssh import Asker
-from ..transport.stream import CommandStream
-from .check.python_probe import CommandRunner
+from ..ssh import CONNECT_WITHIN, Attempt
+from ..transport.connection import Connection
 
 T = TypeVar("T")
 _MAX_COMMAND = 60
 """Characters of a command in messages."""
 _MAX_TOLD = 1000
 """Characters of a connection in a kernel's log."""
-CONNECT_WITHIN = 25.0
-"""Seconds for all hops together, without the time that the user takes to answer."""
 RESPONSE_TIMEOUT = 2.0
 """Seconds within which a connection must show that it is alive."""
-
-
-class Connection(CommandRunner, Protocol):
-    """A connection to a node, of `hub/ssh/` or `hub/connections/`. All of it may be called from any thread."""
-
-    steps: list[tuple[str, str, float]]
-    """(hop, step, seconds) of each step of connecting, in order."""
-    host_keys: list[tuple[str, str]]
-    """(hop, fingerprint) of the verified host key of each hop over SSH; "" if only ssh knows the fingerprint."""
-    transport: str
-    """What speaks SSH for it, and why, in words; "" for this machine."""
-
-    @property
-    def interactive(self) -> bool:
-        """Whether the user typed a secret for it: it cannot be opened again without the user."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-
-    def open(self, command: str) -> CommandStream:
-        """Run a command, its words quoted as for a shell; return its stdin and stdout as a stream."""
-
-    def alive(self) -> bool:
-        """Whether it is connected, as far as this end can tell."""
-
-    def responds(self, within: float) -> bool:
-        """Whether the node answers within so many seconds."""
-
-    def close(self) -> None:
-        """Close the connection."""
-
-
-class Connect(Protocol):
-    """Connects to the last host of a route; blocks. All connections of the hub come from here.
-
-    `timeout` (s) is for all hops together. `shares`: use the first hops of another open connection if the user typed a
-    secret for them. Raises GpuKernelError if a host cannot be reached or refuses the sign-in.
-    """
-
-    def __call__(
-        self,
-        route: Sequence[str],
-        *,
-        identity: Sequence[str],
-        config: str | None,
-        via: Sequence[str],
-        transport: str,
-        ask: Asker | None,
-        progress: Callable[[str, str], None],
-        timeout: float,
-        shares: bool = True,
-    ) -> Connection: ...
 
 
 class RouteSettings(NamedTuple):
@@ -112,6 +56,11 @@ def hop_names(host: str, commands: Sequence[str]) -> list[str]:
         shown = command if len(command) <= _MAX_COMMAND else f"{command[: _MAX_COMMAND - 1]}…"
         names.append(f"{shown} on {names[-1]}")
     return names
+
+
+Connect = Callable[[RouteSettings, Attempt], Connection]
+"""Connects to the last host of a route; blocks. All connections of the hub come from here. Raises GpuKernelError if a
+host cannot be reached or refuses the sign-in."""
 
 
 class SharedConnection:
@@ -221,19 +170,10 @@ class SharedConnection:
             return self._connection, True
 
     def _connect(self, ask: Call | None, call: Call | None) -> Connection:
-        route, identity, config, via, transport = self._settings
-        progress = call.progress if call is not None else (lambda hop, step: None)
-        within = call.within if call is not None else None
-        return self._open_connection(
-            route,
-            identity=identity,
-            config=config,
-            via=via,
-            transport=transport,
-            ask=ask,
-            progress=progress,
-            timeout=CONNECT_WITHIN if within is None else within,
-        )
+        if call is None:
+            return self._open_connection(self._settings, Attempt(ask))
+        attempt = Attempt(ask, call.progress, CONNECT_WITHIN if call.within is None else call.within)
+        return self._open_connection(self._settings, attempt)
 
     @staticmethod
     def _is_usable(connection: Connection, can_ask: bool, proven: bool) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ...errors import ConnectError, GpuKernelError, RouteError
 from ..sanitize import one_line
 from ..ssh import failures, hostkeys
+from ..ssh.connector import ServerBusy
 from ..ssh.keys import UserKeys
 from ..ssh.route import Hop
 from .log import HOST_KEY, REACH, Log
@@ -35,14 +36,6 @@ _NOISE = re.compile(  # lines that explain nothing
 _OFFERED = re.compile(r"(.*?) \S+ SHA256:")
 
 
-class ServerBusy(Exception):
-    """The connection ended without a reason before anybody signed in: try again. `greeted`: it had sent its version."""
-
-    def __init__(self, greeted: bool) -> None:
-        super().__init__()
-        self.greeted = greeted
-
-
 def not_reached(hop: Hop, log: Log, jump: str, jump_lines: Sequence[str]) -> GpuKernelError:
     """Return the error for an ssh that ended before the server's host key; raise ServerBusy if it may be tried again.
 
@@ -66,7 +59,7 @@ def not_reached(hop: Hop, log: Log, jump: str, jump_lines: Sequence[str]) -> Gpu
         cause = f"its ProxyCommand ended{f': {said}' if said else ''}"
         return ConnectError(cause, hop=hop.label, remedy=f"Try it by hand: {_expanded_command(hop)}")
     if _first(_CLOSED, words):
-        raise ServerBusy(any("Remote protocol version" in line for line in log.lines()))
+        raise ServerBusy(greeted=any("Remote protocol version" in line for line in log.lines()))
     return ConnectError(
         said or "ssh ended without a message", hop=hop.label, remedy="Check the network and try again."
     )

@@ -1,156 +1,110 @@
-"""Opens an SSH connection along a route of hops with the system's ssh program: one ControlMaster per hop.
+"""Connects along a route with the system's ssh program: one ControlMaster per hop.
 
 Each master connects through the one before it, so each step of each hop is timed, an error has its hop, and the user
-signs in once for all sessions. Where the user's own ssh has a connection to a hop open, that one is used, and never
-closed. All of it blocks, on worker threads, and has a timeout.
+signs in once for all sessions. Where the user's own ssh has a connection to a hop open, that connection is used, and
+never closed.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import ConnectError, GpuKernelError
 from ..paths import control_folder
-from ..ssh import Asker, failures
+from ..ssh import Attempt
+from ..ssh.connector import Connector, ServerBusy
 from ..ssh.deadline import Deadline, TimedAsker
 from ..ssh.keys import UserKeys, open_agent
 from ..ssh.route import Hop
+from ..ssh.route_connection import RouteConnection
 from . import complaints
 from .askpass_server import AskpassServer
-from .complaints import ServerBusy
-from .connection import OpenSSHConnection
 from .log import HOST_KEY, REACH, SIGN_IN, HostKey, Log
 from .master import Master
+from .master_hop import MasterHop
 from .needs import open_master
-from .program import Program, find_program
+from .program import find_program
 from .questions import Questions
 
-Progress = Callable[[str, str], None]
-_MAX_ATTEMPTS = 6
 _AGENT_TIMEOUT = 2.0  # seconds
 _STEPS = {REACH: "reach", HOST_KEY: "host key", SIGN_IN: "sign in"}
-
-
-def connect(
-    route: Sequence[Hop],
-    *,
-    ask: Asker | None,
-    progress: Progress = lambda hop, step: None,
-    timeout: float = 25.0,
-    trust_file: Path,
-    why: str = "",
-    begun: OpenSSHConnection | None = None,
-) -> OpenSSHConnection:
-    """Connect along the whole route: as `hub/ssh/connect.py: connect`, with the same errors. `why`: the reason for this
-    transport, if the user has not chosen it. `begun`: as there."""
-    deadline = Deadline(timeout)
-    asker = TimedAsker(ask, deadline) if ask else None
-    program = find_program()
-    name = f"the system's ssh ({'.'.join(map(str, program.version))})"
-    connection = begun or OpenSSHConnection(program, f"{name}, for {why}" if why else name)
-    connector = _Connector(connection, program, deadline, asker, progress, trust_file)
-    try:
-        connector.connect(route)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 class _UnknownHost(Exception):
     """ssh ended, because the host key is not known."""
 
 
-class _Connector:
-    """One call of `connect` in progress. `connection` gains a master per hop."""
+class OpenSSHConnector(Connector):
+    """Connects with the system's ssh program."""
 
     def __init__(
-        self,
-        connection: OpenSSHConnection,
-        program: Program,
-        deadline: Deadline,
-        ask: TimedAsker | None,
-        progress: Progress,
-        trust_file: Path,
+        self, connection: RouteConnection, attempt: Attempt, deadline: Deadline, trust_file: Path
     ) -> None:
-        self.connection, self.program = connection, program
-        self.deadline, self.ask, self.progress, self.trust_file = deadline, ask, progress, trust_file
+        super().__init__(connection, attempt, deadline, trust_file)
+        self.program = find_program()
 
-    def connect(self, route: Sequence[Hop]) -> None:
-        """Connect to all hops, beginning behind the last one to which the user's own connection is open."""
-        first = begun = len(self.connection.hops)
+    def _first(self, route: Sequence[Hop]) -> int:
+        """Begin behind the last hop to which the user's own connection is open, if there is one."""
+        begun = super()._first(route)
         for number, hop in reversed(list(enumerate(route))[begun:]):
             control = open_master(hop)
             if control is not None:
-                since = time.monotonic()
-                self.progress(hop.label, "reach")
-                self.connection.add(hop, control, None)
-                self.connection.steps.append((hop.label, "your own connection", time.monotonic() - since))
-                first = number + 1
-                break
-        for hop in route[first:]:
-            self._connect_hop(hop)
+                with self._step(hop, "your own connection"):
+                    self.connection.add(hop, MasterHop(hop.label, self.program, control, None))
+                return number + 1
+        return begun
 
-    def _connect_hop(self, hop: Hop) -> None:
-        if self.connection.last_control is not None:
-            self.connection.enable_tcp_nodelay()
+    def _connect_hop(self, hop: Hop, ask: TimedAsker | None) -> None:
         accepted: HostKey | None = None
         since = time.monotonic()
-        for number in range(_MAX_ATTEMPTS):
-            if number:
-                time.sleep(self.deadline.remaining(random.uniform(0.1, 0.5) * 2**number))
-            if self.deadline.expired:
-                break
-            attempt = _Attempt(self, hop, accepted)
-            try:
-                return attempt.run()
-            except ServerBusy as busy:
-                if busy.greeted and number:
-                    raise self._failed_to_reach(hop, _lost(hop.label), since) from None
-            except _UnknownHost:
-                accepted = attempt.master.log.host_key
-        if since + 0.1 > time.monotonic():
-            cause = "timed out before this hop was reached"
-            error = ConnectError(cause, hop=hop.label, remedy="Try again in a few minutes.")
-            raise self._failed_to_reach(hop, error, since)
-        raise self._failed_to_reach(hop, failures.no_greeting(hop), since)
-
-    def _failed_to_reach(self, hop: Hop, error: GpuKernelError, since: float) -> GpuKernelError:
-        step = (hop.label, _STEPS[REACH], time.monotonic() - since)
-        error.add_steps([*self.connection.steps, step])
-        return error
+        try:
+            for number in self._attempts(hop):
+                attempt = _Attempt(self, hop, ask, accepted)
+                try:
+                    return attempt.run()
+                except ServerBusy as busy:
+                    if busy.greeted and number:
+                        raise _lost(hop.label) from None
+                except _UnknownHost:
+                    accepted = attempt.master.log.host_key
+        except GpuKernelError as error:
+            if not error.steps:  # an attempt knows its own
+                self._with_steps(error, (hop.label, _STEPS[REACH], time.monotonic() - since))
+            raise
 
 
 class _Attempt:
     """One ssh process for one hop, which has just been started."""
 
-    def __init__(self, connector: _Connector, hop: Hop, accepted: HostKey | None) -> None:
+    def __init__(
+        self, connector: OpenSSHConnector, hop: Hop, ask: TimedAsker | None, accepted: HostKey | None
+    ) -> None:
         """`accepted`: the host key that the user has accepted just now."""
-        self._hop, self._accepted = hop, accepted
-        self._ask = connector.ask if hop.restrictions.asks else None
+        self._hop, self._ask, self._accepted = hop, ask, accepted
         self._connection, self._deadline = connector.connection, connector.deadline
         self._progress, self._trust_file = connector.progress, connector.trust_file
-        self._jump = self._connection.hops[-1].label if self._connection.hops else ""
-        self._before = self._connection.masters[-1].log if self._connection.masters else None
+        self._program = connector.program
+        self._jump = self._connection.label
+        before = self._connection.opened[-1] if self._connection.opened else None
+        assert before is None or isinstance(before, MasterHop)
+        self._before = before.master.log if before is not None and before.master is not None else None
         self._before_lines = self._before.count if self._before else 0
         folder, name, log = control_folder(), secrets.token_hex(4), Log()
-        version = connector.program.version
-        self._questions = Questions(hop, version, self._ask, log, accepted, connector.progress)
+        self._questions = Questions(hop, self._program.version, ask, log, accepted, self._progress)
         self._server: AskpassServer | None = None
         if self._ask is not None:
             token = secrets.token_hex(16)
             self._server = AskpassServer(folder, f"{name}a", token, self._questions.answer)
         if accepted is not None:
             _touch(self._trust_file)
-        command = connector.program.master(
+        command = self._program.master(
             hop,
             control=folder / name,
-            before=self._connection.last_control,
+            before=before.control if before is not None else None,
             known_hosts=(self._trust_file, *hop.known_hosts),
             accepts_host=accepted is not None,
             asks=self._ask is not None,
@@ -180,9 +134,8 @@ class _Attempt:
                     raise self._with_steps(complaints.timed_out(self._hop, log, self._jump), step)
             if log.step > SIGN_IN and not self.master.listens:
                 self._failed()
-        self._connection.add(self._hop, self.master.control, self.master)
-        if self._ask is not None and self._ask.take_used():
-            self._connection.mark_typed()
+        opened = MasterHop(self._hop.label, self._program, self.master.control, self.master)
+        self._connection.add(self._hop, opened)
         self._connection.steps += self._steps(SIGN_IN)
 
     def _failed(self) -> None:

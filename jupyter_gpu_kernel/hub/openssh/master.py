@@ -38,7 +38,6 @@ class Master:
         """Start it. It listens at `control` once it has signed in."""
         self.control = control
         self.log = log
-        self.users = 0  # connections that begin with it
         words = ["/bin/sh", "-c", _WITH_PIPE, "sh", *command]
         self._process = start_with_pipes(words, {**os.environ, **environment})
         threading.Thread(target=self._read, name="ssh log", daemon=True).start()

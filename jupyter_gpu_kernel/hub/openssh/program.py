@@ -56,6 +56,11 @@ class Program(NamedTuple):
     path: str
     version: tuple[int, int]
 
+    @property
+    def name(self) -> str:
+        """The program in words."""
+        return f"the system's ssh ({'.'.join(map(str, self.version))})"
+
     def master(
         self,
         hop: Hop,

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..ssh.route_connection import SessionRefused
+from ..ssh.route_connection import NoSession, SessionRefused
 from ..transport.process import ProcessEnds
 
 _OPENED = re.compile(rb"debug1: mux_client_request_session: master session id: \d+\r?\n")
@@ -26,14 +26,6 @@ def reporting(command: str) -> str:
     """Return a command that does the same, and reports its exit status."""
     report = 'status=$?; printf \'jupyter-gpu-kernel: exit status %s\\n\' "$status" >&2; exit "$status"'
     return shlex.join(["/bin/sh", "-c", f"({command}); {report}"])
-
-
-class NoSession(Exception):
-    """The master has ended. `timed_out`: or the server has not answered in time."""
-
-    def __init__(self, timed_out: bool) -> None:
-        super().__init__()
-        self.timed_out = timed_out
 
 
 class SessionEnds(ProcessEnds):
@@ -55,7 +47,7 @@ class SessionEnds(ProcessEnds):
                 return
             if refused := _REFUSED.search(self._log):
                 raise SessionRefused(refused[1].decode("utf-8", "replace"))
-            raise NoSession(timed_out=not self._ended)
+            raise NoSession("the master has ended", timed_out=not self._ended)
 
     def read(self, size: int) -> bytes:
         """Block for 1 to `size` bytes; b"" once the command has ended, or the stream is closed or broken."""

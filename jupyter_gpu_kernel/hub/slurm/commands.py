@@ -21,9 +21,9 @@ from ...wire.durations import limit_seconds
 from ...wire.texts import whole_number
 from .. import sanitize
 from ..kernel_settings import WARN_BEFORE, KernelSettings
-from ..node.check.python_probe import Completed
 from ..node.install.agent_file import Package
 from ..node.install.deploy import script_head
+from ..transport.short_command import Completed
 
 _BEGIN = "=== jupyter-gpu-kernel slurm begin"
 _END = "=== jupyter-gpu-kernel slurm end"

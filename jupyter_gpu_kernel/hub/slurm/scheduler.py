@@ -14,8 +14,9 @@ from ..kernel_settings import KernelSettings
 from ..node.node import Node
 from ..node.nodes import Nodes
 from ..node.repeated_requests import RepeatedRequests
-from ..node.shared_connection import Connection, RouteSettings
+from ..node.shared_connection import RouteSettings
 from ..rpc import Call
+from ..transport.connection import Connection
 from . import commands, dialect, partitions, words
 from .commands import Commands, Output
 from .dialect import JobState

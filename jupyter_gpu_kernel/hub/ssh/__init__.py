@@ -5,8 +5,12 @@ This file has what callers implement: how the user is asked for a secret or abou
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
+
+CONNECT_WITHIN = 25.0
+"""Seconds for all hops together, without the time that the user takes to answer."""
 
 
 @dataclass(frozen=True)
@@ -34,3 +38,21 @@ class Asker(Protocol):
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
         """Return whether the user confirms this fingerprint ("SHA256:…") as that machine's."""
         ...
+
+
+def _ignore(hop: str, step: str) -> None:
+    """Report no progress."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt to connect along a route, for one caller."""
+
+    ask: Asker | None = None
+    """Without it, unknown host keys and requests for passwords are errors."""
+    progress: Callable[[str, str], None] = _ignore
+    """Called with a hop and "reach", "host key" or "sign in" as each step begins."""
+    timeout: float = CONNECT_WITHIN
+    """Seconds for all hops together, without the time that the user takes to answer."""
+    shares: bool = True
+    """Whether to use the first hops of another open connection if the user typed a secret for them."""

@@ -1,97 +1,51 @@
-"""Opens an SSH connection along a route of hops.
+"""Connects along a route with paramiko.
 
-At each hop, `connect` opens a TCP connection or a channel of the previous hop, negotiates encryption, verifies the host
-key and signs in. All of it blocks, on worker threads, and has a timeout. This module knows no kernels, no agent and no
-kernelspecs.
+At each hop, a TCP connection or a channel of the previous hop is opened, encryption is negotiated, the host key is
+verified, and the user is signed in.
 """
 
 from __future__ import annotations
 
 import contextlib
-import random
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import paramiko
 
-from ...errors import ConnectError, GpuKernelError, RouteError
+from ...errors import ConnectError
 from ..sanitize import one_line
-from . import Asker, hostkeys, tcp
+from . import hostkeys, tcp
 from .algorithms import Algorithms
 from .auth import sign_in
-from .connection import SSHConnection
-from .deadline import Deadline, TimedAsker
-from .failures import forwarding_refused, no_greeting, unreachable
+from .connector import Connector, ServerBusy
+from .deadline import TimedAsker, Turns
+from .failures import forwarding_refused, unreachable
+from .paramiko_hop import ParamikoHop
 from .restrictions import unsupported
 from .route import Hop
 from .transport import WINDOW, BufferedSocket, Transport
 
-Progress = Callable[[str, str], None]
-_MAX_ATTEMPTS = 6
 
+class ParamikoConnector(Connector):
+    """Connects with paramiko."""
 
-def connect(
-    route: Sequence[Hop],
-    *,
-    ask: Asker | None,
-    progress: Progress = lambda hop, step: None,
-    timeout: float = 25.0,
-    trust_file: Path,
-    begun: SSHConnection | None = None,
-) -> SSHConnection:
-    """Connect along the whole route. Raises ConnectError, HostKeyError or AuthError with the hop that failed.
-
-    `timeout` (s) is for all hops together, without the time that the user takes to answer. Without `ask`, unknown
-    host keys and password prompts are errors. Host keys that the user accepts are written to `trust_file`.
-    `progress(hop, step)` is called as each step begins: "reach", "host key", "sign in". `begun`: a connection to the
-    first hops, which becomes that to the whole route.
-    """
-    if not route or any(hop.kind != "ssh" for hop in route):
-        raise RouteError("this route does not consist of SSH hops", hop=route[0].label if route else "")
-    deadline = Deadline(timeout)
-    asker = TimedAsker(ask, deadline) if ask else None
-    connector = _Connector(begun or SSHConnection(), deadline, asker, progress, trust_file)
-    try:
-        for hop in route:  # an impossible configuration must be reported before the user types a code
+    def connect(self, route: Sequence[Hop], turns: Turns, since: int) -> None:
+        """Connect as `Connector` does. An impossible configuration is reported before the user types a code."""
+        for hop in route:
             for directive in hop.restrictions.unsupported:
                 raise unsupported(directive, hop.label)
             if hop.proxy_command:
                 raise unsupported(f"ProxyCommand {hop.proxy_command}", hop.label)
-        for hop in route[len(connector.connection.hops) :]:
-            connector.connect_hop(hop)
-    except BaseException:
-        connector.connection.close()
-        raise
-    return connector.connection
+        super().connect(route, turns, since)
 
-
-class _Connector:
-    """One call of `connect` in progress. `connection` gains a transport per hop."""
-
-    def __init__(
-        self,
-        connection: SSHConnection,
-        deadline: Deadline,
-        ask: TimedAsker | None,
-        progress: Progress,
-        trust_file: Path,
-    ) -> None:
-        self.connection = connection
-        self.deadline, self.ask, self.progress, self.trust_file = deadline, ask, progress, trust_file
-
-    def connect_hop(self, hop: Hop) -> None:
-        """Connect to `hop` from the previous hop, or from this machine."""
-        before = self.connection.last_transport
-        if before is not None:
-            self.connection.enable_tcp_nodelay()
-        ask = self.ask if hop.restrictions.asks else None
+    def _connect_hop(self, hop: Hop, ask: TimedAsker | None) -> None:
+        before = self._last_transport
         entries = hostkeys.lookup(hop, self.trust_file)
         wanted = hop.restrictions.algorithms.offering(hostkeys.offer(entries))
         with self._step(hop, "reach"):
             transport = self._reach(hop, before, wanted)
-        self.connection.add(hop, transport)
+        self.connection.add(hop, ParamikoHop(transport))
         with self._step(hop, "host key"):
             key = transport.get_remote_server_key()
             if key.get_name() == "ssh-rsa":
@@ -102,42 +56,27 @@ class _Connector:
                 hostkeys.verify_address(hop, transport.getpeername()[0], key.asbytes(), self.trust_file)
         with self._step(hop, "sign in"), _ssh_errors(hop, transport):
             sign_in(transport, hop, ask, self.deadline.remaining)
-        if ask is not None and ask.take_used():
-            self.connection.mark_typed()
 
-    @contextlib.contextmanager
-    def _step(self, hop: Hop, step: str) -> Iterator[None]:
-        if self.deadline.expired:
-            cause = "timed out before this hop was reached"
-            raise ConnectError(cause, hop=hop.label, remedy="Try again in a few minutes.")
-        self.progress(hop.label, step)
-        since = time.monotonic()
-        try:
-            yield
-        except GpuKernelError as error:
-            error.add_steps([*self.connection.steps, (hop.label, step, time.monotonic() - since)])
-            raise
-        self.connection.record_step(hop.label, step, time.monotonic() - since)
+    @property
+    def _last_transport(self) -> Transport | None:
+        last = self.connection.opened[-1] if self.connection.opened else None
+        return last.transport if isinstance(last, ParamikoHop) else None
 
     def _reach(self, hop: Hop, before: Transport | None, wanted: Algorithms) -> Transport:
-        """Return an encrypted connection. A server that closes it at once is overloaded: try again, with jitter."""
-        for attempt in range(_MAX_ATTEMPTS):
-            if attempt:
-                time.sleep(self.deadline.remaining(random.uniform(0.1, 0.5) * 2**attempt))
+        """Return an encrypted connection. A server that closes it at once is overloaded: try again."""
+        for number in self._attempts(hop):
             sock = self._open_channel(hop, before) if before else self._open_tcp(hop)
             transport = Transport(sock, wanted)
             try:
                 with _ssh_errors(hop, transport):
-                    self._handshake(hop, transport, first=attempt == 0)
+                    self._handshake(hop, transport, first=number == 0)
                 return transport
-            except _ServerBusy:
+            except ServerBusy:
                 transport.close()
             except BaseException:
                 transport.close()
                 raise
-            if self.deadline.expired:
-                break
-        raise no_greeting(hop)
+        raise AssertionError("the attempts end with an error")
 
     def _handshake(self, hop: Hop, transport: Transport, first: bool) -> None:
         """Exchange keys. The user was asked for nothing so far, so a connection that ends without a reason may be tried
@@ -147,7 +86,7 @@ class _Connector:
             transport.get_remote_server_key()
         except (OSError, EOFError) as error:
             if first or not transport.remote_version:
-                raise _ServerBusy from error
+                raise ServerBusy from error
             raise
 
     def _open_tcp(self, hop: Hop) -> BufferedSocket:
@@ -179,7 +118,7 @@ class _Connector:
             wait *= 2
 
     def _channel_error(self, hop: Hop, before: Transport, error: Exception) -> ConnectError:
-        jump = self.connection.hops[-1].label
+        jump = self.connection.label
         if isinstance(error, paramiko.ChannelException) and error.code == 1:
             return forwarding_refused(hop, jump)
         if isinstance(error, paramiko.ChannelException):
@@ -190,10 +129,6 @@ class _Connector:
 
 
 # --- error messages
-
-
-class _ServerBusy(Exception):
-    """The server sent no version string, or the connection ended without a reason."""
 
 
 @contextlib.contextmanager
@@ -210,13 +145,13 @@ def _ssh_errors(hop: Hop, transport: Transport) -> Iterator[None]:
         ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
         if str(error).startswith("Error reading SSH protocol banner") and "without end" not in str(error):
-            raise _ServerBusy from error
+            raise ServerBusy from error
         cause = (
             one_line(str(error)) if isinstance(error, paramiko.SSHException) else "the connection was lost"
         )
         if cause == "No existing session":  # start_client returns without an error when it has timed out
             if not transport.remote_version:
-                raise _ServerBusy from error
+                raise ServerBusy from error
             cause = "timed out in the SSH key exchange"
         raise ConnectError(cause, hop=hop.label, remedy="Check the network and try again.") from error
 

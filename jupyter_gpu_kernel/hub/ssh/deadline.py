@@ -1,13 +1,17 @@
-"""The time limit for connecting along a route, which does not run while the user types."""
+"""The time limit for connecting along a route, which does not run while the user types; and whose turn it is to ask."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from . import Asker, Secret
+from .route import Hop
+
+_Key = tuple[tuple[str, str, int], ...]
+"""The account, host and port of each hop, up to the one for which the user is asked."""
 
 
 class Deadline:
@@ -44,23 +48,61 @@ class Deadline:
                 self._paused_since = None
 
 
+class AskedMeanwhile(Exception):
+    """Another attempt has asked the user for the same hop, and that is over now: its sign-in may serve this one."""
+
+
+class Turns:
+    """Lets one attempt at a time ask the user to sign in to a hop that several routes begin with."""
+
+    def __init__(self) -> None:
+        self.over = 0
+        """The number of turns that are over."""
+        self._asking: dict[_Key, object] = {}
+        self._last_over: dict[_Key, int] = {}
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def of(self, hops: Sequence[Hop], since: int) -> Iterator[Callable[[], None]]:
+        """Yield a function that takes the turn to ask for the last of these hops, until the end of the block. It waits
+        while another attempt has the turn, and raises AskedMeanwhile if one had it after `since`, as `over` counts."""
+        key = tuple((hop.user, hop.host, hop.port) for hop in hops)
+        attempt, ended = object(), False
+
+        def take() -> None:
+            with self._changed:
+                self._changed.wait_for(lambda: self._asking.get(key, attempt) is attempt)
+                if ended or self._last_over.get(key, 0) > since:
+                    raise AskedMeanwhile
+                self._asking[key] = attempt
+
+        try:
+            yield take
+        finally:
+            with self._changed:
+                ended = True  # an ssh process may still ask
+                if self._asking.get(key) is attempt:
+                    del self._asking[key]
+                    self.over += 1
+                    self._last_over[key] = self.over
+                    self._changed.notify_all()
+
+
 class TimedAsker:
-    """An asker that pauses the deadline while the user types."""
+    """Asks the user about one hop: waits for the turn to do so, and pauses the deadline meanwhile."""
 
-    def __init__(self, ask: Asker, deadline: Deadline) -> None:
-        self._ask, self._deadline = ask, deadline
-        self._used = False
-
-    def take_used(self) -> bool:
-        """Return whether a secret was asked for since the last call."""
-        used, self._used = self._used, False
-        return used
+    def __init__(self, ask: Asker, deadline: Deadline, take_turn: Callable[[], None]) -> None:
+        self._ask, self._deadline, self._take_turn = ask, deadline, take_turn
+        self.used = False
+        """Whether a secret was asked for."""
 
     def secret(self, hop: str, prompt: str, secret: Secret) -> str:
-        self._used = True
         with self._deadline.paused():
+            self._take_turn()
+            self.used = True
             return self._ask.secret(hop, prompt, secret)
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
         with self._deadline.paused():
+            self._take_turn()
             return self._ask.confirm_host(hop, fingerprint, key_type)

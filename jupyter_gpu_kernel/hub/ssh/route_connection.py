@@ -1,109 +1,224 @@
-"""What the connections of both transports have in common: their hops, sessions that a server refuses for a moment, and
-short commands."""
+"""An open SSH connection through one or more hops: its sessions, and the hops that it shares with other connections.
+
+Both transports make it, and add their kind of `OpenHop` for each hop. This module knows no keys and no meaning of the
+bytes.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from abc import ABC, abstractmethod
-from subprocess import CompletedProcess
+from collections.abc import Sequence
 
 from ...errors import ConnectError
 from ..sanitize import one_line
-from ..transport.short_command import run_to_end
+from ..transport.connection import Connection
+from ..transport.short_command import Completed, run_to_end
 from ..transport.stream import CommandStream
-from .route import Hop
+from .route import Hop, begins_with
 
 _MAX_COMMANDS = 4  # short commands at a time; a server allows 10 sessions per connection (MaxSessions)
 OPEN_TIMEOUT = 20.0
 """Seconds for the server to open a session."""
 _SESSION_RETRY = 2.0  # seconds in which a refused session is asked for again
+_CLOSE_TIMEOUT = 1.0  # seconds
+_sharing = threading.Lock()  # while it changes which connections use a hop
 
 
 class SessionRefused(Exception):
     """The server refused a session."""
 
 
-class RouteConnection(ABC):
-    """A connection through one or more hops."""
+class NoSession(Exception):
+    """No session was opened, and the server did not refuse it. `timed_out`: the server has not answered in time."""
 
-    def __init__(self, transport: str) -> None:
-        self.transport = transport
-        """What speaks SSH, and why, in words."""
-        self.steps: list[tuple[str, str, float]] = []
-        """(hop, step, seconds) of each step of connecting, in order."""
-        self.closed = False
-        """Whether `close` was called."""
-        self.host_keys: list[tuple[str, str]] = []
-        """(hop, fingerprint) of each hop's verified host key, in order; "" if only ssh knows the fingerprint."""
-        self.hops: list[Hop] = []
-        self._typed = 0  # the number of hops up to the last one for which the user typed a secret
-        self._lock = threading.Lock()
-        self._short_commands = threading.BoundedSemaphore(_MAX_COMMANDS)
+    def __init__(self, reason: str, timed_out: bool) -> None:
+        super().__init__(reason)
+        self.timed_out = timed_out
 
-    @property
-    def interactive(self) -> bool:
-        """Whether the user typed a secret for it: it cannot be opened again without the user."""
-        return self._typed > 0
+
+class OpenHop(ABC):
+    """One machine to which we have signed in, for all connections that lead through it."""
+
+    shareable = True
+    """Whether other connections may use it."""
+
+    def __init__(self, host_key: str) -> None:
+        self.host_key = host_key
+        """The fingerprint of the verified host key; "" if only ssh knows it."""
+        self.typed = False
+        """Whether the user typed a secret for it."""
+        self.users = 0
+        """The number of connections that lead through it."""
 
     @abstractmethod
     def alive(self) -> bool:
-        """Whether every hop still looks connected. A connection that died silently is found out by `responds` only."""
+        """Whether it looks connected."""
+
+    @abstractmethod
+    def open(self, command: str, timeout: float) -> CommandStream:
+        """Run a command in a new session. Raises SessionRefused, NoSession or ConnectError."""
+
+    def open_short(self, command: str, timeout: float) -> CommandStream:
+        """Run a command whose exit status is needed."""
+        return self.open(command, timeout)
 
     @abstractmethod
     def responds(self, within: float) -> bool:
-        """Whether the last hop opens a session, or refuses to, within so many seconds. Blocks."""
+        """Whether the server opens a session, or refuses to, within so many seconds."""
+
+    def keep_when_silent(self) -> None:
+        """Do not let the system give this machine up after a silence."""
+        return
 
     @abstractmethod
     def close(self) -> None:
-        """Close all hops that no other connection uses."""
+        """End the connection to this machine."""
+
+
+class RouteConnection(Connection):
+    """A connection through one or more hops."""
+
+    def __init__(self, transport: str) -> None:
+        super().__init__("", transport)
+        self.hops: list[Hop] = []
+        self.opened: list[OpenHop] = []
+        """The hops so far, each as an open one."""
+        self._lock = threading.Lock()
+        self._streams: set[CommandStream] = set()
+        self._short_commands = threading.BoundedSemaphore(_MAX_COMMANDS)
+
+    # --- for those who make it
+
+    def add(self, hop: Hop, opened: OpenHop) -> None:
+        """Add the next hop."""
+        with _sharing:
+            self._add(hop, opened)
+
+    def _add(self, hop: Hop, opened: OpenHop) -> None:
+        opened.users += 1
+        self.label = hop.label
+        self.hops.append(hop)
+        self.opened.append(opened)
+        self.host_keys.append((hop.label, opened.host_key))
+
+    def mark_typed(self) -> None:
+        """The user typed a secret for the last hop so far, so that the connection must not be given up early."""
+        self.opened[-1].typed = True
+        self.opened[0].keep_when_silent()
+
+    def share_with(self, other: RouteConnection, route: Sequence[Hop]) -> bool:
+        """Let `other`, which has no hops yet, begin with the hops of this connection up to the last for which the user
+        typed a secret. Return False if there are none, if they have ended, or if the route begins with others."""
+        with _sharing:
+            typed = max((number for number, one in enumerate(self.opened, 1) if one.typed), default=0)
+            hops, opened = self.hops[:typed], self.opened[:typed]
+            usable = not self.closed and all(one.shareable and one.alive() for one in opened)
+            if not hops or not usable or not begins_with(route, hops):
+                return False
+            for hop, one in zip(route, opened, strict=False):
+                other._add(hop, one)
+            return True
+
+    def enable_tcp_nodelay(self) -> None:
+        """Run `true` on the last hop so far, without waiting: OpenSSH sets TCP_NODELAY only on connections that have
+        had a session, and a mere jump host never has one. If the hop refuses, it is slower."""
+        threading.Thread(target=_run_true, args=(self.opened[-1],), name="ssh nodelay", daemon=True).start()
+
+    # --- for all users
+
+    @property
+    def interactive(self) -> bool:
+        """Whether the user typed a secret for one of the hops."""
+        return any(one.typed for one in self.opened)
 
     def open(self, command: str) -> CommandStream:
-        """Run `command` in the last hop's login shell; return its stdin and stdout as a stream.
+        """Run `command` in the last hop's login shell."""
+        return self._open(command, OPEN_TIMEOUT, short=False)
 
-        Raises ConnectError if the connection is broken, or the host refuses or does not answer in time.
-        """
-        return self._open(command, OPEN_TIMEOUT)
-
-    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> CompletedProcess[bytes]:
-        """Run a short command. Raises ConnectError if it does not end within `timeout` (s), or the connection breaks.
-
-        The return code is -1 if the server did not report one; stderr is the last 64 KiB."""
+    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
+        """Run a short command."""
         with self._short_commands:
-            stream = self._open(self._short(command), min(timeout, OPEN_TIMEOUT))
-            done = run_to_end(stream, stdin, timeout, self.hops[-1].label, command)
+            stream = self._open(command, min(timeout, OPEN_TIMEOUT), short=True)
+            done = run_to_end(stream, stdin, timeout, self.label, command)
         if done.returncode in (-1, 255) and not self.alive():  # 255 is the ssh program's own status
             raise self._lost_error()
         return done
 
-    def _short(self, command: str) -> str:
-        """Return what is run for a short command."""
-        return command
+    def alive(self) -> bool:
+        """Whether every hop still looks connected."""
+        return bool(self.opened) and not self.closed and all(one.alive() for one in self.opened)
 
-    @abstractmethod
-    def _start(self, command: str, timeout: float) -> CommandStream:
-        """Run a command in a new session. Raises SessionRefused, or ConnectError."""
+    def responds(self, within: float) -> bool:
+        """Whether the last hop opens a session, or refuses to, within so many seconds."""
+        return self.opened[-1].responds(within)
 
-    def _open(self, command: str, timeout: float) -> CommandStream:
+    def close(self) -> None:
+        """Close all hops that no other connection uses, the first one first: the others may be blocked in sending
+        through it. Through a hop that stays open they may be blocked for long, hence the thread."""
+        with _sharing:
+            if self.closed:
+                return
+            self.closed = True
+            for one in self.opened:
+                one.users -= 1
+            unused = [one for one in self.opened if not one.users]
+        closer = threading.Thread(target=self._close_hops, args=(unused,), name="ssh close", daemon=True)
+        closer.start()
+        closer.join(None if len(unused) == len(self.opened) else _CLOSE_TIMEOUT)
+
+    def _close_hops(self, unused: Sequence[OpenHop]) -> None:
+        with self._lock:
+            streams, self._streams = self._streams, set()
+        closing: list[OpenHop | CommandStream] = [*unused, *streams]
+        for one in closing:
+            one.close()
+
+    # --- sessions
+
+    def _open(self, command: str, timeout: float, short: bool) -> CommandStream:
         end = time.monotonic() + timeout
         patience = min(time.monotonic() + _SESSION_RETRY, end)
+        start = self.opened[-1].open_short if short else self.opened[-1].open
         while True:
             try:
-                return self._start(command, max(end - time.monotonic(), 0.05))
+                stream = start(command, max(end - time.monotonic(), 0.05))
+                break
             except SessionRefused as error:
                 # The server may not have released yet a session that we have just closed.
                 if time.monotonic() > patience:
                     raise ConnectError(
                         f"refused another session on this connection (MaxSessions): {one_line(str(error))}",
-                        hop=self.hops[-1].label,
+                        hop=self.label,
                         remedy="Close other uses of this connection, or ask its administrators for a higher limit.",
                     ) from error
                 time.sleep(0.05)
+            except NoSession as error:
+                raise self._session_error(error) from error
+        with self._lock:
+            self._streams = {one for one in self._streams if not one.closed} | {stream}
+        return stream
+
+    def _session_error(self, error: NoSession) -> ConnectError:
+        if not self.alive():
+            return self._lost_error()
+        if error.timed_out:
+            return ConnectError("timed out", hop=self.label, remedy="Check the network and try again.")
+        remedy = "Try `ssh HOST true` by hand."
+        return ConnectError(f"does not run commands: {error}", hop=self.label, remedy=remedy)
 
     def _lost_error(self) -> ConnectError:
         return ConnectError(
-            "the connection was lost", hop=self.hops[-1].label, remedy="Check the network and try again."
+            "the connection was lost", hop=self.label, remedy="Check the network and try again."
         )
 
-    def _timeout_error(self) -> ConnectError:
-        return ConnectError("timed out", hop=self.hops[-1].label, remedy="Check the network and try again.")
+
+def _run_true(opened: OpenHop) -> None:
+    # A refusal (nologin, MaxSessions) does no harm: the connection works all the same.
+    with contextlib.suppress(SessionRefused, NoSession, ConnectError):
+        stream = opened.open("true", OPEN_TIMEOUT)
+        stream.close_stdin()
+        stream.wait(OPEN_TIMEOUT)
+        stream.close()

@@ -56,7 +56,6 @@ class Transport(paramiko.Transport):
         )
         self.socket = sock
         self.channel_error = self.disconnect_reason = ""
-        self.users = 0  # connections that begin with it
         self._asker_error: Exception | None = None
         self._signatures = algorithms.user_keys
         self.server_algorithms: dict[str, list[str]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from subprocess import CompletedProcess
+from typing import NamedTuple
 
 from ...errors import ConnectError
 from .. import sanitize
@@ -18,10 +18,16 @@ _QUIET = 1.0  # seconds without output after which the output of an ended comman
 _STATUS_WAIT = 5.0  # seconds that the exit status may arrive after the end of the output
 
 
-def run_to_end(
-    stream: CommandStream, stdin: bytes, timeout: float, hop: str, command: str
-) -> CompletedProcess[bytes]:
-    """Send `stdin`, return the output, and close the stream. The return code is -1 if it is not known.
+class Completed(NamedTuple):
+    """A command that has ended. The return code is -1 if it is not known; `stderr`: the last 64 KiB."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
+def run_to_end(stream: CommandStream, stdin: bytes, timeout: float, hop: str, command: str) -> Completed:
+    """Send `stdin`, return the output, and close the stream.
 
     Raises ConnectError if the command does not end within `timeout` (s), or prints more than 4 MiB.
     """
@@ -34,7 +40,7 @@ def run_to_end(
         stderr = stream.stderr_tail().encode()
     if expired.is_set():
         raise _not_ended(hop, command, timeout, bytes(output))
-    return CompletedProcess(command, -1 if status is None else status, bytes(output), stderr)
+    return Completed(-1 if status is None else status, bytes(output), stderr)
 
 
 def _read(stream: CommandStream, output: bytearray, hop: str) -> None:

@@ -7,17 +7,18 @@ from dataclasses import replace
 
 from ...errors import AgentError
 from ..node.check.find_python import at_least, install_python, locate, start_some, too_old
-from ..node.check.python_probe import SOURCES, CommandRunner, Probe, Python
+from ..node.check.python_probe import SOURCES, Probe, Python
+from ..transport.connection import Connection
 
 _CURRENT = (3, 10)
 """Current releases of ipykernel need this Python."""
 
 
 def find_base(
-    runner: CommandRunner, hop: str, wanted: str, setup: Sequence[str], clock: Callable[[], float]
+    connection: Connection, hop: str, wanted: str, setup: Sequence[str], clock: Callable[[], float]
 ) -> Python:
     """Return `wanted` (a path, or a name on PATH), or the best Python that is found. Raises AgentError without one."""
-    probe = Probe(runner, hop, setup)
+    probe = Probe(connection, hop, setup)
     if wanted:
         found = [Python(locate(probe, hop, wanted), "wanted", "")]
     else:

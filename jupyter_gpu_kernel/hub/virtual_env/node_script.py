@@ -17,8 +17,8 @@ from typing import Any
 
 from ...errors import AgentError, ConnectError, GpuKernelError
 from .. import sanitize
-from ..node.install.deploy import CommandOpener
 from ..sanitize import Malformed, Shape, fields, flag, line, number, one_of, rows, text
+from ..transport.connection import Connection
 from ..transport.stream import READ_SIZE, CommandStream
 
 MARK = b"=== jupyter-gpu-kernel environment "
@@ -144,7 +144,7 @@ class NodeScript:
         self._closed = ""
         self._watchdog = threading.Timer(0, self.close)
 
-    def run(self, connection: CommandOpener, script: str, archive: Path | None = None) -> dict[str, Any]:
+    def run(self, connection: Connection, script: str, archive: Path | None = None) -> dict[str, Any]:
         """Return the answer to the script; `archive` is sent when the program wants it. Raises GpuKernelError."""
         try:
             stream = self._stream = connection.open("/bin/sh")

@@ -16,8 +16,8 @@ from ..kernels import Kernels
 from ..node.check.python_probe import Python
 from ..node.node import Node
 from ..node.nodes import Nodes
-from ..node.shared_connection import Connection
 from ..rpc import Call
+from ..transport.connection import Connection
 from .base_python import find_base
 from .node_script import NodeScript, with_any_python, with_python
 
@@ -44,7 +44,7 @@ class EnvironmentOperations:
             wanted = settings.python
             return find_base(connection, node.name, wanted, settings.setup, self._runtime.monotonic)
 
-        base = await node.over_connection(call, find)
+        base = await node.run(call, find)
         answer = await self._run(call, node, "plan", with_python(base.path, settings.setup, "plan", request))
         return {**answer, "setup": base.source == "setup"}
 
@@ -95,7 +95,7 @@ class EnvironmentOperations:
         """Return the answer, and the node's name. If the client leaves meanwhile, end the program on the node."""
         program = NodeScript(node.name, verb, lambda text: call.progress(node.name, text))
         try:
-            answer = await node.over_connection(call, lambda one: program.run(one, script, archive))
+            answer = await node.run(call, lambda one: program.run(one, script, archive))
         except asyncio.CancelledError:
             await asyncio.to_thread(program.close)
             raise

@@ -16,9 +16,9 @@ from typing import Any
 from ....errors import AgentError, GpuKernelError
 from ...kernel_settings import KernelSettings
 from ...rpc import Call
+from ...transport.connection import Connection
 from ..node import Node
 from ..nodes import Nodes
-from ..shared_connection import Connection
 from .check_report import Report
 from .gpu_verdicts import FRAMEWORKS, StackVerdict, conclude, judge_driver, judge_framework
 

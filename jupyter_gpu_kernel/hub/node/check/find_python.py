@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ....errors import AgentError
-from .python_probe import SOURCES, CommandRunner, NodeFacts, Probe, Python
+from ...transport.connection import Connection
+from .python_probe import SOURCES, NodeFacts, Probe, Python
 
 OLDEST_PYTHON = (3, 8)
 OLDEST_IPYKERNEL = (6, 20)
@@ -50,7 +51,7 @@ def _facts(python: Python) -> dict[str, str]:
 
 
 def find_pythons(
-    runner: CommandRunner,
+    connection: Connection,
     hop: str,
     wanted: str | None,
     clock: Callable[[], float],
@@ -61,7 +62,7 @@ def find_pythons(
     `setup`: set-up lines, after which PATH is searched, too. If no Python can run a kernel, AgentError lists them, with
     the commands that help.
     """
-    probe = Probe(runner, hop, setup)
+    probe = Probe(connection, hop, setup)
     return _check(probe, hop, wanted) if wanted else _find(probe, hop, clock)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from ....errors import AgentError, AgentRefusal, GpuKernelError
 from ...kernel_settings import KernelSettings
 from ...rpc import Call
+from ...transport.connection import Connection
 from ..hosts import none_usable
 from ..node import Node
 from ..nodes import Nodes
-from ..shared_connection import Connection
 from .find_python import FoundPythons
 
 _NEEDED = ("gpus", "min_memory", "gpu_type", "cwd", "code")

@@ -10,10 +10,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
-from typing import Any, Protocol
+from typing import Any
 
 from ....errors import AgentError
 from ... import sanitize
+from ...transport.connection import Connection
+from ...transport.short_command import Completed
 
 SOURCES = ("wanted", "setup", "path", "login", "conda", "uv", "venv", "ours")
 """Where a Python was found, the preferred ones first."""
@@ -22,20 +24,6 @@ _MAX_LINES, _MAX_FIELD, _MAX_PYTHONS = 2000, 8192, 200  # of the answer: lines, 
 _MAX_VERSION = 40  # characters
 _VERSIONS = ("version", "ipykernel", "pyzmq")
 _MARK = "=== jupyter-gpu-kernel probe"
-
-
-class Completed(Protocol):
-    """A command that has ended, such as a `subprocess.CompletedProcess`."""
-
-    returncode: int
-    stdout: bytes
-    stderr: bytes
-
-
-class CommandRunner(Protocol):
-    """Runs a short command on the work node; `timeout` in seconds."""
-
-    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Completed: ...
 
 
 @dataclass(frozen=True)
@@ -69,11 +57,11 @@ class NodeFacts:
 class Probe:
     """Runs the script on one node. `node` and `skipped` (places that were not searched) are known after a survey."""
 
-    def __init__(self, runner: CommandRunner, hop: str, setup: Sequence[str] = ()) -> None:
+    def __init__(self, connection: Connection, hop: str, setup: Sequence[str] = ()) -> None:
         """`setup`: shell lines after which a login shell's PATH is searched, too."""
         self.node = NodeFacts()
         self.skipped: list[str] = []
-        self._runner = runner
+        self._connection = connection
         self._hop = hop
         self._setup = "\n".join(setup)
 
@@ -120,7 +108,7 @@ class Probe:
         """Return the fields of each line of the script's answer."""
         script = resources.files("jupyter_gpu_kernel").joinpath("agent/probe.sh").read_text("utf-8")
         stdin = f"{{\nsetup_lines={shlex.quote(self._setup)}\n{script}\n{shlex.join(call)}\n}}\n".encode()
-        completed = self._runner.run("/bin/sh", stdin=stdin, timeout=timeout)
+        completed = self._connection.run("/bin/sh", stdin=stdin, timeout=timeout)
         text = completed.stdout.decode(errors="surrogateescape").replace("\r\n", "\n")
         _, begun, rest = text.partition(f"\n{_MARK} begin\n")
         answer, ended, _ = rest.partition(f"{_MARK} end\n")

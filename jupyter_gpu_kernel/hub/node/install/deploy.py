@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from typing import Protocol
 
 from ....errors import AgentError, ConnectError, GpuKernelError
 from ....wire.frames import MAGIC, MAX_NOISE
 from ... import sanitize
+from ...transport.connection import Connection
 from ...transport.stream import CommandStream
 from .agent_file import Package
 
@@ -33,13 +33,7 @@ EXIT_STATUSES = {
 """What the exit statuses of install.sh mean: cause and remedy."""
 
 
-class CommandOpener(Protocol):
-    """A connection to the node: `open` runs a command, whose stdin and stdout are the stream."""
-
-    def open(self, command: str) -> CommandStream: ...
-
-
-def dial(connection: CommandOpener, package: Package, python: str, hop: str) -> CommandStream:
+def dial(connection: Connection, package: Package, python: str, hop: str) -> CommandStream:
     """Return a stream that begins with the agent's greeting. Blocks. Raises AgentError with the node's output."""
     try:
         stream = connection.open("/bin/sh")

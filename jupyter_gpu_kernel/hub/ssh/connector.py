@@ -1,0 +1,103 @@
+"""What both transports do to connect along a route: hop by hop, with one deadline for all, and with retries.
+
+All of it blocks, on worker threads. This module knows no kernels, no agent and no kernelspecs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ...errors import ConnectError, GpuKernelError
+from . import Attempt
+from .deadline import Deadline, TimedAsker, Turns
+from .failures import no_greeting
+from .route import Hop
+from .route_connection import RouteConnection
+
+_MAX_ATTEMPTS = 6
+
+
+class ServerBusy(Exception):
+    """The connection ended without a reason before anybody signed in, so it may be tried again. `greeted`: the server
+    had sent its version string."""
+
+    def __init__(self, greeted: bool = False) -> None:
+        super().__init__()
+        self.greeted = greeted
+
+
+class Connector(ABC):
+    """Makes `connection`, which gains an open hop for each hop of the route.
+
+    Host keys that the user accepts are written to `trust_file`. A GpuKernelError names the hop that failed, and has the
+    steps so far."""
+
+    def __init__(
+        self, connection: RouteConnection, attempt: Attempt, deadline: Deadline, trust_file: Path
+    ) -> None:
+        self.connection = connection
+        self.deadline, self.trust_file = deadline, trust_file
+        self.progress = attempt.progress
+        self._asker = attempt.ask
+
+    def connect(self, route: Sequence[Hop], turns: Turns, since: int) -> None:
+        """Connect to the hops that the connection does not have yet. Raises ConnectError, HostKeyError or AuthError; or
+        AskedMeanwhile, if another attempt has asked the user for one of them after `since` (see `Turns`)."""
+        for number in range(self._first(route), len(route)):
+            hop = route[number]
+            if self.deadline.expired:
+                cause = "timed out before this hop was reached"
+                error = ConnectError(cause, hop=hop.label, remedy="Try again in a few minutes.")
+                raise self._with_steps(error, (hop.label, "reach", 0.0))
+            if self.connection.opened:
+                self.connection.enable_tcp_nodelay()
+            with turns.of(route[: number + 1], since) as take_turn:
+                ask = self._ask(hop, take_turn)
+                self._connect_hop(hop, ask)
+                if ask is not None and ask.used:
+                    self.connection.mark_typed()
+
+    def _ask(self, hop: Hop, take_turn: Callable[[], None]) -> TimedAsker | None:
+        if self._asker is None or not hop.restrictions.asks:
+            return None
+        return TimedAsker(self._asker, self.deadline, take_turn)
+
+    def _first(self, route: Sequence[Hop]) -> int:
+        """Return the number of the first hop to connect to."""
+        return len(self.connection.hops)
+
+    @abstractmethod
+    def _connect_hop(self, hop: Hop, ask: TimedAsker | None) -> None:
+        """Connect to the next hop, sign in, and add it to the connection."""
+
+    @contextlib.contextmanager
+    def _step(self, hop: Hop, step: str) -> Iterator[None]:
+        """Record the time of one step, which ends with the block."""
+        self.progress(hop.label, step)
+        since = time.monotonic()
+        try:
+            yield
+        except GpuKernelError as error:
+            raise self._with_steps(error, (hop.label, step, time.monotonic() - since)) from error.__cause__
+        self.connection.steps.append((hop.label, step, time.monotonic() - since))
+
+    def _with_steps(self, error: GpuKernelError, *last: tuple[str, str, float]) -> GpuKernelError:
+        """Return the error with the steps so far, and the last ones."""
+        error.add_steps([*self.connection.steps, *last])
+        return error
+
+    def _attempts(self, hop: Hop) -> Iterator[int]:
+        """Yield the numbers of attempts to reach a server that may be overloaded, with pauses of random length between
+        them. Raise ConnectError when no more attempts are worth it."""
+        for number in range(_MAX_ATTEMPTS):
+            if number:
+                time.sleep(self.deadline.remaining(random.uniform(0.1, 0.5) * 2**number))
+            if number and self.deadline.expired:
+                break
+            yield number
+        raise no_greeting(hop)

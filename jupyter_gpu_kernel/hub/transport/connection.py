@@ -1,0 +1,54 @@
+"""What the rest of the hub knows of a connection to a node, however it is made."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from .short_command import Completed, run_to_end
+from .stream import CommandStream
+
+
+class Connection(ABC):
+    """A connection to a node. All methods block, and may be called from any thread.
+
+    What is not overridden is as on this machine: nobody has to sign in, and the connection cannot break."""
+
+    def __init__(self, label: str, transport: str = "") -> None:
+        self.label = label
+        """What messages call the node."""
+        self.transport = transport
+        """What speaks SSH for the connection, and why, in words; "" for this machine."""
+        self.closed = False
+        """Whether `close` was called."""
+        self.steps: list[tuple[str, str, float]] = []
+        """(hop, step, seconds) of each step of connecting, in order."""
+        self.host_keys: list[tuple[str, str]] = []
+        """(hop, fingerprint) of the verified host key of each hop over SSH; "" if only ssh knows the fingerprint."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether the user typed a secret for the connection, so that it cannot be opened again without the user."""
+        return False
+
+    @abstractmethod
+    def open(self, command: str) -> CommandStream:
+        """Run a command, its words quoted as for a shell; return its stdin and stdout as a stream.
+
+        Raises ConnectError if the connection is broken, or the host refuses or does not answer in time."""
+
+    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
+        """Run a short command. Raises ConnectError if the command does not end within `timeout` (s), or the connection
+        breaks."""
+        return run_to_end(self.open(command), stdin, timeout, self.label, command)
+
+    def alive(self) -> bool:
+        """Whether it is connected, as far as this end can tell. `responds` finds out if it has died silently."""
+        return not self.closed
+
+    def responds(self, within: float) -> bool:
+        """Whether the node answers within so many seconds."""
+        return self.alive()
+
+    def close(self) -> None:
+        """Close the connection, and end what runs over it."""
+        self.closed = True

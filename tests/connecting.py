@@ -1,0 +1,57 @@
+"""Connections as the hub makes them, each by a hub of its own unless the test joins some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from jupyter_gpu_kernel.hub.connections.connect import Connections
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
+from jupyter_gpu_kernel.hub.openssh.master import Master
+from jupyter_gpu_kernel.hub.openssh.master_hop import MasterHop
+from jupyter_gpu_kernel.hub.ssh import Asker, Attempt
+from jupyter_gpu_kernel.hub.ssh.paramiko_hop import ParamikoHop
+from jupyter_gpu_kernel.hub.ssh.route import Hop
+from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
+from jupyter_gpu_kernel.hub.ssh.transport import Transport
+from jupyter_gpu_kernel.hub.transport.connection import Connection
+
+
+def connect(
+    hops: Sequence[Hop],
+    *,
+    trust_file: Path,
+    transport: str = "paramiko",
+    ask: Asker | None = None,
+    timeout: float = 25.0,
+    progress: Callable[[str, str], None] = lambda hop, step: None,
+) -> RouteConnection:
+    """A connection along these hops."""
+    return Connections(trust_file).along(hops, Attempt(ask, progress, timeout), transport)
+
+
+def connect_route(
+    route: Sequence[str],
+    *,
+    trust_file: Path,
+    config: Path,
+    via: Sequence[str] = (),
+    transport: str = "auto",
+    ask: Asker | None = None,
+    progress: Callable[[str, str], None] = lambda hop, step: None,
+) -> Connection:
+    """A connection as a kernelspec's."""
+    settings = RouteSettings(tuple(route), (), str(config), tuple(via), transport)
+    return Connections(trust_file).connect(settings, Attempt(ask, progress))
+
+
+def transports(connection: Connection) -> list[Transport]:
+    """Those of paramiko, one for each hop."""
+    assert isinstance(connection, RouteConnection)
+    return [one.transport for one in connection.opened if isinstance(one, ParamikoHop)]
+
+
+def masters(connection: Connection) -> list[Master]:
+    """Our own processes of ssh, one for each hop."""
+    assert isinstance(connection, RouteConnection)
+    return [one.master for one in connection.opened if isinstance(one, MasterHop) and one.master is not None]
