@@ -35,14 +35,9 @@ class Socket:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.closed = threading.Event()
-        self._unread = b""
 
     def read(self, size: int, /) -> bytes:
-        data, self._unread = self._unread[:size], self._unread[size:]
-        return data or self.sock.recv(min(size, 65536))
-
-    def unread(self, data: bytes) -> None:
-        self._unread = data + self._unread
+        return self.sock.recv(min(size, 65536))
 
     def write(self, data: bytes, /) -> None:
         self.sock.sendall(data)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from login_nodes import LoginNode
-from played_agent import World
+from played_agent import Socket, World
 from runtimes import RUNTIME
 from waiting import DEADLINE
 
@@ -23,6 +23,7 @@ from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.slurm.dialect import JobState
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
 from jupyter_gpu_kernel.hub.ssh import Attempt
+from jupyter_gpu_kernel.hub.transport.stream import CommandStream
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
 SETTINGS = KernelSettings(("login",), slurm=True, python="/usr/bin/python3")
@@ -103,11 +104,30 @@ class Connection(LoginNode):
     def __init__(self, folder: Path, world: World) -> None:
         self._world, self.closed = world, False
 
-    def open(self, command: str) -> Any:
-        """The script that would start the agent is read first."""
-        stream = self._world.dial(False)
-        script, stream.write = stream.write, lambda data: setattr(stream, "write", script)  # type: ignore[method-assign]
-        return stream
+    def open(self, command: str) -> CommandStream:
+        return CommandStream(Started(self._world.dial(False)))
+
+
+class Started:
+    """The ends of the played agent's stream. The script that would start the agent is read first."""
+
+    def __init__(self, stream: Socket) -> None:
+        self._stream = stream
+        self._started = False
+        self.read, self.close = stream.read, stream.close
+
+    def write(self, data: memoryview) -> int:
+        if self._started:
+            self._stream.write(bytes(data))
+        self._started = True
+        return len(data)
+
+    def read_stderr(self, size: int) -> bytes:
+        return b""
+
+    def close_stdin(self) -> None: ...
+
+    def wait(self, timeout: float) -> None: ...
 
 
 class Node(World):
