@@ -18,9 +18,9 @@ from .disk_thread import DiskThread
 from .front_end.delivered import Delivered
 from .front_end.front_ends import FrontEnd, FrontEndSpec
 from .front_end.unanswered import remove_old
+from .jobs.job_files import JobFiles
 from .jobs.job_kernels import JobKernels
 from .jobs.job_starter import JobStarter
-from .jobs.records import Records
 from .kernel.kernel_state import Origin
 from .kernel.placeholder import KernelInfoCache
 from .kernel.relayed_kernel import HubContext
@@ -66,7 +66,7 @@ class Kernels:
         infos = KernelInfoCache(data_folder() / "kernel-info", self._disk)
         self._context = HubContext(runtime, log, infos, self._owner)
         self.relocation = Relocation(runtime, nodes, placement, self._owner, log)
-        records = Records(data_folder() / "jobs", self._disk)
+        records = JobFiles(data_folder() / "jobs", self._disk)
         self.jobs = JobKernels(runtime, nodes, schedulers, records, self.relocation.delivered, log)
         self._vscode_sessions = VSCodeSessions(
             runtime.monotonic, self._reconnect_grace.release, self._find_elsewhere

@@ -141,7 +141,7 @@ class Operations:
         """Connect step by step, and return the time of each step, with a remedy where one fails."""
         hosts, gpu = call.settings.each_host(), call.arguments.get("gpu") is True
         if hosts[0].slurm:
-            steps = partial(check_slurm, self._schedulers, call, gpu, self._jobs.ways(hosts[0]))
+            steps = partial(check_slurm, self._schedulers, call, gpu, self._jobs.routes(hosts[0]))
             return await check(self._nodes, hosts[0], call, more=steps)
         rows = await asyncio.gather(*(check(self._nodes, one, call, gpu) for one in hosts))
         return [row for each in rows for row in each]
@@ -231,9 +231,9 @@ class Operations:
     async def op_logs(self, call: Call) -> list[dict[str, Any]]:
         """Return a kernel's story from the node that has it, or from all that report it, if this hub does not know."""
         kernel_id = str(call.arguments["kernel"])
-        ways = self._nodes.specs_for(kernel_id, call)
+        specs = self._nodes.specs_for(kernel_id, call)
         answers = await self._jobs.ask_each(
-            call, "story", specs=ways, more=lambda node: {"kernel": kernel_id}
+            call, "story", specs=specs, more=lambda node: {"kernel": kernel_id}
         )
         stories = distinct(reply for reply in answers if reply.error is None)
         of_job = await self._jobs.story(kernel_id)

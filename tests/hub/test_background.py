@@ -17,10 +17,10 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.errors import ConnectError, HostKeyError
 from jupyter_gpu_kernel.hub.background import BackgroundTasks
 from jupyter_gpu_kernel.hub.disk_thread import DiskThread
+from jupyter_gpu_kernel.hub.jobs.job_files import JobFiles
 from jupyter_gpu_kernel.hub.jobs.job_nodes import JobNodes, Reached
 from jupyter_gpu_kernel.hub.jobs.job_starter import JobStarter
 from jupyter_gpu_kernel.hub.jobs.job_table import JobTable
-from jupyter_gpu_kernel.hub.jobs.records import Records
 from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
 from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
@@ -92,7 +92,7 @@ def test_a_users_cancel_while_the_jobs_node_refuses_is_no_error(
         log, login = logging.getLogger("test"), LoginNode(tmp_path)
         nodes = Nodes(RUNTIME, login, log)  # type: ignore[arg-type]
         schedulers, job_nodes = Schedulers(RUNTIME, nodes, log), RefusedNodes(nodes, log)
-        files = Records(tmp_path / "jobs", DiskThread())
+        files = JobFiles(tmp_path / "jobs", DiskThread())
         table = JobTable(RUNTIME, schedulers, files, no_output, job_nodes.leave, log)
         starter = JobStarter(
             RUNTIME, table, schedulers.of(SETTINGS), job_nodes, lambda *_: tmp_path / "delivered", log

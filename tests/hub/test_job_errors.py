@@ -16,8 +16,8 @@ from runtimes import RUNTIME
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.disk_thread import DiskThread
+from jupyter_gpu_kernel.hub.jobs.job_files import JobFiles
 from jupyter_gpu_kernel.hub.jobs.job_kernels import JobKernels
-from jupyter_gpu_kernel.hub.jobs.records import Records
 from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings, LoginRoute
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
@@ -58,7 +58,7 @@ def test_a_job_that_has_just_ended_is_no_error(tmp_path: Path, state: str, error
         log = logging.getLogger("test")
         nodes = Nodes(RUNTIME, Cluster(tmp_path, state), log)  # type: ignore[arg-type]
         schedulers = Schedulers(RUNTIME, nodes, log)
-        records = Records(tmp_path / "jobs", DiskThread())
+        records = JobFiles(tmp_path / "jobs", DiskThread())
         kernels = JobKernels(RUNTIME, nodes, schedulers, records, lambda *_: tmp_path, log)
         of_node = SETTINGS._replace(route=("gpu1",), slurm=False, login=LoginRoute(("login",)))
         job = kernels._table.get(JobState("7", "RUNNING", name="jgk-k1"), SETTINGS, "login")

@@ -17,8 +17,8 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.hub.disk_thread import DiskThread
 from jupyter_gpu_kernel.hub.jobs import job_table
+from jupyter_gpu_kernel.hub.jobs.job_files import JobFile, JobFiles
 from jupyter_gpu_kernel.hub.jobs.job_table import JobTable
-from jupyter_gpu_kernel.hub.jobs.records import Record, Records
 from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
 from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
@@ -63,8 +63,8 @@ class Table:
         log = logging.getLogger("test")
         self.nodes = Nodes(RUNTIME, cluster, log)  # type: ignore[arg-type]
         self.schedulers = Schedulers(RUNTIME, self.nodes, log)
-        self.records = Records(folder / "records", DiskThread())
-        self.jobs = JobTable(RUNTIME, self.schedulers, self.records, self._no_output, self._leave_node, log)
+        self.files = JobFiles(folder / "records", DiskThread())
+        self.jobs = JobTable(RUNTIME, self.schedulers, self.files, self._no_output, self._leave_node, log)
 
     @staticmethod
     async def _no_output(*_: Any) -> str:
@@ -111,7 +111,7 @@ def with_table(
 
     async def run(test: Callable[[Table], Coroutine[Any, Any, None]]) -> None:
         table = Table(cluster, tmp_path)
-        await table.records.loaded()
+        await table.files.loaded()
         try:
             await test(table)
         finally:
@@ -162,7 +162,7 @@ def test_a_job_that_cannot_be_cancelled_stays_known(cluster: Cluster, with_table
         table.jobs.leave(job, kernel, started=False)
         await table.settled()
         assert len(cluster.cancelled()) == 3 and not table.jobs.is_over("7", "login")
-        assert "scancel 7" in table.records.get("k1").events[-1]["text"]
+        assert "scancel 7" in table.files.get("k1").events[-1]["text"]
         cluster.away(False)
         found = await table.jobs.find(table.kernel("k2"), "login")
         assert found is not None and found.id == "7"
@@ -226,7 +226,7 @@ def test_a_shared_job_is_not_cancelled_while_a_kernel_without_front_end_is_in_it
         table.jobs.dismiss(job, second, "the cell that waited was interrupted")
         await table.settled()
         assert cluster.cancelled() == []
-        assert "is cancelled" not in str(table.records.get("k2").events)
+        assert "is cancelled" not in str(table.files.get("k2").events)
         again = await table.jobs.shared(second.settings, "login")
         assert again is not None
         table.jobs.enter(again, second)
@@ -263,18 +263,18 @@ def test_a_job_of_which_no_answer_came_is_cancelled_by_its_name(cluster: Cluster
 
 def test_an_id_that_slurm_gives_again_is_another_job(cluster: Cluster, with_table: Any) -> None:
     async def test(table: Table) -> None:
-        table.records.save(Record("k1", "7", "a100", "/home/ada/a.ipynb", "login"))
+        table.files.save(JobFile("k1", "7", "a100", "/home/ada/a.ipynb", "login"))
         table.submitted("7", table.kernel("k2"))
-        assert [record.kernel for record in table.records.of_job("7", "login")] == ["k2"]
+        assert [record.kernel for record in table.files.of_job("7", "login")] == ["k2"]
 
     with_table(test)
 
 
 def test_a_kernel_in_a_new_job_is_not_over(cluster: Cluster, with_table: Any) -> None:
     async def test(table: Table) -> None:
-        table.records.save(Record("k1", "6", "a100", "/home/ada/a.ipynb", "login", over=True))
+        table.files.save(JobFile("k1", "6", "a100", "/home/ada/a.ipynb", "login", over=True))
         table.submitted("7", table.kernel("k1"))
-        assert table.records.get("k1").over is False and table.records.get("k1").job == "7"
+        assert table.files.get("k1").over is False and table.files.get("k1").job == "7"
 
     with_table(test)
 

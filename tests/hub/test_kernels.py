@@ -26,7 +26,7 @@ from jupyter_gpu_kernel.hub import kernels as kernels_module
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.front_end_operations import FrontEndOperations
 from jupyter_gpu_kernel.hub.jobs import job_kernels
-from jupyter_gpu_kernel.hub.jobs.records import Record
+from jupyter_gpu_kernel.hub.jobs.job_files import JobFile
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
@@ -250,7 +250,7 @@ def test_a_home_that_does_not_answer_stops_no_kernel(
         hub.start(hub.call("start"), name="other")
         assert await hub.kernels.jobs.story("k1") == []
         (tmp_path / "gpu-kernel/kernel-info" / f"{'0' * 16}.json").write_text("{}")
-        record = Record("k1", "7").told(1.0, "job", "job 7 is submitted")
+        record = JobFile("k1", "7").with_event(1.0, "job", "job 7 is submitted")
         (tmp_path / "gpu-kernel/jobs/k1.json").write_text(json.dumps(record._asdict()))
         monkeypatch.setattr(job_kernels, "_READ_WITHIN", DEADLINE)
         assert [row["text"] for row in await hub.kernels.jobs.story("k1")] == ["job 7 is submitted"]

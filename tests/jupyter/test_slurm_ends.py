@@ -107,7 +107,7 @@ def test_in_a_jupyter_server_a_hook_runs_the_node_is_lost_and_only_the_next_cell
         while "checkpoint saved" not in page.printed(asked):
             page.until(asked, "stream")
         slurm.lose(node)
-        assert f"because {node} failed" in page.until(asked, "error")["content"]["evalue"]
+        assert f"a node of it has failed: {node}" in page.until(asked, "error")["content"]["evalue"]
         nothing_left(slurm, job)
         assert not ids(slurm) - before - {job}
         other = page.run(WHERE).split()[-1]
@@ -120,6 +120,6 @@ def test_in_a_jupyter_server_a_hook_runs_the_node_is_lost_and_only_the_next_cell
 def test_jobs_end_at_their_limit_and_by_preemption(ending: list[Any], slurm: Slurm) -> None:
     limited, limited_request, preempted, preempted_request = ending
     assert "it has reached its time limit" in limited.error_of(limited_request)
-    assert "preempted" in preempted.error_of(preempted_request)
+    assert "(preemption)" in preempted.error_of(preempted_request)
     nothing_left(slurm, limited.job)
     nothing_left(slurm, preempted.job)

@@ -29,16 +29,16 @@ from ..rpc import Call
 from ..slurm.dialect import JobState
 from ..slurm.scheduler import Schedulers
 from . import job_output
+from .job import describe
+from .job_files import JobFiles
 from .job_nodes import JobNodes
 from .job_starter import JobStarter
 from .job_table import JobTable
-from .our_job import describe
-from .records import Records
 
 _REACH_WITHIN = 8.0
 """Seconds to connect to the node of a job that runs, for one request."""
 _READ_WITHIN = 5.0
-"""Seconds that a command waits for the records, in the user's home: without them it shows less."""
+"""Seconds that a command waits for the files in the user's home. Without them the command shows less."""
 _NO_CELLS = {"priority": 0, "place": None, "cells": 0, "last_cell": None}
 """What `ps` tells of a kernel that has run no cell."""
 
@@ -51,7 +51,7 @@ class JobKernels:
         runtime: Runtime,
         nodes: Nodes,
         schedulers: Schedulers,
-        records: Records,
+        files: JobFiles,
         delivered: Callable[[KernelSettings, str], Path],
         log: logging.Logger,
     ) -> None:
@@ -63,7 +63,7 @@ class JobKernels:
         self._log = log
         self._job_nodes = JobNodes(nodes, log)
         read = partial(job_output.read_output, self._job_nodes)
-        self._table = JobTable(runtime, schedulers, records, read, self._job_nodes.leave, log)
+        self._table = JobTable(runtime, schedulers, files, read, self._job_nodes.leave, log)
         self._kernels: weakref.WeakSet[RemoteKernel] = weakref.WeakSet()
         self._tasks = BackgroundTasks()
 
@@ -83,9 +83,9 @@ class JobKernels:
         """Return the link of a kernel that is not started."""
         return NoLink(self._job_nodes.login(settings).name)
 
-    def ways(self, settings: KernelSettings) -> str:
-        """Return by which ways the nodes of jobs are reached, in words."""
-        return self._job_nodes.ways(settings)
+    def routes(self, settings: KernelSettings) -> str:
+        """Return by which routes the nodes of jobs are reached, in words."""
+        return self._job_nodes.routes(settings)
 
     def begin(self, starter: JobStarter, remote: RemoteKernel, *, adopted: bool) -> None:
         """Let the starter work for this kernel."""
@@ -135,8 +135,8 @@ class JobKernels:
                 kernels = self._kernels_in(job, login)
                 found = [row for row in rows if _is_in(row, job, kernels)]
                 for row in found:
-                    way = self._job_nodes.way(job.id, login)
-                    row["job"] = {**(row.get("job") or {}), **describe(job), "way": way}
+                    route = self._job_nodes.route_of(job.id, login)
+                    row["job"] = {**(row.get("job") or {}), **describe(job), "way": route}
                     row["ends_at"] = row["job"].get("end_time")
                 if not found and not kernels & set(waiting):
                     rows.append(self._row(job, login))
@@ -144,9 +144,9 @@ class JobKernels:
 
     @property
     def _waiting(self) -> list[RemoteKernel]:
-        """The kernels here that have not been started, and may be."""
-        here = (one for one in self._kernels if one.late_start.pending)
-        return [one for one in here if not (one.closed or one.end_wanted)]
+        """The kernels of front ends of this hub that have not been started, and may be."""
+        pending = (one for one in self._kernels if one.late_start.pending)
+        return [one for one in pending if not (one.closed or one.end_wanted)]
 
     @staticmethod
     def _waiting_row(remote: RemoteKernel) -> dict[str, Any]:
@@ -158,17 +158,17 @@ class JobKernels:
 
     def _row(self, job: JobState, login: str) -> dict[str, Any]:
         """Return the row of a job without a kernel, as far as is known."""
-        record = self._table.records.get(job.kernel_id)
+        file = self._table.files.get(job.kernel_id)
         return {
             **_NO_CELLS,
             "id": job.kernel_id,
-            "name": record.name,
+            "name": file.name,
             "node": login,
             "hop": login,
             "state": "waiting" if job.state == "PENDING" else "starting",
             "gpus": [],
             "pid": 0,
-            "notebook": record.notebook,
+            "notebook": file.notebook,
             "attached": False,
             "attached_from": "",
             "place": job.place or None,
@@ -185,7 +185,7 @@ class JobKernels:
         """Return our jobs of one login node that have not ended."""
         settings = spec.settings.at_login()
         node = self._job_nodes.login(settings)
-        await self._table.records.loaded(_READ_WITHIN)
+        await self._table.files.loaded(_READ_WITHIN)
         call.progress(node.name, "asking Slurm")
         try:
             await node.connected(call)
@@ -207,10 +207,10 @@ class JobKernels:
         """Return the spec that leads to the node of a job, or the error why none does; None if the job waits."""
         if job.state == "PENDING" or not job.node:
             return None
-        name = self._table.records.get(job.kernel_id).name
+        name = self._table.files.get(job.kernel_id).name
         spec = next((one for one in specs if one.name == name), specs[0])
         login = self._job_nodes.login(spec.settings).name
-        running = [one for one in self._here(job, login) if not one.late_start.pending]
+        running = [one for one in self._attached_in(job, login) if not one.late_start.pending]
         if running:
             return spec._replace(settings=running[0].settings._replace(slurm=False))
         call.progress(login, f"connecting to job {job.id}")
@@ -228,17 +228,17 @@ class JobKernels:
             return NodeReply(self._job_nodes.login(spec.settings), {}, error)
         return spec._replace(settings=reached.settings._replace(slurm=False))
 
-    def _here(self, job: JobState, login: str) -> list[RemoteKernel]:
-        """Return the kernels of front ends here that are in this job."""
-        ours = [one for one in self._table if (one.id, one.login) == (job.id, login)]
-        return [kernel for one in ours for kernel in one.kernels]
+    def _attached_in(self, job: JobState, login: str) -> list[RemoteKernel]:
+        """Return the kernels of front ends of this hub that are in this job."""
+        known = [one for one in self._table if (one.id, one.login) == (job.id, login)]
+        return [kernel for one in known for kernel in one.kernels]
 
     def _kernels_in(self, job: JobState, login: str) -> set[str]:
         """Return the ids of all kernels that are known to be in this job."""
-        records = self._table.records.of_job(job.id, login)
-        known = {record.kernel for record in records if not record.over}
-        here = {kernel.kernel_id for kernel in self._here(job, login)}
-        return here | (known or {job.kernel_id})
+        files = self._table.files.of_job(job.id, login)
+        known = {file.kernel for file in files if not file.over}
+        attached = {kernel.kernel_id for kernel in self._attached_in(job, login)}
+        return attached | (known or {job.kernel_id})
 
     def _by_login(self, specs: list[Spec]) -> list[list[Spec]]:
         """Return the specs with `slurm`, grouped by their login nodes."""
@@ -266,7 +266,7 @@ class JobKernels:
         return self._stop_waiting(kernel_id)
 
     def _stop_waiting(self, kernel_id: str) -> bool:
-        """Shut down a kernel here that has not been started. Return False if there is none."""
+        """Shut down a kernel of a front end of this hub that has not been started. Return False if there is none."""
         remote = next((one for one in self._waiting if one.kernel_id == kernel_id), None)
         if remote is None:
             return False
@@ -287,22 +287,22 @@ class JobKernels:
 
     async def stories(self, start: str) -> list[dict[str, Any]]:
         """Return a row {"id", "hop"} for each kernel in a job that this computer knows, if its id begins so."""
-        await self._table.records.loaded(_READ_WITHIN)
-        return [{"id": one.kernel, "hop": one.login} for one in self._table.records.beginning_with(start)]
+        await self._table.files.loaded(_READ_WITHIN)
+        return [{"id": one.kernel, "hop": one.login} for one in self._table.files.beginning_with(start)]
 
     async def story(self, kernel_id: str) -> list[dict[str, Any]]:
         """Return what this computer knows of a kernel in a job, as lines of its story."""
-        await self._table.records.loaded(_READ_WITHIN)
-        record = self._table.records.get(kernel_id)
-        return [dict(one, hop=record.login) for one in record.events]
+        await self._table.files.loaded(_READ_WITHIN)
+        file = self._table.files.get(kernel_id)
+        return [dict(one, hop=file.login) for one in file.events]
 
     async def output(self, kernel_id: str, call: Call) -> list[dict[str, Any]]:
         """Return what the kernel's job has printed, while it runs; afterwards the story has it."""
-        record = self._table.records.get(kernel_id)
-        if not record.job or record.over:
+        file = self._table.files.get(kernel_id)
+        if not file.job or file.over:
             return []
         specs = [spec for spec in call.specs if spec.settings.slurm]
-        replies = await self.ask_each(call, "job", specs=specs, more=lambda node: {"job": record.job})
+        replies = await self.ask_each(call, "job", specs=specs, more=lambda node: {"job": file.job})
         found = [one for one in replies if one.error is None]
         return job_output.rows(found[0].answer["job"]["log"]["text"], hop=found[0].node.name) if found else []
 

@@ -29,15 +29,15 @@ _SOON = (1.0, 1.5, 15.0)
 """Seconds until a job's process is looked for again that may not have been started yet: the first time, the factor for
 later ones, at most."""
 _LATER = (3.0, 2.0, 60.0)
-"""The same for a way that is refused: servers block clients whose sign-in fails often."""
+"""The same numbers for a route that is refused: servers block clients whose sign-in fails often."""
 _OTHER_AFTER = 5.0
-"""Seconds until another way is tried, where one leads to the node but the job's process is not seen there."""
+"""Seconds until another route is tried, if one leads to the node but does not see the job's process there."""
 _CONNECT_WITHIN = 60.0
 _LOOK_EVERY = 2.0
 """Seconds between two looks at connections that are closed when nothing uses them any more."""
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")
 SSH, STEP = "ssh", "srun"
-"""The ways to a job's node, as the setting `way` and `ps` name them."""
+"""The routes to a job's node, as the setting `way` and `ps` name them."""
 
 
 class Reached(NamedTuple):
@@ -49,8 +49,8 @@ class Reached(NamedTuple):
 
 
 class _Attempts:
-    """The attempts to take one way: when the next one is due, and why the last one failed. `node`: where the way leads,
-    if it does, also where the job's process is not seen."""
+    """The attempts by one route: when the next one is due, and why the last one failed. `node`: the node to which the
+    route leads, also if the job's process is not seen there; None if the route leads nowhere."""
 
     def __init__(self) -> None:
         self.problem = ""
@@ -59,7 +59,7 @@ class _Attempts:
         self.node: Node | None = None
 
     def failed(self, problem: str, now: float, delays: tuple[float, float, float]) -> None:
-        """The way cannot be taken now."""
+        """Record that the route cannot be taken now."""
         first, factor, most = delays
         self.problem = problem
         self.delay = min(max(first, self.delay * factor), most)
@@ -67,7 +67,7 @@ class _Attempts:
 
 
 class JobNodes:
-    """`await reach(…)` connects to a job's node. Remembers which way led there, for each login node."""
+    """`await reach(…)` connects to a job's node. Remembers which route led there, for each login node."""
 
     def __init__(self, nodes: Nodes, log: logging.Logger) -> None:
         self._nodes = nodes
@@ -92,10 +92,10 @@ class JobNodes:
         shows another host key than the expected one.
         """
         login = self.login(settings)
-        attempts = {way: _Attempts() for way in self._ways(login, settings)}
+        attempts = {route: _Attempts() for route in self._allowed_routes(login, settings)}
         tell("connecting to it")
         try:
-            return await self._try_ways(attempts, settings, job, scheduler, tell)
+            return await self._try_routes(attempts, settings, job, scheduler, tell)
         except BaseException:  # given up: a node where the job's process was not seen is not needed
             await self.leave(job.id, login.name)
             raise
@@ -105,7 +105,7 @@ class JobNodes:
                 if one.node is not None and one.node is not taken:
                     await self._discard_unused(one.node)
 
-    async def _try_ways(
+    async def _try_routes(
         self,
         attempts: dict[str, _Attempts],
         settings: KernelSettings,
@@ -114,55 +114,57 @@ class JobNodes:
         tell: Callable[[str], None],
     ) -> Reached:
         login, loop = self.login(settings), asyncio.get_running_loop()
-        roads = {SSH: self._by_ssh, STEP: self._by_step}
+        connect_by = {SSH: self._by_ssh, STEP: self._by_step}
         while True:
-            for way, tried in attempts.items():
-                if loop.time() < tried.due:
+            for route, attempt in attempts.items():
+                if loop.time() < attempt.due:
                     continue
                 try:
-                    reached = await asyncio.wait_for(roads[way](settings, job, scheduler), _CONNECT_WITHIN)
+                    reached = await asyncio.wait_for(
+                        connect_by[route](settings, job, scheduler), _CONNECT_WITHIN
+                    )
                 except (GpuKernelError, asyncio.TimeoutError) as error:
                     if isinstance(error, HostKeyError) and not isinstance(error, UnknownHost):
                         raise
-                    self._failed(way, attempts, error, (login.name, job.id), tell)
+                    self._failed(route, attempts, error, (login.name, job.id), tell)
                     continue
-                tried.node = reached.node
-                if way == STEP and SSH in attempts and attempts[SSH].node is not None:
-                    way, reached = await self._rather_by_ssh(reached, settings, job, scheduler)
-                self._worked[login.name] = way
+                attempt.node = reached.node
+                if route == STEP and SSH in attempts and attempts[SSH].node is not None:
+                    route, reached = await self._prefer_ssh(reached, settings, job, scheduler)
+                self._worked[login.name] = route
                 return reached
-            await asyncio.sleep(max(0.1, min(tried.due for tried in attempts.values()) - loop.time()))
+            await asyncio.sleep(max(0.1, min(attempt.due for attempt in attempts.values()) - loop.time()))
 
     def _failed(
         self,
-        way: str,
+        route: str,
         attempts: dict[str, _Attempts],
         error: Exception,
         key: tuple[str, str],
         tell: Callable[[str], None],
     ) -> None:
-        """A way cannot be taken now. `key`: the login node and the job."""
-        tried, now = attempts[way], asyncio.get_running_loop().time()
+        """Record that a route cannot be taken now. `key`: the login node and the job."""
+        attempt, now = attempts[route], asyncio.get_running_loop().time()
         cause = error.cause if isinstance(error, GpuKernelError) else "no answer"
-        if tried.problem != cause:
-            self._log.info("%s: job %s by %s: %s", *key, way, cause)
+        if attempt.problem != cause:
+            self._log.info("%s: job %s by %s: %s", *key, route, cause)
         reachable = getattr(error, "code", "") == "job"
-        tried.failed(cause, now, _SOON if reachable else _LATER)
-        if reachable:  # its process may not run yet; the other ways would say the same
-            tried.node = self._reached.get(key)
+        attempt.failed(cause, now, _SOON if reachable else _LATER)
+        if reachable:  # its process may not run yet; the other routes would say the same
+            attempt.node = self._reached.get(key)
             tell("waiting for its process to start, after its set-up lines")
             for other in attempts.values():
                 other.due = max(other.due, now + _OTHER_AFTER)
-            tried.due = now + tried.delay
+            attempt.due = now + attempt.delay
         elif all(one.problem for one in attempts.values()):
             problems = (f"by {name}: {one.problem}" for name, one in attempts.items())
             tell(f"it cannot be reached yet: {'; '.join(problems)}")
 
-    async def _rather_by_ssh(
+    async def _prefer_ssh(
         self, by_step: Reached, settings: KernelSettings, job: JobState, scheduler: Scheduler
     ) -> tuple[str, Reached]:
-        """A step sees the job's process, which SSH has not seen: perhaps only because it did not run yet. Return the
-        way to take: SSH if it leads to the process now, as nobody on the login node can read what passes there."""
+        """Return the route to take when a step sees the job's process, which SSH has not seen, perhaps as it did not
+        run yet: SSH if it sees the process now, as nobody on the login node can read what passes there."""
         try:
             return SSH, await asyncio.wait_for(self._by_ssh(settings, job, scheduler), _CONNECT_WITHIN)
         except HostKeyError:
@@ -171,20 +173,20 @@ class JobNodes:
             self._reached[self.login(settings).name, job.id] = by_step.node
             return STEP, by_step
 
-    def way(self, job_id: str, login: str) -> str:
-        """Return the way by which a job's node was reached: `SSH`, `STEP`, or "" if it was not."""
+    def route_of(self, job_id: str, login: str) -> str:
+        """Return the route by which a job's node was reached: `SSH`, `STEP`, or "" if it was not."""
         node = self._reached.get((login, job_id))
         return "" if node is None else STEP if node.settings.via else SSH
 
-    def ways(self, settings: KernelSettings) -> str:
-        """Return the ways that may be taken with these settings, and the last one, in words."""
+    def routes(self, settings: KernelSettings) -> str:
+        """Return the routes that may be taken with these settings, and the last one taken, in words."""
         login = self.login(settings)
-        listed = ", else by ".join(self._ways(login, settings))
+        listed = ", else by ".join(self._allowed_routes(login, settings))
         last = self._worked.get(login.name)
         return f"by {listed}" + (f"; the last one was {last}" if last else "")
 
     async def leave(self, job_id: str, login: str) -> None:
-        """The job is over: nothing of it stays on its node, so the connection is closed, unless another job uses it."""
+        """Close the connection to the node of a job that is over, unless another job uses the connection."""
         node = self._reached.get((login, job_id))
         if node is None:
             return
@@ -222,13 +224,13 @@ class JobNodes:
         finally:
             await node.close()
 
-    def _ways(self, login: Node, settings: KernelSettings) -> list[str]:
-        """Return the ways to try; first the one that has worked before."""
+    def _allowed_routes(self, login: Node, settings: KernelSettings) -> list[str]:
+        """Return the routes to try; first the one that has worked before."""
         if only := settings.way:
             return [only]
         if login.interactive or login.settings.via:  # else its user would have to sign in twice
             return [STEP]
-        return sorted((SSH, STEP), key=lambda way: way != self._worked.get(login.name, SSH))
+        return sorted((SSH, STEP), key=lambda route: route != self._worked.get(login.name, SSH))
 
     async def _by_ssh(self, settings: KernelSettings, job: JobState, scheduler: Scheduler) -> Reached:
         derived = await self._settings_by_ssh(settings, job.node, scheduler)

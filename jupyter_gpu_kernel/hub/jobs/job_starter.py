@@ -20,13 +20,13 @@ from ..kernel_settings import KernelSettings
 from ..node.install.agent_file import pack
 from ..node.node_link import NoLink
 from ..rpc import REPORT_BUG
+from ..slurm import words
 from ..slurm.commands import batch_script, job_name
 from ..slurm.dialect import GONE
 from ..slurm.scheduler import Scheduler
-from . import wait_text
+from .job import Job
 from .job_nodes import JobNodes, Reached
 from .job_table import JobTable
-from .our_job import OurJob
 
 _END_KNOWN_WITHIN = 10.0
 """Seconds until Slurm knows that a job has ended whose kernel is gone."""
@@ -60,14 +60,14 @@ class JobStarter:
         self._replaced = ""  # the kernel that this one replaces, in the same job
         self._stop_replaced: Callable[[], Awaitable[None]] | None = None
         self._lost: GpuKernelError | None = None
-        self._told_end: float | None = None  # when the job ends, as the kernel knows it from us
+        self._reported_end: float | None = None  # when the job ends, as the kernel knows it from us
         self._remote: RemoteKernel | None = None
-        self._job: OurJob | None = None
+        self._job: Job | None = None
         self._started = False
         self._ours_to_cancel = True  # False: a kernel may run in the job already
 
     @property
-    def job(self) -> OurJob | None:
+    def job(self) -> Job | None:
         """The job in which the kernel waits or runs."""
         return self._job
 
@@ -76,7 +76,7 @@ class JobStarter:
 
         `adopted`: a hub that was killed may have submitted its job already."""
         self._remote = remote
-        await self._table.records.loaded()
+        await self._table.files.loaded()
         self._search |= self._table.may_have(remote, adopted=adopted)
         with remote.watched(self._changed.set):
             while not remote.closed:
@@ -95,35 +95,36 @@ class JobStarter:
     # -------------------------------------------------------------------------------------- calls of the kernel
 
     def cell_waits(self) -> None:
-        """A cell of the user waits for the kernel."""
+        """Note that a cell of the user waits for the kernel."""
         self._changed.set()
 
     def interrupted(self) -> None:
-        """The user has interrupted the kernel: the job is not wanted any more."""
+        """Note that the user has interrupted the kernel: the job is not wanted any more."""
         if self._ours_to_cancel:
             self._interrupted = True
             self._changed.set()
 
     def restart(self) -> None:
-        """The kernel does not exist any more: the next cell starts another one."""
+        """Prepare for another kernel, as the kernel does not exist any more: the next cell starts one."""
         if self._remote is not None:
             self._undo(self._remote)
 
     def lost(self, error: GpuKernelError) -> bool:
-        """The keeper does not exist any more. Slurm is asked why."""
+        """Note that the kernel's keeper does not exist any more. Slurm is asked why."""
         self._lost = error
         self._changed.set()
         return True
 
     def notebook_known(self) -> None:
-        """The kernel's notebook is known now: it may have a job."""
+        """Note that the kernel's notebook is known now, which may have a job."""
         if self._job is None and self._remote is not None:
             self._search = self._table.may_have(self._remote, adopted=False)
             self._changed.set()
 
     def replace(self, kernel_id: str, stop: Callable[[], Awaitable[None]]) -> bool:
-        """The front end has restarted that kernel by this one, which is started in the same job, before `stop`: a job
-        ends with its last kernel. Return False if this one has a job of its own already."""
+        """Start this kernel in the job of another one, which the front end restarts by starting this one. Call `stop`
+        for the other kernel only afterwards, as a job ends with its last kernel. Return False if this kernel has a job
+        of its own already."""
         if self._job is not None and self._replaced != kernel_id:
             return False
         self._search = self._search or self._job is None
@@ -155,7 +156,7 @@ class JobStarter:
                 return
             await self._live(remote, job)
 
-    async def _find(self, remote: RemoteKernel, login: str) -> OurJob | None:
+    async def _find(self, remote: RemoteKernel, login: str) -> Job | None:
         """Return the job that the kernel, or its notebook's last one, has already."""
         while self._search and not remote.closed:
             try:
@@ -170,14 +171,14 @@ class JobStarter:
             return job
         return None
 
-    async def _submit(self, remote: RemoteKernel, login: str) -> OurJob | None:
+    async def _submit(self, remote: RemoteKernel, login: str) -> Job | None:
         """Return a new job, or the one that is shared; None if it is not wanted any more."""
 
         def waits(text: str) -> None:
-            remote.late_start.show(wait_text.not_submitted(login, text))
+            remote.late_start.show(words.not_submitted_text(login, text))
 
         remote.show_status(state="waiting", since=self._runtime.time())
-        remote.late_start.show(wait_text.submitting(login))
+        remote.late_start.show(words.submitting_text(login))
         async with self._table.submitting(remote.settings, login):
             shared = await self._table.shared(remote.settings, login)
             if shared is not None:
@@ -198,17 +199,17 @@ class JobStarter:
 
     def _wanted(self, remote: RemoteKernel) -> bool:
         """Whether somebody waits for the job, as far as it is this kernel's own."""
-        left = remote.end_wanted and self._ours_to_cancel
-        return not (remote.closed or self._interrupted or left)
+        abandoned = remote.end_wanted and self._ours_to_cancel
+        return not (remote.closed or self._interrupted or abandoned)
 
-    async def _wait_until_running(self, remote: RemoteKernel, job: OurJob) -> bool:
+    async def _wait_until_running(self, remote: RemoteKernel, job: Job) -> bool:
         """Return whether the job runs. It does not if it was cancelled, or if the front ends have left."""
         remote.status = {"since": self._runtime.time(), **remote.status}
         while (self._wanted(remote) or await self._restarts(remote)) and not job.state.over:
             if job.state.node and job.state.state == "RUNNING":
                 return True
             remote.status = dict(remote.status, state="waiting", job=job.describe())
-            remote.late_start.show(wait_text.waiting(job.login, job.state, self._runtime.time()))
+            remote.late_start.show(words.waiting_text(job.login, job.state, self._runtime.time()))
             await self._next_change()
         await self._not_started(remote, job)
         return False
@@ -222,7 +223,7 @@ class JobStarter:
         self._interrupted = remote.phase is not Phase.RESTART
         return self._wanted(remote)
 
-    async def _start(self, remote: RemoteKernel, job: OurJob) -> None:
+    async def _start(self, remote: RemoteKernel, job: Job) -> None:
         """Start the kernel in the job. `_started` tells whether it can be used."""
         try:
             reached = await self._reach(remote, job)
@@ -232,7 +233,7 @@ class JobStarter:
             known = remote.settings
             settings = reached.settings._replace(notebook=known.notebook, kernel_id=known.kernel_id)
             job.node = reached.node
-            self._table.tell(job, remote, "connection", reached.link.connection)
+            self._table.add_event(job, remote, "connection", reached.link.connection)
             delivered = self._delivered(settings.at_login(), remote.kernel_id)
             remote.late_start.start_on(reached.link, settings, delivered)
             await self._until(
@@ -242,15 +243,17 @@ class JobStarter:
         await self._end_replaced()
         if not self._started:
             return await self._not_started(remote, job)
-        self._table.tell(job, remote, "start", f"the kernel was started in job {job.id} on {job.state.node}")
+        self._table.add_event(
+            job, remote, "start", f"the kernel was started in job {job.id} on {job.state.node}"
+        )
         remote.show_status(job=job.describe())
 
-    async def _reach(self, remote: RemoteKernel, job: OurJob) -> Reached | None:
+    async def _reach(self, remote: RemoteKernel, job: Job) -> Reached | None:
         """Connect to the job's node; None if the job is not wanted any more, or has ended."""
 
         def tell(step: str) -> None:
             remote.show_status(state="waiting", job=job.describe())
-            remote.late_start.show(wait_text.starting(job.login, job.state, step))
+            remote.late_start.show(words.starting_text(job.login, job.state, step))
 
         reaching = asyncio.ensure_future(
             self._job_nodes.reach(remote.settings, job.state, self._scheduler, tell)
@@ -273,8 +276,8 @@ class JobStarter:
             reaching.exception()
         self._changed.set()
 
-    async def _not_started(self, remote: RemoteKernel, job: OurJob) -> None:
-        """The kernel was not started in the job: say why, where its user does not know."""
+    async def _not_started(self, remote: RemoteKernel, job: Job) -> None:
+        """Leave the job, as the kernel was not started in it; raise the reason unless the user knows it."""
         if remote.closed:
             return
         self._job = None
@@ -296,8 +299,9 @@ class JobStarter:
             self._table.dismiss(job, remote, error.cause)
         raise KernelStartError(error.cause, hop=error.hop, remedy=error.remedy)
 
-    async def _live(self, remote: RemoteKernel, job: OurJob) -> None:
-        """The kernel runs in the job; return when it does not exist any more, and the next cell may start another."""
+    async def _live(self, remote: RemoteKernel, job: Job) -> None:
+        """Serve a kernel that runs in the job. Return when it does not exist any more, and the next cell may start
+        another one."""
         away = False
         while not (remote.closed or self._is_over(remote, job) or remote.late_start.pending):
             if remote.link_state is LinkState.AWAY and not away:
@@ -314,13 +318,13 @@ class JobStarter:
             self._job = None
             self._table.leave(job, remote, started=True)
 
-    def _is_over(self, remote: RemoteKernel, job: OurJob) -> bool:
+    def _is_over(self, remote: RemoteKernel, job: Job) -> bool:
         """Whether the kernel's keeper is gone, or the job is. A controller that has lost its records is not believed
         as long as the keeper answers."""
         believed = job.state.state != GONE or remote.link_state is not LinkState.UP
         return self._lost is not None or (job.state.over and believed)
 
-    def _show(self, remote: RemoteKernel, job: OurJob) -> None:
+    def _show(self, remote: RemoteKernel, job: Job) -> None:
         """Show the job, with what only its own process knows, and tell the kernel when it ends."""
         known = remote.status.get("job") or {}
         shown = {**known, **job.describe()}
@@ -328,12 +332,12 @@ class JobStarter:
         if known != shown:
             remote.show_status(job=shown)
         end_time = job.state.end_time
-        if end_time is not None and end_time != self._told_end:
-            self._told_end = end_time
+        if end_time is not None and end_time != self._reported_end:
+            self._reported_end = end_time
             remote.command("job", end_time=int(end_time))
 
-    async def _end(self, remote: RemoteKernel, job: OurJob) -> None:
-        """The job has ended, or the kernel's keeper has: find out which, and tell the user."""
+    async def _end(self, remote: RemoteKernel, job: Job) -> None:
+        """Find out whether the job has ended or only the kernel's keeper, and tell the user."""
         lost, end = self._lost, None
         asked = bool(remote.status.get("asked")) or remote.phase is not Phase.RUN
         if job.state.over or not asked:
@@ -359,14 +363,14 @@ class JobStarter:
             await stop()
 
     async def _give_up(self, remote: RemoteKernel) -> None:
-        """The job is not wanted any more: the next cell submits another one; after a shutdown only once
-        there is one, or the front end restarts the kernel."""
+        """Prepare for another job, as this one is not wanted any more: the next cell submits it. After a shutdown do so
+        only when there is such a cell, or the front end restarts the kernel."""
         await self._until(lambda: not remote.end_wanted or remote.late_start.wanted)
         if not remote.closed:
             self._undo(remote)
 
     def _undo(self, remote: RemoteKernel) -> None:
-        """There is no kernel: the next cell starts one, with another id."""
+        """Return to the state without a kernel: the next cell starts one, with another id."""
         settings = remote.settings.at_login()
         kernel_id = self._runtime.new_id()[:12]
         login = self._job_nodes.login(settings).name
@@ -374,7 +378,7 @@ class JobStarter:
         self._changed.set()
 
     def _fail(self, remote: RemoteKernel, error: GpuKernelError) -> None:
-        """No job, or no kernel in it: the cells that wait end with the error."""
+        """End the cells that wait with the error, as there is no job, or no kernel in it."""
         self._job = None
         remote.late_start.failed(error)
         if not remote.closed:

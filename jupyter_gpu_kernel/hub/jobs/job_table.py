@@ -1,4 +1,4 @@
-"""The jobs of this hub's kernels: which kernels each of them has, what becomes of it when they leave, and how it ended.
+"""The jobs of this hub's kernels: which kernels each job has, what becomes of the job without them, and how it ended.
 
 A job that waits is kept for a while when its notebook is closed, as the notebook may return. A job that runs ends by
 itself with its last kernel; if it does not, it is cancelled.
@@ -22,8 +22,8 @@ from ..slurm.commands import JOB_NAME
 from ..slurm.dialect import GONE, JobRecord, JobState
 from ..slurm.scheduler import Scheduler, Schedulers
 from ..slurm.words import JobEnd, job_end
-from .our_job import OurJob
-from .records import Records
+from .job import Job
+from .job_files import JobFiles
 
 _END_WITHIN = 30.0
 """Seconds in which a job ends by itself after its last kernel."""
@@ -39,25 +39,25 @@ ReadOutput = Callable[[KernelSettings, str, str, Scheduler], Awaitable[str]]
 
 
 class JobTable:
-    """All jobs that this hub knows. `in_use` while one is kept for a notebook, or is being ended."""
+    """All jobs that this hub knows."""
 
     def __init__(
         self,
         runtime: Runtime,
         schedulers: Schedulers,
-        records: Records,
+        files: JobFiles,
         read_output: ReadOutput,
         leave_node: Callable[[str, str], Coroutine[Any, Any, None]],
         log: logging.Logger,
     ) -> None:
         """`leave_node(job_id, login)`: closes the connection to the node of a job that is over."""
         self._runtime = runtime
-        self.records = records
+        self.files = files
         self._read_output = read_output
         self._leave_node = leave_node
         self._schedulers = schedulers
         self._log = log
-        self._jobs: list[OurJob] = []
+        self._jobs: list[Job] = []
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
         self._tasks = BackgroundTasks()
 
@@ -66,27 +66,25 @@ class JobTable:
         """Whether a job is kept for a notebook, or is being ended."""
         return bool(self._tasks) or any(job.kept is not None for job in self._jobs)
 
-    def __iter__(self) -> Iterator[OurJob]:
+    def __iter__(self) -> Iterator[Job]:
         return iter(list(self._jobs))
 
     def is_over(self, job_id: str, login: str) -> bool:
         """Whether a job is known to have ended, although Slurm has listed it a moment ago."""
-        since = (
-            self._runtime.time() - _LISTED_FOR
-        )  # Slurm may use a number again, after years or a new installation
-        records = [one for one in self.records.of_job(job_id, login) if not one.over or one.changed > since]
-        return bool(records) and all(record.over for record in records)
+        since = self._runtime.time() - _LISTED_FOR  # before: Slurm may have given the id again
+        files = [one for one in self.files.of_job(job_id, login) if not one.over or one.changed > since]
+        return bool(files) and all(file.over for file in files)
 
-    def get(self, state: JobState, settings: KernelSettings, login: str) -> OurJob:
+    def get(self, state: JobState, settings: KernelSettings, login: str) -> Job:
         """Return a job that Slurm has, known already or not, with this state."""
         job = self._known(state.id, login)
         if job is None or job.slurm_name != state.name:
-            job = OurJob(state, settings, login, self._schedulers.of(settings.at_login()))
+            job = Job(state, settings, login, self._schedulers.of(settings.at_login()))
             self._jobs.insert(0, job)
         job.state = state
         return job
 
-    def _known(self, job_id: str, login: str) -> OurJob | None:
+    def _known(self, job_id: str, login: str) -> Job | None:
         return next((job for job in self._jobs if (job.id, job.login) == (job_id, login)), None)
 
     def _is_ending(self, job_id: str, login: str) -> bool:
@@ -95,28 +93,28 @@ class JobTable:
 
     # -------------------------------------------------------------------------------------- found and submitted
 
-    async def find(self, remote: RemoteKernel, login: str, replaced: str = "") -> OurJob | None:
-        """Return the job in which this kernel, the one that it replaces, or the one that its notebook has left waits or
-        runs. Raises GpuKernelError if Slurm cannot be asked."""
+    async def find(self, remote: RemoteKernel, login: str, replaced: str = "") -> Job | None:
+        """Return the job in which this kernel waits or runs, or the kernel `replaced` by this one, or the one that the
+        notebook had before; None if there is none. Raises GpuKernelError if Slurm cannot be asked."""
         settings = remote.settings.at_login()
         active = {job.id: job for job in await self._schedulers.of(settings).jobs()}
-        records = [self.records.get(one) for one in (remote.kernel_id, replaced) if one]
-        left = self.records.find(settings.name, settings.notebook)
-        records += [left] if left is not None else []
+        files = [self.files.get(one) for one in (remote.kernel_id, replaced) if one]
+        of_notebook = self.files.find(settings.name, settings.notebook)
+        files += [of_notebook] if of_notebook is not None else []
         named = {job.kernel_id: job.id for job in active.values()}
-        for record in records:
-            job_id = record.job if record.login in ("", login) else ""
-            job_id = job_id or named.get(record.kernel, "")
-            if record.kernel == replaced:
-                taken = record.over or self._is_ending(job_id, login)
+        for file in files:
+            job_id = file.job if file.login in ("", login) else ""
+            job_id = job_id or named.get(file.kernel, "")
+            if file.kernel == replaced:
+                taken = file.over or self._is_ending(job_id, login)
             else:
-                taken = record.kernel != remote.kernel_id and self._is_taken(job_id, login, record.kernel)
+                taken = file.kernel != remote.kernel_id and self._is_taken(job_id, login, file.kernel)
             if taken:
                 continue
             if job_id in active:
                 return self.get(active[job_id], settings, login)
-            if job_id and not record.over:
-                self.records.save(record._replace(over=True))
+            if job_id and not file.over:
+                self.files.save(file._replace(over=True))
         return None
 
     def _is_taken(self, job_id: str, login: str, kernel_id: str) -> bool:
@@ -125,17 +123,17 @@ class JobTable:
         return job is not None and (job.ending or any(one.kernel_id == kernel_id for one in job.kernels))
 
     def may_have(self, remote: RemoteKernel, *, adopted: bool) -> bool:
-        """Whether `find` is worth asking Slurm."""
+        """Whether the kernel may have a job, so that `find` is worth a question to Slurm."""
         name, notebook = remote.settings.name, remote.settings.notebook
-        return adopted or self.records.find(name, notebook) is not None
+        return adopted or self.files.find(name, notebook) is not None
 
     def submitting(self, settings: KernelSettings, login: str) -> contextlib.AbstractAsyncContextManager[Any]:
-        """A context in which one kernel at a time of a shared job is submitted."""
+        """Return a context in which a job of this kernelspec is submitted: one at a time if kernels share the job."""
         if not settings.share_job:
             return contextlib.nullcontext()
         return self._locks.setdefault((login, settings.name), asyncio.Lock())
 
-    async def shared(self, settings: KernelSettings, login: str) -> OurJob | None:
+    async def shared(self, settings: KernelSettings, login: str) -> Job | None:
         """Return the job that a new kernel of this kernelspec joins, if there is one."""
         if not settings.share_job:
             return None
@@ -145,49 +143,52 @@ class JobTable:
         if found is not None:
             return found
         active = {job.id: job for job in await self._schedulers.of(settings.at_login()).jobs()}
-        records = self.records.of_kernelspec(name, login)
-        for record in records:
-            if record.job in active and not record.over and not self._is_ending(record.job, login):
-                found = self.get(active[record.job], settings, login)
+        files = self.files.of_kernelspec(name, login)
+        for file in files:
+            if file.job in active and not file.over and not self._is_ending(file.job, login):
+                found = self.get(active[file.job], settings, login)
                 found.has_detached = True
                 return found
         return None
 
-    def submitted(self, job_id: str, remote: RemoteKernel, login: str) -> OurJob:
-        """A job was submitted for this kernel."""
-        for record in self.records.of_job(job_id, login):
-            if record.kernel != remote.kernel_id:  # Slurm has lost its records, and counts anew
-                self.records.save(record._replace(job="", over=True))
+    def submitted(self, job_id: str, remote: RemoteKernel, login: str) -> Job:
+        """Return the job that was submitted for this kernel just now."""
+        for file in self.files.of_job(job_id, login):
+            if file.kernel != remote.kernel_id:  # Slurm has lost its records, and counts anew
+                self.files.save(file._replace(job="", over=True))
         name = f"{JOB_NAME}{remote.kernel_id}"
         return self.get(JobState(job_id, "PENDING", name=name), remote.settings, login)
 
     # -------------------------------------------------------------------------------------- its kernels
 
-    def enter(self, job: OurJob, remote: RemoteKernel) -> None:
-        """The kernel waits for the job, or is in it."""
+    def enter(self, job: Job, remote: RemoteKernel) -> None:
+        """Record that the kernel waits for the job, or runs in the job."""
         if job.kept is not None:
             job.kept.cancel()
             job.kept = None
         if remote not in job.kernels:
             job.kernels.append(remote)
-        self.tell(job, remote, "job", f"job {job.id} of {job.login}: {job.state.state}")
+        self.add_event(job, remote, "job", f"job {job.id} of {job.login}: {job.state.state}")
         self._watch(job)
 
-    def tell(self, job: OurJob, remote: RemoteKernel, event: str, text: str) -> None:
-        """Write what happened to a kernel into its record."""
+    def add_event(self, job: Job, remote: RemoteKernel, event: str, text: str) -> None:
+        """Write what happened to a kernel into its file."""
         settings = remote.settings
-        record = self.records.get(remote.kernel_id)
-        record = record._replace(
+        file = self.files.get(remote.kernel_id)
+        file = file._replace(
             job=job.id,
-            over=record.over and record.job == job.id,
+            over=file.over and file.job == job.id,
             login=job.login,
             name=settings.name,
             notebook=settings.notebook,
         )
-        self.records.save(record.told(self._runtime.time(), event, text, job=job.id))
+        self.files.save(file.with_event(self._runtime.time(), event, text, job=job.id))
 
-    def leave(self, job: OurJob, remote: RemoteKernel, *, started: bool) -> None:
-        """The hub does not have the kernel any more. `started`: whether it was started in the job."""
+    def leave(self, job: Job, remote: RemoteKernel, *, started: bool) -> None:
+        """Record that the hub does not have the kernel any more, and decide what becomes of the job.
+
+        `started`: whether the kernel was started in the job.
+        """
         if remote in job.kernels:
             job.kernels.remove(remote)
         detached = started and not (remote.end_wanted or remote.ended)
@@ -205,14 +206,14 @@ class JobTable:
         else:
             job.kept = asyncio.get_running_loop().call_later(seconds, self._give_up, job)
 
-    def dismiss(self, job: OurJob, remote: RemoteKernel, why: str) -> None:
-        """The kernel does not need the job. It is cancelled, unless another kernel needs it."""
+    def dismiss(self, job: Job, remote: RemoteKernel, why: str) -> None:
+        """Record that the kernel does not need the job, and cancel the job unless another kernel needs it."""
         if remote in job.kernels:
             job.kernels.remove(remote)
         if job.kernels or job.has_detached:
-            self.tell(job, remote, "job", f"the kernel was not started in job {job.id}: {why}")
+            self.add_event(job, remote, "job", f"the kernel was not started in job {job.id}: {why}")
             return self._forget(job)
-        self.tell(job, remote, "cancel", f"job {job.id} is cancelled: {why}")
+        self.add_event(job, remote, "cancel", f"job {job.id} is cancelled: {why}")
         self._begin_end(job, self._cancel(job, why))
 
     def withdraw(self, name: str, scheduler: Scheduler, login: str) -> None:
@@ -222,35 +223,35 @@ class JobTable:
     # -------------------------------------------------------------------------------------- its state
 
     @contextlib.contextmanager
-    def watched(self, job: OurJob, changed: Callable[[], None]) -> Iterator[None]:
-        """A context in which `changed()` is called when the job's state has changed."""
+    def watched(self, job: Job, changed: Callable[[], None]) -> Iterator[None]:
+        """Return a context in which `changed()` is called when the job's state has changed."""
         job.watchers.append(changed)
         try:
             yield
         finally:
             job.watchers.remove(changed)
 
-    def look(self, job: OurJob) -> None:
-        """Ask Slurm soon: the job may have ended."""
+    def look(self, job: Job) -> None:
+        """Ask Slurm for the job's state soon, as the job may have ended."""
         if job.end_watch is not None and not job.state.over:
             job.end_watch()
             job.end_watch = None
             self._watch(job)
 
-    def _watch(self, job: OurJob) -> None:
+    def _watch(self, job: Job) -> None:
         def changed(state: JobState) -> None:
             before, job.state = job.state, state
             if before.state != state.state:
                 self._log.info("%s: job %s is %s", job.login, job.id, state.state)
                 for remote in job.kernels:
-                    self.tell(job, remote, "job", f"job {job.id} is {state.state} {state.node}".rstrip())
+                    self.add_event(job, remote, "job", f"job {job.id} is {state.state} {state.node}".rstrip())
             for watcher in list(job.watchers):
                 watcher()
 
         if job.end_watch is None:
             job.end_watch = job.scheduler.watch(job.id, job.slurm_name, changed)
 
-    async def end(self, job: OurJob, within: float) -> JobEnd | None:
+    async def end(self, job: Job, within: float) -> JobEnd | None:
         """Return how the job ended; None if it has not ended within so many seconds, as far as is known. While Slurm
         does not answer, the last known state counts."""
         loop = asyncio.get_running_loop()
@@ -274,46 +275,48 @@ class JobTable:
         self._record_end(job, end)
         return end
 
-    def _record_end(self, job: OurJob, end: JobEnd) -> None:
+    def _record_end(self, job: Job, end: JobEnd) -> None:
         host = end.node or job.state.node
         job.state = job.state._replace(state=end.state)
-        if any(not one.over for one in self.records.of_job(job.id, job.login)):
+        if any(not one.over for one in self.files.of_job(job.id, job.login)):
             self._tasks.spawn(self._record_output(job, host))
-        for record in self.records.of_job(job.id, job.login):
-            if not record.over:
-                self.records.save(
-                    record._replace(over=True).told(self._runtime.time(), "end", end.cause, remedy=end.remedy)
+        for file in self.files.of_job(job.id, job.login):
+            if not file.over:
+                self.files.save(
+                    file._replace(over=True).with_event(
+                        self._runtime.time(), "end", end.cause, remedy=end.remedy
+                    )
                 )
 
-    async def _record_output(self, job: OurJob, host: str) -> None:
-        """Add what the job has printed to the records of its kernels."""
+    async def _record_output(self, job: Job, host: str) -> None:
+        """Add what the job has printed to the files of its kernels."""
         text = await self._read_output(job.settings, job.id, host, job.scheduler)
-        for known in self.records.of_job(job.id, job.login) if text else ():
-            record = known
+        for known in self.files.of_job(job.id, job.login) if text else ():
+            file = known
             for line in text.splitlines():
-                record = record.told(self._runtime.time(), "output", line, job=job.id)
-            self.records.save(record)
+                file = file.with_event(self._runtime.time(), "output", line, job=job.id)
+            self.files.save(file)
 
     # -------------------------------------------------------------------------------------- its end
 
-    def _begin_end(self, job: OurJob, end: Coroutine[Any, Any, None]) -> None:
+    def _begin_end(self, job: Job, end: Coroutine[Any, Any, None]) -> None:
         job.ending = True
         self._tasks.spawn(end)
 
-    def _give_up(self, job: OurJob) -> None:
+    def _give_up(self, job: Job) -> None:
         job.kept = None
         self._begin_end(job, self._cancel(job, "its notebook did not come back"))
 
-    async def _cancel(self, job: OurJob, why: str) -> None:
+    async def _cancel(self, job: Job, why: str) -> None:
         """Cancel a job that nobody needs."""
         self._log.info("%s: job %s is cancelled: %s", job.login, job.id, why)
         if await self._repeat(f"{job.login}: job {job.id}", partial(job.scheduler.cancel, job.id)):
-            for record in self.records.of_job(job.id, job.login):
-                self.records.save(record._replace(over=True))
+            for file in self.files.of_job(job.id, job.login):
+                self.files.save(file._replace(over=True))
         else:  # `ps` goes on showing it
             text = f"job {job.id} could not be cancelled: run “scancel {job.id}” on {job.login}"
-            for record in self.records.of_job(job.id, job.login):
-                self.records.save(record.told(self._runtime.time(), "job", text, job=job.id))
+            for file in self.files.of_job(job.id, job.login):
+                self.files.save(file.with_event(self._runtime.time(), "job", text, job=job.id))
         self._forget(job)
         await self._leave_node(job.id, job.login)
 
@@ -332,16 +335,16 @@ class JobTable:
                 self._log.warning("%s cannot be cancelled: %s", what, error.cause)
         return False
 
-    async def _end_by_itself(self, job: OurJob) -> None:
-        """Its last kernel has ended: the job's process ends, and so does the job."""
+    async def _end_by_itself(self, job: Job) -> None:
+        """Wait until the job ends by itself, as its last kernel has ended; else cancel the job."""
         await self._leave_node(job.id, job.login)  # a step that is open keeps the job until Slurm kills it
         ended = await self.end(job, _END_WITHIN) is not None
         if not (ended or job.kernels or await self._may_have_kernels(job)):
             return await self._cancel(job, "its last kernel has ended")
         self._forget(job)
 
-    async def _may_have_kernels(self, job: OurJob) -> bool:
-        """Whether kernels may run in the job that another hub has, or no front end."""
+    async def _may_have_kernels(self, job: Job) -> bool:
+        """Whether kernels may run in the job that no front end of this hub has."""
         if job.node is not None:
             try:
                 answer = await job.node.request(None, None, "job", job=job.id)
@@ -351,8 +354,8 @@ class JobTable:
                     return False
         return job.has_detached or job.settings.share_job
 
-    def _forget(self, job: OurJob) -> None:
-        """No kernel of this hub is in the job, unless another one has come meanwhile."""
+    def _forget(self, job: Job) -> None:
+        """Remove a job in which no kernel of this hub is, unless one has come meanwhile."""
         job.ending = False
         if job.kernels:
             return

@@ -60,14 +60,14 @@ async def check_slurm(
     schedulers: Schedulers,
     call: Call,
     gpu: bool,
-    ways: str,
+    routes: str,
     report: Report,
     node: Node,
     settings: KernelSettings,
 ) -> None:
     """Add the steps of `check` on the login node: Slurm there, the partition, and the verdict of sbatch.
 
-    `gpu`: it was asked to check frameworks, too, which needs a job. `ways`: how jobs' nodes are reached.
+    `gpu`: it was asked to check frameworks, too, which needs a job. `routes`: how jobs' nodes are reached.
     """
     scheduler = schedulers.at(node)
 
@@ -88,7 +88,7 @@ async def check_slurm(
     package = await asyncio.to_thread(pack)
     script = batch_script(settings, _TEST, package)
     await report.step("sbatch", scheduler.test(script, call), lambda words: words)
-    report.add("way", 0.0, f"kernels are reached {ways}")
+    report.add("way", 0.0, f"kernels are reached {routes}")
     if gpu:
         row = report.add(
             "gpu", 0.0, "not checked: the login node has no GPUs of jobs. Check in a kernel instead."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import NamedTuple
 
 from ...errors import AgentError, ConnectError, GpuKernelError, SettingsError
@@ -11,13 +12,14 @@ from ...wire.texts import signal_name
 from .. import sanitize
 from ..node.install.deploy import EXIT_STATUSES
 from .commands import Output
-from .dialect import ENDED, GONE, JobRecord
+from .dialect import ENDED, GONE, JobRecord, JobState
 
 _ADD = "jupyter gpu-kernel add … --slurm --replace"
 _NEW_JOB = "Run a cell to start a new job."
+_CANCEL = "Interrupt the cell to cancel the job."
 
 
-# --- why a job waits
+# --- jobs that wait
 
 
 class PendingReason(NamedTuple):
@@ -83,6 +85,43 @@ def why_pending(reason: str) -> PendingReason:
             )
         return PendingReason(f"a limit {whose} is reached: it starts when other jobs have ended")
     return PendingReason(_WAITS.get(reason, "Slurm gives this reason"))
+
+
+def submitting_text(login: str) -> str:
+    """Return what the waiting cell shows while its job is being submitted."""
+    return f"{login}: submitting a Slurm job for this kernel"
+
+
+def not_submitted_text(login: str, why: str) -> str:
+    """Return what the waiting cell shows while its job cannot be submitted."""
+    return f"{login}: no Slurm job was submitted for this kernel yet: {why}\nInterrupt the cell to give up."
+
+
+def waiting_text(login: str, job: JobState, now: float) -> str:
+    """Return what the waiting cell shows of a job that waits, or is about to run."""
+    problem = f"Slurm cannot be asked at present: {job.problem}" if job.problem else ""
+    is_ = "was" if problem else "is"
+    if job.state != "PENDING":
+        return "\n".join(filter(None, (f"{login}: job {job.id} {is_} {job.state}", problem, _CANCEL)))
+    reason = why_pending(job.reason)
+    shown = f" ({job.reason})" if job.reason else ""
+    parts = [f"{login}: job {job.id} {is_} PENDING{shown}: {reason.text}"]
+    if job.place:
+        parts.append(f"place {job.place} in the queue")
+    if job.start_estimate is not None and job.start_estimate > now:
+        parts.append(f"Slurm estimates its start at {_clock(job.start_estimate, now)}")
+    return "\n".join(filter(None, (", ".join(parts), problem, reason.remedy, _CANCEL)))
+
+
+def starting_text(login: str, job: JobState, step: str) -> str:
+    """Return what the waiting cell shows while its kernel is started in the job. `step`: what is being done."""
+    return f"{login}: job {job.id} runs on {job.node}; {step}\n{_CANCEL}"
+
+
+def _clock(moment: float, now: float) -> str:
+    day, today = time.localtime(moment), time.localtime(now)
+    near = (day.tm_year, day.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M" if near else "%a %d %b %H:%M", day)
 
 
 # --- why a command failed

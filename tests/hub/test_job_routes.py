@@ -1,4 +1,4 @@
-"""By which way a job's node is reached: connections that fail as a test says, behind a login node that is a real sh."""
+"""By which route a job's node is reached: connections that fail as a test says; the login node is a real sh."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def test_a_changed_host_key_of_a_jobs_node_is_final(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [UnknownHost("not known", hop="gpu1"), AuthError("no job", hop="gpu1")])
-def test_another_way_is_tried_where_ssh_to_nodes_is_not_set_up(tmp_path: Path, error: GpuKernelError) -> None:
+def test_another_route_is_tried_where_ssh_to_nodes_is_not_set_up(
+    tmp_path: Path, error: GpuKernelError
+) -> None:
     cluster = Cluster(tmp_path, error)
     told = reach(cluster)
     assert cluster.tried == ["ssh", "srun"]
@@ -90,7 +92,7 @@ def test_another_way_is_tried_where_ssh_to_nodes_is_not_set_up(tmp_path: Path, e
 
 
 @pytest.mark.parametrize("way", ["ssh", "srun"])
-def test_only_the_way_of_the_settings_is_tried(tmp_path: Path, way: str) -> None:
+def test_only_the_route_of_the_settings_is_tried(tmp_path: Path, way: str) -> None:
     cluster = Cluster(tmp_path, AuthError("no job", hop="gpu1"))
     assert f"by {way}: " in reach(cluster, way=way)
     assert cluster.tried == [way]
@@ -176,7 +178,7 @@ def test_a_step_is_taken_only_where_ssh_does_not_see_the_jobs_process(
             reaching = jobs.reach(SETTINGS, JOB, schedulers.of(SETTINGS), lambda text: None)
             await asyncio.wait_for(reaching, DEADLINE)
             left = [one for one, connection in cluster.connections.items() if not connection.closed]
-            return jobs.way("7", "login"), left
+            return jobs.route_of("7", "login"), left
         finally:
             schedulers.close()
             await nodes.hang_up(unused_only=False)

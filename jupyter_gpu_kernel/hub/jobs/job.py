@@ -1,4 +1,4 @@
-"""One job of this hub's kernels: its last known state, its kernels, and what happens to it without them."""
+"""One job of this hub's kernels: its last known state, its kernels, and what is to happen to it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from ..slurm.dialect import JobState
 from ..slurm.scheduler import Scheduler
 
 
-class OurJob:
-    """One job of a kernel. `kernels`: those that front ends of this hub have in it."""
+class Job:
+    """One job. `kernels`: the kernels in the job, or waiting for it, that front ends of this hub have."""
 
     def __init__(self, state: JobState, settings: KernelSettings, login: str, scheduler: Scheduler) -> None:
-        """`state`: its last known state; `settings`: those of the kernel; `login`: the login node's name."""
+        """`state`: the job's last known state; `settings`: those of its kernel; `login`: the name of the login node."""
         self.id = state.id
         self.slurm_name = state.name
+        """The name of the job in Slurm; `name` is that of the kernelspec."""
         self.settings = settings.at_login()
         self.login = login
         self.scheduler = scheduler
@@ -27,10 +28,11 @@ class OurJob:
         self.node: Node | None = None
         self.kernels: list[RemoteKernel] = []
         self.has_detached = False
-        """Whether a kernel may run in it that no front end of this hub has: then it is not cancelled."""
+        """Whether a kernel may run in the job that no front end of this hub has: then the job is not cancelled."""
         self.ending = False
-        """Whether it is being cancelled, or ends with its last kernel: then no other kernel is started in it."""
+        """Whether the job is being cancelled, or ends with its last kernel: then no other kernel is started in it."""
         self.kept: asyncio.TimerHandle | None = None
+        """The timer at whose end the job is cancelled, while it waits for the return of its notebook."""
         self.watchers: list[Callable[[], None]] = []
         self.end_watch: Callable[[], None] | None = None
 
@@ -40,7 +42,7 @@ class OurJob:
         return self.settings.name
 
     def describe(self) -> dict[str, Any]:
-        """Return it for `--json`."""
+        """Return the job for `--json`."""
         return describe(self.state)
 
 
