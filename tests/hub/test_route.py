@@ -1,7 +1,8 @@
-"""Words and ssh config → hops, with the machine's own `ssh -G` and without any ssh."""
+"""Words and ssh config → hops, with the machine's own `ssh -G`, and without any ssh."""
 
 from __future__ import annotations
 
+import getpass
 import shlex
 from pathlib import Path
 
@@ -10,15 +11,14 @@ import pytest
 from jupyter_gpu_kernel.errors import GpuKernelError, RouteError
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
+from jupyter_gpu_kernel.hub.ssh import ssh_config
 from jupyter_gpu_kernel.hub.ssh.route import Hop, parse_route, resolve
 
 
-@pytest.fixture(params=["ssh -G", "no ssh program"])
-def config(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty ssh config to write to, read by each of the two readers."""
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty ssh config to write to."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    if request.param == "no ssh program":
-        monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     file = tmp_path / "config"
     file.write_text("")
     return file
@@ -222,6 +222,38 @@ def test_a_config_that_cannot_be_understood_is_an_error_not_a_guess(config: Path
     with pytest.raises(RouteError) as caught:
         parse_route("gpu2", config=str(config))
     assert str(config) in str(caught.value)
+
+
+@pytest.fixture
+def no_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home on a machine without an ssh program, and without a configuration of the whole system."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setattr(ssh_config, "_SYSTEM", tmp_path / "etc" / "ssh_config")
+    (tmp_path / ".ssh").mkdir()
+    return tmp_path
+
+
+def test_without_an_ssh_program_destinations_are_as_typed(no_ssh: Path) -> None:
+    key = no_ssh / "my key"
+    key.write_text("")
+    (no_ssh / ".ssh" / "config").write_text("# nothing yet\n\n")
+    login, work = parse_route("gpu2", [f"ssh -i '{key}' alice@login -p 7092"])
+    assert where((login, work)) == [("alice", "login", 7092), (getpass.getuser(), "gpu2", 22)]
+    assert login.identity_files == (key,) and no_ssh / ".ssh" / "id_ed25519" in work.identity_files
+    assert work.known_hosts == (no_ssh / ".ssh" / "known_hosts", no_ssh / "etc" / "ssh_known_hosts")
+
+
+@pytest.mark.parametrize("name", [".ssh/config", "etc/ssh_config", "given"])
+def test_without_an_ssh_program_no_configuration_is_ignored(no_ssh: Path, name: str) -> None:
+    """It may forbid something."""
+    file = no_ssh / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("Host gpu2\n  PasswordAuthentication no\n")
+    given = str(file) if name == "given" else None
+    with pytest.raises(RouteError, match="can only be read by the ssh program") as caught:
+        parse_route("gpu2", config=given)
+    assert str(file) in caught.value.cause and "OpenSSH" in caught.value.remedy
 
 
 @pytest.mark.parametrize("option", ["identity", "config"])

@@ -131,7 +131,7 @@ STRICTER = [
     "UserKnownHostsFile {folder}/empty\n  StrictHostKeyChecking no",
     "UserKnownHostsFile {folder}/empty\n  NoHostAuthenticationForLocalhost yes",
 ]
-# Blocks with conditions; ssh alone decides them, so there is no row for paramiko's own reader.
+# Blocks with conditions.
 BLOCKS = [
     ("Match host login exec true\n  PubkeyAuthentication no", False),
     ("Match host login exec false\n  PubkeyAuthentication no", True),
@@ -157,75 +157,41 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     lab.login.stop()
 
 
-@pytest.fixture(params=["ssh -G", "no ssh program"])
-def reader(request: pytest.FixtureRequest) -> str:
-    """Who reads the configuration for us: ssh, or we ourselves."""
-    return str(request.param)
-
-
-class Table:
-    """The rows' verdicts: of ssh once, and of us with both readers, which mostly read the same."""
-
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
-        self._theirs: dict[str, Seen | None] = {}
-        self._ours: dict[str, tuple[object, Seen | GpuKernelError]] = {}
-
-    def row(
-        self, lines: str, reader: str, monkeypatch: pytest.MonkeyPatch
-    ) -> tuple[Path, Seen | None, Seen | GpuKernelError]:
-        """The configuration file, and both verdicts."""
-        config = self.lab.config(lines)
-        if lines not in self._theirs:
-            self._theirs[lines] = self.lab.ssh(config)
-            (self.lab.files / "empty").write_text("")  # ssh may have added the host
-        if reader == "no ssh program":
-            monkeypatch.setenv("PATH", str(self.lab.files))
-        hops = self.lab.hops(config)
-        monkeypatch.undo()
-        same, ours = self._ours.get(lines, (None, None))
-        if ours is None or hops != same:
-            ours = self.lab.connect(hops)
-            self._ours[lines] = hops, ours
-        return config, self._theirs[lines], ours
-
-
-@pytest.fixture(scope="module")
-def table(lab: Lab) -> Table:
-    return Table(lab)
+def row(lab: Lab, lines: str) -> tuple[Path, Seen | None, Seen | GpuKernelError]:
+    """The configuration file, and both verdicts: of ssh, and ours."""
+    config = lab.config(lines)
+    theirs = lab.ssh(config)
+    (lab.files / "empty").write_text("")  # ssh may have added the host
+    return config, theirs, lab.we(config)
 
 
 @pytest.mark.parametrize("lines", CONNECTS)
-def test_both_connect(table: Table, reader: str, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, theirs, ours = table.row(lines, reader, monkeypatch)
+def test_both_connect(lab: Lab, lines: str) -> None:
+    config, theirs, ours = row(lab, lines)
     assert theirs is not None
     assert_same(config, theirs, ours)
 
 
 @pytest.mark.parametrize("lines", REFUSES)
-def test_neither_connects(table: Table, reader: str, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, theirs, ours = table.row(lines, reader, monkeypatch)
+def test_neither_connects(lab: Lab, lines: str) -> None:
+    _, theirs, ours = row(lab, lines)
     assert theirs is None
     assert isinstance(ours, GpuKernelError) and ours.hop == "login" and ours.remedy
 
 
 @pytest.mark.parametrize("lines", BY_NAME)
-def test_what_only_ssh_can_follow_is_refused_by_name(
-    table: Table, reader: str, lines: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_only_ssh_can_follow_is_refused_by_name(lab: Lab, lines: str) -> None:
     if "{nc}" in lines and not shutil.which("nc"):
         pytest.skip("no nc on this machine (Debian: netcat-openbsd)")
-    _, theirs, ours = table.row(lines, reader, monkeypatch)
+    _, theirs, ours = row(lab, lines)
     assert theirs is not None
     assert isinstance(ours, GpuKernelError) and ours.hop == "login"
     assert ours.cause.startswith(f"{lines.split()[0]} ") and "--transport ssh" in ours.remedy
 
 
 @pytest.mark.parametrize("lines", STRICTER)
-def test_an_unknown_host_is_never_accepted_unasked(
-    table: Table, reader: str, lines: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, theirs, ours = table.row(lines, reader, monkeypatch)
+def test_an_unknown_host_is_never_accepted_unasked(lab: Lab, lines: str) -> None:
+    _, theirs, ours = row(lab, lines)
     assert theirs is not None
     assert isinstance(ours, GpuKernelError) and "host key is not known" in ours.cause
 

@@ -1,4 +1,4 @@
-"""Looks up one host in the user's ssh configuration: with `ssh -G`, or with paramiko where there is no ssh program.
+"""Looks up one host in the user's ssh configuration, with `ssh -G`.
 
 The values are plain text under ssh's own lower-case keywords. This module knows no hops and no connections.
 """
@@ -13,17 +13,15 @@ import re
 import shlex
 import shutil
 import socket
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import TypedDict
 
-import paramiko
-
 from ...errors import RouteError
 from ..transport.process import run_quietly
-from .directives import is_known, normalized
+from .directives import normalized
 
 Values = Mapping[str, Sequence[str]]
 
@@ -39,12 +37,10 @@ class Given(TypedDict):
 
 _TIMEOUT = 20.0  # seconds; `Match exec` in the user's own file may run programs
 _DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
-_MAX_INCLUDES = 8
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # of times, in seconds
-_MATCH_CRITERIA = {  # those that paramiko decides as ssh does, and whether a pattern follows
-    **dict.fromkeys(("all", "canonical", "final"), False),
-    **dict.fromkeys(("host", "originalhost", "user", "localuser"), True),
-}
+_SYSTEM = (
+    Path(os.environ.get("PROGRAMDATA", "") if sys.platform == "win32" else "/etc") / "ssh" / "ssh_config"
+)
+_INSTALL = "Install OpenSSH's client; on Windows: Settings, Optional features, OpenSSH Client."
 
 
 def lookup(
@@ -58,7 +54,7 @@ def lookup(
     """Return all values for `host`, several for keywords that repeat. Raises RouteError if it is unusable."""
     program = shutil.which("ssh")
     if program is None:
-        return normalized(_ask_paramiko(host, user, port, identity, config))
+        return _as_typed(host, user, port, identity, config)
     return normalized(_ask_ssh(program, options(user, port, identity, config), host, config))
 
 
@@ -149,80 +145,29 @@ def paths(value: str) -> list[str]:
     return [name for name in found if name and name != "none"]
 
 
-# --- without an ssh program: paramiko's parser, and Include, which that does not know
+# --- without an ssh program
 
 
-class _Config(paramiko.SSHConfig):
-    """The file as written: `expand` replaces the % tokens, as for the output of `ssh -G`."""
-
-    TOKENS_BY_CONFIG_KEY = {"hostname": ["%h"]}  # noqa: RUF012
-
-
-def _ask_paramiko(
+def _as_typed(
     host: str, user: str | None, port: int | None, identity: Sequence[str], config: str | None
 ) -> Values:
-    if config and not Path(config).is_file():
-        raise _unusable(host, config, "there is no such file")
-    given = [("User", user), ("Port", port), *(("IdentityFile", key) for key in identity)]
-    lines = [f"{keyword} {value}" for keyword, value in given if value]
+    """Return what the user wrote, and ssh's usual files. Raises RouteError if there is a configuration: only ssh itself
+    knows what it permits."""
     home = Path.home() / ".ssh"
-    try:
-        for file in [Path(config)] if config else [home / "config", Path("/etc/ssh/ssh_config")]:
-            lines.append("Host *")
-            _add_lines(lines, file, host)
-        found = _Config.from_text("\n".join(lines)).lookup(host)
-    except (paramiko.ConfigParseError, paramiko.CouldNotCanonicalize, KeyError, ValueError) as error:
-        raise _unusable(host, config, str(error)) from error
-    defaults = {
-        "user": [getpass.getuser()],
-        "port": ["22"],
-        "identityfile": [str(home / name) for name in _DEFAULT_KEYS],
+    for file in [Path(config)] if config else [home / "config", _SYSTEM]:
+        if next(parsed_lines(file), None) is not None:
+            cause = f"{file} can only be read by the ssh program, which is not installed"
+            raise RouteError(cause, hop=host, remedy=_INSTALL)
+    return {
+        "user": [user or getpass.getuser()],
+        "port": [str(port or 22)],
+        "identityfile": list(identity) or [str(home / name) for name in _DEFAULT_KEYS],
         "userknownhostsfile": [str(home / "known_hosts")],
-        "globalknownhostsfile": ["/etc/ssh/ssh_known_hosts"],
+        "globalknownhostsfile": [str(_SYSTEM.with_name("ssh_known_hosts"))],
     }
-    values = {key: value if isinstance(value, list) else [value or "none"] for key, value in found.items()}
-    return {**defaults, **_as_ssh_prints(values)}
 
 
-def _as_ssh_prints(values: Values) -> Values:
-    """Return the values without unknown directives that are to be ignored, with times in seconds, and with one way to
-    the host: ProxyCommand or ProxyJump, whichever comes first."""
-    ignored = [pattern for text in values.get("ignoreunknown", ()) for pattern in text.lower().split(",")]
-    known = {
-        key: value
-        for key, value in values.items()
-        if is_known(key) or not any(fnmatchcase(key, pattern) for pattern in ignored)
-    }
-    ways = [key for key in known if key == "proxycommand" or (key == "proxyjump" and known[key] != ["none"])]
-    for other in ways[1:]:
-        del known[other]
-    return {**known, **{key: [_seconds(known[key][0])] for key in ("connecttimeout",) if key in known}}
-
-
-def _seconds(text: str) -> str:
-    """Return a time such as 1m30s in seconds."""
-    parts = re.findall(r"(\d+)([smhdw]?)", text.lower())
-    return str(sum(int(number) * _UNITS[unit] for number, unit in parts)) if parts else text
-
-
-def _add_lines(lines: list[str], file: Path, host: str, depth: int = 0) -> None:
-    """Append the lines of `file`, with those of included files in place. paramiko decides which blocks apply."""
-    if depth > _MAX_INCLUDES:
-        raise _unusable(host, str(file), "its Include lines form a loop")
-    block = "Host *"
-    for keyword, words in parsed_lines(file):
-        if keyword == "include":
-            if "included" in _Config.from_text("\n".join([*lines, "Included yes"])).lookup(host):
-                for included in included_files(words, file):
-                    _add_lines(lines, included, host, depth + 1)
-                lines.append(block)
-        elif keyword in ("host", "match"):
-            if keyword == "match":
-                _check_match(words, host, file)
-            block = f"{keyword} {shlex.join(words)}"
-            lines.append(block)
-        else:
-            lines.append(f"{keyword} {' '.join(words)}")
+# --- the words of a file, to offer the hosts that it names
 
 
 def parsed_lines(file: Path) -> Iterator[tuple[str, list[str]]]:
@@ -245,18 +190,8 @@ def _split(text: str) -> list[str]:
         return text.split()
 
 
-def _check_match(words: Sequence[str], host: str, file: Path) -> None:
-    criteria = iter(words)
-    for word in criteria:
-        takes_pattern = _MATCH_CRITERIA.get(word.removeprefix("!"))
-        if takes_pattern is None:
-            raise _unusable(host, str(file), f"“Match {word}” needs the ssh program, which is not installed")
-        if takes_pattern:
-            next(criteria, None)
-
-
 def included_files(words: Sequence[str], file: Path) -> Iterator[Path]:
     """Yield the files that the words of an Include line in `file` name."""
-    base = Path("/etc/ssh") if str(file).startswith("/etc/ssh") else Path.home() / ".ssh"
+    base = _SYSTEM.parent if file.is_relative_to(_SYSTEM.parent) else Path.home() / ".ssh"
     for word in words:
         yield from (Path(name) for name in sorted(glob.glob(str(base / os.path.expanduser(word)))))
