@@ -27,14 +27,14 @@ from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.errors import ConnectError
-from jupyter_gpu_kernel.hub import shared_wait
-from jupyter_gpu_kernel.hub.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.install import agent_file
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.operations import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
+from jupyter_gpu_kernel.hub.several_hosts import shared_wait
 from jupyter_gpu_kernel.hub.ssh import Attempt
 from jupyter_gpu_kernel.hub.transport.stream import CommandStream
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -21,14 +20,11 @@ from traitlets import Bool, Float
 from .. import __version__
 from ..wire.runtime import Runtime
 from .connections.connect import Connections
-from .log import write_to
-from .open_files import raise_limit
 from .operations import Operations
 from .paths import hub_address, hub_folder, make_hub_key, trust_file
+from .process import keep_memory_private, raise_limit, write_log_to
 from .rpc import Call, RpcServer
 from .spawn import say_ready
-
-_PR_SET_DUMPABLE = 4
 
 
 class HubApp(JupyterApp):
@@ -61,7 +57,7 @@ class HubApp(JupyterApp):
             keep_memory_private()
         raise_limit()
         runtime, folder = Runtime(), hub_folder()
-        write_to(folder / "log", self.log, runtime.monotonic)
+        write_log_to(folder / "log", self.log, runtime.monotonic)
         try:
             with FileLock(folder / "lock", timeout=0):
                 _run_on_selector_loop(self._run(runtime))
@@ -133,18 +129,6 @@ class HubApp(JupyterApp):
                 self.log.info("SIGTERM, and nothing uses the hub")
                 return ended.set()
         self.log.info("signal %d ignored: %s", number, why)
-
-
-def keep_memory_private() -> None:
-    """Protect this process, which handles passwords and keys: no core file, and on Linux no access for other processes
-    of the same user."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _run_on_selector_loop(main: Coroutine[Any, Any, None]) -> None:

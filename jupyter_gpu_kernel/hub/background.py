@@ -1,10 +1,13 @@
-"""Tasks that nobody waits for."""
+"""What runs in the background: tasks that nobody waits for, and a thread for files that may be slow."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Coroutine
+import threading
+from collections.abc import Callable, Coroutine
+from queue import SimpleQueue
 from typing import Any
 
 from ..errors import GpuKernelError
@@ -37,3 +40,35 @@ class BackgroundTasks:
             _log.warning("%s: %s", error.hop, error.cause)
         elif error is not None:
             _log.error("a task in the background failed", exc_info=error)
+
+
+class DiskThread:
+    """A thread that makes calls, one after another, which catch their own errors.
+
+    The calls are about files in the user's home, which may be on a file server that does not answer: neither the hub's
+    event loop nor its exit waits for them.
+    """
+
+    def __init__(self) -> None:
+        self._calls = SimpleQueue[Callable[[], object]]()
+        threading.Thread(target=self._run, name="disk", daemon=True).start()
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call the function soon."""
+        self._calls.put(function)
+
+    async def done(self, within: float | None = None) -> None:
+        """Return when all calls until now have been made, or after `within` seconds."""
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+                loop.call_soon_threadsafe(done.set)
+
+        self.call(tell)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(done.wait(), within)
+
+    def _run(self) -> None:
+        while True:
+            self._calls.get()()

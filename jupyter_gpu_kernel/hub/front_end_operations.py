@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import AgentError, ConnectError, GpuKernelError, HostKeyError, HubError, KernelStartError
 from ..wire.runtime import Runtime
 from . import sanitize
-from .client_connection import ClientConnection
+from .clients.client_connection import ClientConnection
 from .kernel.cell_history import read_cell_history
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
@@ -22,8 +22,8 @@ from .kernel_settings import KernelSettings
 from .kernels import Kernels, can_be_found, front_end_of
 from .node.node import Node
 from .node.nodes import Nodes, conflict, distinct, has_kernel, not_found
-from .placement import Placement
 from .rpc import Call
+from .several_hosts.placement import Placement
 
 START_TIMEOUT = 200.0
 """Seconds, for a slow file system: longer than for the agent's answer. Permanent errors are raised much earlier."""

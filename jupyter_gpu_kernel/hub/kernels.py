@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from ..errors import HubError
 from ..wire.runtime import Runtime
-from .client_connection import ClientConnection
-from .disk_thread import DiskThread
+from .background import DiskThread
+from .clients.client_connection import ClientConnection
 from .front_end.delivered import Delivered
 from .front_end.front_ends import FrontEnd, FrontEndSpec
 from .front_end.unanswered import remove_old
@@ -32,9 +32,9 @@ from .node.node import Node
 from .node.node_link import NodeLink
 from .node.nodes import Nodes, conflict
 from .paths import data_folder, hub_folder, owner
-from .placement import Placement
-from .relocation import Relocation
 from .rpc import Call
+from .several_hosts.placement import Placement
+from .several_hosts.relocation import Relocation
 from .slurm.scheduler import Schedulers
 
 RECONNECT_TIMEOUT = 10.0

@@ -41,8 +41,8 @@ from .node.nodes import (
     not_found,
 )
 from .node.shared_connection import Connect
-from .placement import Placement
 from .rpc import Call
+from .several_hosts.placement import Placement
 from .slurm.operations import GpusInJobs, check_slurm, cluster_rows, probe_slurm, with_clusters
 from .slurm.scheduler import Schedulers
 from .virtual_env.operations import EnvironmentOperations

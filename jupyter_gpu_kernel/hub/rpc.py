@@ -20,8 +20,8 @@ from typing import Any
 
 from ..errors import Cancelled, GpuKernelError, HubError, NotAnswered
 from ..wire.runtime import Runtime
-from .challenge import accept_client
-from .client_connection import CANCELLED, BadMessage, ClientConnection, shut_down
+from .clients.challenge import accept_client
+from .clients.client_connection import CANCELLED, BadMessage, ClientConnection, shut_down
 from .kernel_settings import KernelSettings, Spec
 from .ssh import Secret
 

@@ -15,7 +15,7 @@ from streams import LoopThread, log
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError
-from jupyter_gpu_kernel.hub.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.operations import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
 

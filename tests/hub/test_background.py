@@ -15,8 +15,7 @@ from runtimes import RUNTIME
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError, HostKeyError
-from jupyter_gpu_kernel.hub.background import BackgroundTasks
-from jupyter_gpu_kernel.hub.disk_thread import DiskThread
+from jupyter_gpu_kernel.hub.background import BackgroundTasks, DiskThread
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFiles
 from jupyter_gpu_kernel.hub.jobs.job_nodes import JobNodes, Reached
 from jupyter_gpu_kernel.hub.jobs.job_starter import JobStarter

@@ -20,7 +20,7 @@ from jupyter_gpu_kernel.hub.node.hosts import each_host
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
-from jupyter_gpu_kernel.hub.placement import GRACE, PATIENCE, Offer, wait_until
+from jupyter_gpu_kernel.hub.several_hosts.placement import GRACE, PATIENCE, Offer, wait_until
 from jupyter_gpu_kernel.wire.messages import keeper_message
 
 __all__ = ["hosts", "lab", "loop"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from waiting import DEADLINE, eventually
 
-from jupyter_gpu_kernel.hub.disk_thread import DiskThread
+from jupyter_gpu_kernel.hub.background import DiskThread
 from jupyter_gpu_kernel.hub.jobs.job_files import MAX_FILES, JobFile, JobFiles
 from jupyter_gpu_kernel.hub.slurm import words
 from jupyter_gpu_kernel.hub.slurm.dialect import JobState
@@ -73,7 +73,7 @@ def test_nobody_waits_for_a_slow_file_system(tmp_path: Path) -> None:
 
 _HOME_HANGS = """
 import asyncio, pathlib, sys
-from jupyter_gpu_kernel.hub.disk_thread import DiskThread
+from jupyter_gpu_kernel.hub.background import DiskThread
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile, JobFiles
 
 async def main():

@@ -15,7 +15,7 @@ from login_nodes import LoginNode
 from runtimes import RUNTIME
 from waiting import DEADLINE
 
-from jupyter_gpu_kernel.hub.disk_thread import DiskThread
+from jupyter_gpu_kernel.hub.background import DiskThread
 from jupyter_gpu_kernel.hub.jobs import job_table
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile, JobFiles
 from jupyter_gpu_kernel.hub.jobs.job_table import JobTable

@@ -23,7 +23,7 @@ from jupyter_gpu_kernel.errors import (
     KernelStartError,
 )
 from jupyter_gpu_kernel.hub import kernels as kernels_module
-from jupyter_gpu_kernel.hub.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.front_end_operations import FrontEndOperations
 from jupyter_gpu_kernel.hub.jobs import job_kernels
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile
@@ -33,8 +33,8 @@ from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.kernels import Kernels, front_end_of
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
-from jupyter_gpu_kernel.hub.placement import Placement
 from jupyter_gpu_kernel.hub.rpc import Call
+from jupyter_gpu_kernel.hub.several_hosts.placement import Placement
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 

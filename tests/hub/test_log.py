@@ -12,7 +12,7 @@ import pytest
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.hub import log as log_module
-from jupyter_gpu_kernel.hub.log import BURST, MAX_SIZE, write_to
+from jupyter_gpu_kernel.hub.process import BURST, MAX_SIZE, write_log_to
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def log(tmp_path: Path) -> Iterator[logging.Logger]:
     root, hook = logging.getLogger(), threading.excepthook
     handlers = list(root.handlers)
     log = logging.Logger("hub", logging.INFO)
-    write_to(tmp_path / "log", log, RUNTIME.monotonic)
+    write_log_to(tmp_path / "log", log, RUNTIME.monotonic)
     yield log
     for handler in log.handlers:
         handler.close()
@@ -101,7 +101,7 @@ def test_faults_elsewhere_come_here_and_not_to_stderr(
     asyncio.run(main())
     for handler in log.handlers:
         handler.close()
-    write_to(
+    write_log_to(
         tmp_path / "log", log, RUNTIME.monotonic
     )  # once more: older pytests set a hook of their own when a test begins
     thread = threading.Thread(target=fails, name="client-7")

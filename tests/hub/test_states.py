@@ -19,8 +19,8 @@ from jupyter_gpu_kernel.hub.kernel.states import LINK_STATES, PHASES, LinkState,
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
-from jupyter_gpu_kernel.hub.placement import Placement
-from jupyter_gpu_kernel.hub.relocation import Relocation
+from jupyter_gpu_kernel.hub.several_hosts.placement import Placement
+from jupyter_gpu_kernel.hub.several_hosts.relocation import Relocation
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
 GONE = AgentRefusal("there is no such kernel", code="gone", hop="node")

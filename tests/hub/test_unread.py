@@ -17,10 +17,10 @@ from streams import LoopThread, until, wait_for
 
 from jupyter_gpu_kernel.hub.front_end import front_ends as fronts_module
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.front_end.requests import MARGIN
 from jupyter_gpu_kernel.hub.front_end.sockets import MAX_UNREAD
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link
-from jupyter_gpu_kernel.hub.requests import MARGIN
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE
 from jupyter_gpu_kernel.wire.window import MOST

@@ -13,7 +13,7 @@ from streams import LoopThread, Node, until, wait_for
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError
-from jupyter_gpu_kernel.hub.disk_thread import DiskThread
+from jupyter_gpu_kernel.hub.background import DiskThread
 from jupyter_gpu_kernel.hub.kernel import vscode_sessions
 from jupyter_gpu_kernel.hub.kernel.placeholder import KernelInfoCache
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel

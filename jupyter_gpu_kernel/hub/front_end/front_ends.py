@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol
 from ...wire.compose import is_user_cell
 from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
-from ..requests import needs_owner
 from .delivered import Delivered
 from .edge import Edge
+from .requests import needs_owner
 from .sockets import Bind, Sockets
 
 STALL_TIMEOUT = 10.0

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ...wire.files import replace_file
 from .. import sanitize
-from ..disk_thread import DiskThread
+from ..background import DiskThread
 
 MAX_FILES = 200
 _MAX_EVENTS = 200

@@ -18,7 +18,7 @@ from ...wire.compose import TransientDisplay, is_user_cell, make
 from ...wire.messages import Channel, Message, MessageError, id_of, parent_id_of, type_of
 from ...wire.runtime import Runtime
 from ..front_end.delivered import Delivered
-from ..requests import EXECUTED, is_own_code
+from ..front_end.requests import EXECUTED, is_own_code
 from .placeholder import Placeholder
 
 _MAX_REPEATED = 50

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...wire.compose import is_user_cell
 from ...wire.messages import Channel, Lane, Message, MessageError, id_of, parent_id_of, type_of
-from ..requests import EXECUTED, is_own_code, lane_of_request
+from ..front_end.requests import EXECUTED, is_own_code, lane_of_request
 from .placeholder import Placeholder
 from .transient_displays import OfflineNotice
 

@@ -20,8 +20,8 @@ from ...wire.files import replace_file
 from ...wire.messages import Channel, Message, type_of
 from ...wire.runtime import Runtime
 from ...wire.texts import wrapped
-from ..disk_thread import DiskThread
-from ..requests import wants_restart
+from ..background import DiskThread
+from ..front_end.requests import wants_restart
 
 _MAX_KERNEL_INFO = 64 * 1024
 """Bytes of a kernel_info_reply that is remembered."""

@@ -13,7 +13,8 @@ from ...errors import GpuKernelError
 from ...wire.compose import is_user_cell
 from ...wire.endpoint import Endpoint, EndpointState
 from ...wire.messages import Channel, Data, Lane, Message, id_of, keeper_message, parent_id_of, type_of
-from .. import requests, validate
+from .. import validate
+from ..front_end import requests
 from ..front_end.delivered import Delivered
 from ..front_end.front_ends import Access, FrontEnd, FrontEnds
 from ..front_end.unanswered import UnansweredCells

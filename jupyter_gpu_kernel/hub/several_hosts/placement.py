@@ -12,13 +12,13 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
-from ..errors import GpuKernelError, HubError
-from . import sanitize
-from .kernel_settings import KernelSettings
-from .node.hosts import none_usable
-from .node.node import Node
-from .node.nodes import Nodes
-from .rpc import REPORT_BUG, Call
+from ...errors import GpuKernelError, HubError
+from .. import sanitize
+from ..kernel_settings import KernelSettings
+from ..node.hosts import none_usable
+from ..node.node import Node
+from ..node.nodes import Nodes
+from ..rpc import REPORT_BUG, Call
 
 GRACE = 1.5
 """Seconds for the other hosts after one has answered that it has enough free GPUs."""

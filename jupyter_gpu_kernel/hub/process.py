@@ -1,11 +1,15 @@
-"""The hub's log: one rotated file, with sanitized text and a limited rate per kind of message.
+"""What the hub's process sets up for itself: its log, its limit of open files, and the protection of its memory.
 
-Messages contain names and text of nodes and front ends, which may cause as many of them as they like.
+The log is one rotated file, with sanitized text and a limited rate per kind of message, as messages contain names and
+text of nodes and front ends, which may cause as many of them as they like.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
@@ -14,15 +18,52 @@ from pathlib import Path
 from . import sanitize
 
 MAX_SIZE = 1_000_000
-"""Bytes of a file; two are kept."""
+"""Bytes of a file of the log; two are kept."""
 BURST = 20
 """Messages of one kind within PERIOD seconds; further ones are only counted."""
 PERIOD = 60.0
 _MAX_KINDS = 1000
 _MAX_TRACEBACK = 60  # lines
+_FILE_LIMITS = (65_536, 10_240, 4_096)
+"""Limits of open files to try, the highest first: macOS refuses more than 10,240, whatever its hard limit says."""
+_PR_SET_DUMPABLE = 4
 
 
-def write_to(path: Path, log: logging.Logger, clock: Callable[[], float]) -> None:
+def raise_limit() -> None:
+    """Raise this process's limit of open files as far as the system lets us, and never lower it.
+
+    Each kernel needs up to 30, for its ports, their guards and their clients. Shells start programs with a limit of
+    1,024 (macOS: 256), which a program may raise itself.
+    """
+    if sys.platform == "win32":  # there is no such limit
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in _FILE_LIMITS:
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if soft == resource.RLIM_INFINITY or limit <= soft:
+            return
+        with contextlib.suppress(ValueError, OSError):
+            return resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def keep_memory_private() -> None:
+    """Protect this process, which handles passwords and keys: no core file, and on Linux no access for other processes
+    of the same user."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+# --- the log
+
+
+def write_log_to(path: Path, log: logging.Logger, clock: Callable[[], float]) -> None:
     """Make `log` and every other logger of this process write there, and uncaught exceptions of threads."""
     handler = RotatingFileHandler(path, maxBytes=MAX_SIZE, backupCount=1, delay=True, encoding="utf-8")
     handler.setFormatter(SanitizingFormatter("%(asctime)s %(levelname)s %(message)s"))

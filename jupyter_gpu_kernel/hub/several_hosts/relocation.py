@@ -11,17 +11,17 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from ..errors import GpuKernelError
-from ..wire.runtime import Runtime
-from .background import BackgroundTasks
-from .kernel.remote_kernel import RemoteKernel
-from .kernel.states import LinkState
-from .kernel_settings import KernelSettings
-from .node.node import Node
-from .node.nodes import Nodes
-from .paths import hub_folder
+from ...errors import GpuKernelError
+from ...wire.runtime import Runtime
+from ..background import BackgroundTasks
+from ..kernel.remote_kernel import RemoteKernel
+from ..kernel.states import LinkState
+from ..kernel_settings import KernelSettings
+from ..node.node import Node
+from ..node.nodes import Nodes
+from ..paths import hub_folder
+from ..rpc import Call
 from .placement import Placement
-from .rpc import Call
 from .shared_wait import SharedWait, end_kernel
 
 ASK_WITHIN = 10.0

@@ -14,18 +14,18 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from ..errors import AgentError, AgentRefusal, GpuKernelError
-from ..wire.runtime import Runtime
-from ..wire.texts import STOP_HINT
-from . import sanitize
-from .kernel.remote_kernel import RemoteKernel
-from .kernel.reservation import Reservation
-from .kernel.states import LinkState
-from .kernel_settings import KernelSettings
-from .node.link import Link
-from .node.node import Node
-from .node.node_link import NodeLink
-from .node.nodes import Nodes
+from ...errors import AgentError, AgentRefusal, GpuKernelError
+from ...wire.runtime import Runtime
+from ...wire.texts import STOP_HINT
+from .. import sanitize
+from ..kernel.remote_kernel import RemoteKernel
+from ..kernel.reservation import Reservation
+from ..kernel.states import LinkState
+from ..kernel_settings import KernelSettings
+from ..node.link import Link
+from ..node.node import Node
+from ..node.node_link import NodeLink
+from ..node.nodes import Nodes
 
 OPEN_AFTER = 2.0
 """Seconds that a cell waits on its own host before GPUs are reserved on the others."""
