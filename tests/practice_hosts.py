@@ -249,13 +249,13 @@ def hosts(loop: LoopThread) -> Iterator[Lab]:
         patch.setenv("JUPYTER_DATA_DIR", str(Path(folder) / "local"))
         patch.setattr(shared_wait, "OPEN_AFTER", 0.3)
         patch.setattr(agent_file, "_MAIN_PY", f"{NO_LAPSE}\n{AGENT}")
-        agent_file.packages.cache_clear()
+        agent_file.packed_once.cache_clear()
         lab = Lab(Path(folder), loop, "gpu1", "gpu2")
         try:
             yield lab
         finally:
             lab.close()
-            agent_file.packages.cache_clear()
+            agent_file.packed_once.cache_clear()
 
 
 @pytest.fixture
