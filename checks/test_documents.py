@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_kernel.hub.ssh import directives
+from jupyter_gpu_kernel.hub.ssh.config import directives
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "jupyter_gpu_kernel"

@@ -10,8 +10,8 @@ from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.openssh.master import Master
 from jupyter_gpu_kernel.hub.openssh.master_hop import MasterHop
 from jupyter_gpu_kernel.hub.ssh import Asker, Attempt
+from jupyter_gpu_kernel.hub.ssh.config.route import Hop
 from jupyter_gpu_kernel.hub.ssh.paramiko_hop import ParamikoHop
-from jupyter_gpu_kernel.hub.ssh.route import Hop
 from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 from jupyter_gpu_kernel.hub.ssh.transport import Transport
 from jupyter_gpu_kernel.hub.transport.connection import Connection

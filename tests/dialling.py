@@ -13,7 +13,7 @@ from connecting import connect
 from sshd import TwoHops
 
 from jupyter_gpu_kernel.hub.ssh import Asker
-from jupyter_gpu_kernel.hub.ssh.route import Hop
+from jupyter_gpu_kernel.hub.ssh.config.route import Hop
 from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 
 Dial = Callable[..., RouteConnection]

@@ -16,8 +16,8 @@ from sshd import make_key
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.hub.ssh import Asker
-from jupyter_gpu_kernel.hub.ssh.restrictions import UNRESTRICTED, Restrictions
-from jupyter_gpu_kernel.hub.ssh.route import Hop
+from jupyter_gpu_kernel.hub.ssh.config.restrictions import UNRESTRICTED, Restrictions
+from jupyter_gpu_kernel.hub.ssh.config.route import Hop
 from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 
 

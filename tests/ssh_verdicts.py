@@ -21,9 +21,8 @@ from sshd import Sshd, TwoHops, make_key
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import GpuKernelError
-from jupyter_gpu_kernel.hub.openssh import needs
-from jupyter_gpu_kernel.hub.ssh import algorithms
-from jupyter_gpu_kernel.hub.ssh.route import Hop, parse_route
+from jupyter_gpu_kernel.hub.ssh.config import algorithms, reasons
+from jupyter_gpu_kernel.hub.ssh.config.route import Hop, parse_route
 
 
 class Seen(NamedTuple):
@@ -97,7 +96,7 @@ class Lab:
         if isinstance(hops, GpuKernelError):
             return hops
         since = len(self.login.log)
-        certified = any("certificate" in reason for reason in needs.reasons(hops[-1]))
+        certified = any("certificate" in reason for reason in reasons.reasons(hops[-1]))
         try:
             transport = "ssh" if certified else "paramiko"
             connect(hops, trust_file=self.two.trust_file, transport=transport).close()

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from waiting import DEADLINE
 
-from jupyter_gpu_kernel.hub.ssh.route import Hop, resolve
+from jupyter_gpu_kernel.hub.ssh.config.route import Hop, resolve
 
 
 def sshd_program() -> str:

@@ -23,7 +23,7 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel.demo import gpus
 from jupyter_gpu_kernel.demo.cluster import ROUTE, Cluster
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
-from jupyter_gpu_kernel.hub.ssh.route import resolve
+from jupyter_gpu_kernel.hub.ssh.config.route import resolve
 from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the practice cluster needs Linux")

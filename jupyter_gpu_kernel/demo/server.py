@@ -25,7 +25,7 @@ from paramiko.common import (
     OPEN_SUCCEEDED,
 )
 
-from ..hub.ssh.algorithms import Algorithms
+from ..hub.ssh.config.algorithms import Algorithms
 from ..hub.ssh.transport import READ_SIZE, WINDOW, BufferedSocket, Transport
 
 _CHUNK = 1 << 18  # bytes read from a process at a time

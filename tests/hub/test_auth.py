@@ -22,8 +22,8 @@ from sshd import TwoHops, make_key
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
-from jupyter_gpu_kernel.hub.openssh import needs
-from jupyter_gpu_kernel.hub.ssh.restrictions import UNRESTRICTED
+from jupyter_gpu_kernel.hub.ssh.config.reasons import reasons
+from jupyter_gpu_kernel.hub.ssh.config.restrictions import UNRESTRICTED
 from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 
 ASKED = "The server asks: “Two factors · Look at your telephone · Code:” "
@@ -301,11 +301,11 @@ def test_a_certificate_in_the_agent_needs_the_ssh_program(
         ["ssh-add", "-L"], env=add, capture_output=True, text=True, timeout=DEADLINE
     ).stdout
     assert listed.startswith("ssh-ed25519-cert-v01@openssh.com") and len(listed.splitlines()) == 1
-    assert needs.reasons(hop) == ("a certificate in the ssh agent",)
+    assert list(reasons(hop)) == ["a certificate in the ssh agent"]
     with pytest.raises(AuthError):
         connect([hop], ask=None, trust_file=two_hops.trust_file)
     subprocess.run(["ssh-add", "-q", "-D"], env=add, check=True, timeout=DEADLINE)
-    assert needs.reasons(hop) == ()
+    assert list(reasons(hop)) == []
 
 
 def test_a_certificate_beside_a_key_is_offered_where_there_is_no_ssh_program(

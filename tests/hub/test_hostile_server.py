@@ -17,7 +17,7 @@ from sshd import TwoHops
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError
-from jupyter_gpu_kernel.hub.ssh.route import Hop
+from jupyter_gpu_kernel.hub.ssh.config.route import Hop
 from jupyter_gpu_kernel.hub.ssh.transport import WINDOW
 
 MIB = 1024 * 1024

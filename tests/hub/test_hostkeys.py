@@ -12,8 +12,9 @@ import pytest
 from sshd import make_key
 
 from jupyter_gpu_kernel.errors import HostKeyError
-from jupyter_gpu_kernel.hub.ssh import algorithms, hostkeys
-from jupyter_gpu_kernel.hub.ssh.route import Hop
+from jupyter_gpu_kernel.hub.ssh import hostkeys
+from jupyter_gpu_kernel.hub.ssh.config import algorithms
+from jupyter_gpu_kernel.hub.ssh.config.route import Hop
 
 
 class Key:

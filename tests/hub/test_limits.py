@@ -17,10 +17,11 @@ from sshd import TwoHops, make_key
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError, RouteError
-from jupyter_gpu_kernel.hub.ssh import hostkeys, restrictions
-from jupyter_gpu_kernel.hub.ssh.algorithms import select
-from jupyter_gpu_kernel.hub.ssh.restrictions import Restrictions
-from jupyter_gpu_kernel.hub.ssh.route import Hop
+from jupyter_gpu_kernel.hub.ssh import hostkeys
+from jupyter_gpu_kernel.hub.ssh.config import restrictions
+from jupyter_gpu_kernel.hub.ssh.config.algorithms import select
+from jupyter_gpu_kernel.hub.ssh.config.restrictions import Restrictions
+from jupyter_gpu_kernel.hub.ssh.config.route import Hop
 
 
 @pytest.mark.parametrize("hop", ["login", "work"])

@@ -30,11 +30,10 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError
 from jupyter_gpu_kernel.hub.openssh.askpass_server import Abandoned, AskpassServer
 from jupyter_gpu_kernel.hub.openssh.log import HOST_KEY, SIGN_IN, Log
-from jupyter_gpu_kernel.hub.openssh.needs import open_master
-from jupyter_gpu_kernel.hub.openssh.program import find_program
+from jupyter_gpu_kernel.hub.openssh.program import find_program, open_master
 from jupyter_gpu_kernel.hub.openssh.questions import Questions
 from jupyter_gpu_kernel.hub.paths import control_folder
-from jupyter_gpu_kernel.hub.ssh.route import Hop, resolve
+from jupyter_gpu_kernel.hub.ssh.config.route import Hop, resolve
 from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 
 __all__ = ["house"]
@@ -364,7 +363,7 @@ def test_no_ssh_outlives_a_killed_hub(two_hops: TwoHops, tmp_path: Path) -> None
         from pathlib import Path
         from jupyter_gpu_kernel.hub.connections.connect import Connections
         from jupyter_gpu_kernel.hub.ssh import Attempt
-        from jupyter_gpu_kernel.hub.ssh.route import resolve
+        from jupyter_gpu_kernel.hub.ssh.config.route import resolve
         hops = resolve(["login", "work"], config={str(two_hops.ssh_config)!r})
         connection = Connections(Path({str(two_hops.trust_file)!r})).along(hops, Attempt(), "ssh")
         print(*(one.master.pid for one in connection.opened), flush=True)

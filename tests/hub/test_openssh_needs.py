@@ -13,8 +13,8 @@ from dialling import Owner
 from sshd import TwoHops
 
 from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError, HostKeyError
-from jupyter_gpu_kernel.hub.openssh import needs
-from jupyter_gpu_kernel.hub.ssh.route import resolve
+from jupyter_gpu_kernel.hub.ssh.config.reasons import reasons
+from jupyter_gpu_kernel.hub.ssh.config.route import resolve
 from jupyter_gpu_kernel.hub.transport.connection import Connection
 
 pytestmark = [
@@ -51,7 +51,9 @@ FIDO = "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAI
         ("Match exec false\n  ProxyCommand nc %h %p", ""),
     ],
 )
-def test_what_a_configuration_needs(tmp_path: Path, lines: str, reason: str) -> None:
+def test_what_a_configuration_needs(
+    tmp_path: Path, lines: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "fido").write_text(FIDO)
     (tmp_path / "certified-cert.pub").write_text("")
     authority = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA=="
@@ -63,9 +65,14 @@ def test_what_a_configuration_needs(tmp_path: Path, lines: str, reason: str) -> 
         "Host *\n  UserKnownHostsFile none\n  GlobalKnownHostsFile none\n"
     )
     hop = resolve(["gpu2"], config=str(config))[-1]
-    found = needs.reasons(hop, has_ticket=lambda: True)
+    klist = tmp_path / "klist"
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    klist.write_text("#!/bin/sh\nexit 0\n")
+    klist.chmod(0o755)
+    found = list(reasons(hop))
     assert bool(found) == bool(reason) and reason.format(folder=tmp_path) in "; ".join(found)
-    assert not any("Kerberos" in one for one in needs.reasons(hop, has_ticket=lambda: False))
+    klist.write_text("#!/bin/sh\nexit 1\n")
+    assert not any("Kerberos" in one for one in reasons(hop))
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from jupyter_gpu_kernel.errors import GpuKernelError, RouteError
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
-from jupyter_gpu_kernel.hub.ssh import ssh_config
-from jupyter_gpu_kernel.hub.ssh.route import Hop, parse_route, resolve
+from jupyter_gpu_kernel.hub.ssh.config import ssh_config
+from jupyter_gpu_kernel.hub.ssh.config.route import Hop, parse_route, resolve
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_kernel.hub.ssh import Secret, secret_kinds
-from jupyter_gpu_kernel.hub.ssh.route import Hop
+from jupyter_gpu_kernel.hub.ssh import Secret
+from jupyter_gpu_kernel.hub.ssh.config.route import Hop
+from jupyter_gpu_kernel.hub.ssh.sign_in import secret_kinds
 
 LOGIN = Hop("login", "ssh", "login.example.org", 2222, "alice")
 ACCOUNT = "alice@login.example.org:2222"

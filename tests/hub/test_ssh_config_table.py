@@ -18,8 +18,8 @@ from real_ssh import run_ssh
 from ssh_verdicts import Lab, Seen, assert_same, permitted, seen
 
 from jupyter_gpu_kernel.errors import GpuKernelError
-from jupyter_gpu_kernel.hub.ssh import algorithms, directives
-from jupyter_gpu_kernel.hub.ssh.route import parse_route
+from jupyter_gpu_kernel.hub.ssh.config import algorithms, directives
+from jupyter_gpu_kernel.hub.ssh.config.route import parse_route
 
 pytestmark = pytest.mark.full
 

@@ -19,8 +19,8 @@ from real_ssh import run_ssh
 from sshd import TwoHops, make_key
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, HostKeyError, RouteError
-from jupyter_gpu_kernel.hub.openssh import needs
 from jupyter_gpu_kernel.hub.ssh import Asker
+from jupyter_gpu_kernel.hub.ssh.config.reasons import has_ticket
 from jupyter_gpu_kernel.hub.transport.connection import Connection
 
 pytestmark = pytest.mark.full
@@ -103,7 +103,7 @@ def test_kerberos(login: TwoHops, realm: Realm, tmp_path: Path, monkeypatch: pyt
         monkeypatch.setenv(name, value)
     arrives(login, file, "a Kerberos ticket")
     monkeypatch.setenv("KRB5CCNAME", "FILE:/nowhere")  # then paramiko tries, and the server's words are shown
-    assert not needs.has_ticket()
+    assert not has_ticket()
     with pytest.raises(AuthError, match=r"accepted methods: .*gssapi-with-mic") as caught:
         dial(login, file)
     assert "kinit" in caught.value.remedy

@@ -6,21 +6,21 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from weakref import WeakSet
 
 from ...errors import RouteError
 from ..node.shared_connection import RESPONSE_TIMEOUT, RouteSettings, describe, hop_names
 from ..openssh.connect import OpenSSHConnector
-from ..openssh.needs import reasons
-from ..openssh.program import find_program, is_available
+from ..openssh.program import find_program, is_available, open_master
 from ..ssh import Attempt
+from ..ssh.config.reasons import reasons
+from ..ssh.config.route import Hop, resolve
 from ..ssh.connect import ParamikoConnector
 from ..ssh.connector import Connector
-from ..ssh.deadline import AskedMeanwhile, Deadline, Turns
-from ..ssh.route import Hop, resolve
 from ..ssh.route_connection import RouteConnection
+from ..ssh.sign_in.deadline import AskedMeanwhile, Deadline, Turns
 from ..transport.connection import Connection
 from .commands import CommandConnection, CommandHop
 from .local import LocalConnection
@@ -64,8 +64,8 @@ class Connections:
         """Connect along hops over SSH; "auto" takes the system's ssh where paramiko cannot do what a hop needs."""
         why = ""
         if transport == "auto":
-            available = is_available()
-            why = "; ".join(f"{hop.label}: {one}" for hop in hops for one in reasons(hop) if available)
+            needing = hops if is_available() else ()
+            why = "; ".join(f"{hop.label}: {one}" for hop in needing for one in _reasons(hop))
             transport = "ssh" if why else "paramiko"
             if why:
                 attempt.progress(hops[-1].label, f"taking the system's ssh, for {why}")
@@ -103,6 +103,13 @@ class Connections:
         with self._lock:
             self._open[transport].add(connection)
         return connection
+
+
+def _reasons(hop: Hop) -> Iterator[str]:
+    """Yield why the ssh program is taken for this hop."""
+    if (master := open_master(hop)) is not None:
+        yield f"your own connection is open (ControlPath {master})"
+    yield from reasons(hop)
 
 
 def _check_local(via: Sequence[str]) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from ...errors import ConnectError, GpuKernelError, RouteError
 from ..sanitize import one_line
 from ..ssh import failures, hostkeys
+from ..ssh.config.route import Hop
 from ..ssh.connector import ServerBusy
-from ..ssh.keys import UserKeys
-from ..ssh.route import Hop
+from ..ssh.sign_in.keys import UserKeys
 from .log import HOST_KEY, REACH, Log
 
 _RESOLVE = re.compile(r"ssh: Could not resolve hostname \S+: (.*)")

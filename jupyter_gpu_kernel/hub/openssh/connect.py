@@ -16,18 +16,17 @@ from pathlib import Path
 from ...errors import ConnectError, GpuKernelError
 from ..paths import control_folder
 from ..ssh import Attempt
+from ..ssh.config.route import Hop
 from ..ssh.connector import Connector, ServerBusy
-from ..ssh.deadline import Deadline, TimedAsker
-from ..ssh.keys import UserKeys, open_agent
-from ..ssh.route import Hop
 from ..ssh.route_connection import RouteConnection
+from ..ssh.sign_in.deadline import Deadline, TimedAsker
+from ..ssh.sign_in.keys import UserKeys, open_agent
 from . import complaints
 from .askpass_server import AskpassServer
 from .log import HOST_KEY, REACH, SIGN_IN, HostKey, Log
 from .master import Master
 from .master_hop import MasterHop
-from .needs import open_master
-from .program import find_program
+from .program import find_program, open_master
 from .questions import Questions
 
 _AGENT_TIMEOUT = 2.0  # seconds

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import RouteError
-from ..ssh.route import Hop
+from ..ssh.config.route import Hop
 from ..transport.process import run_quietly
 
 _VERSION_TIMEOUT = 10.0  # seconds
+_MASTER_TIMEOUT = 2.0  # seconds for a ControlMaster on this machine to answer
 _SILENCE = (
     15  # seconds after which ssh asks the server for a sign of life, which keeps firewalls from forgetting us
 )
@@ -134,6 +135,20 @@ def find_program() -> Program:
             remedy="Install OpenSSH's client, or use --transport paramiko.",
         )
     return Program(path, _version(path))
+
+
+def open_master(hop: Hop) -> Path | None:
+    """Return the ControlPath of this hop if a master of the user's own listens there, and not one of another user."""
+    path = Path((hop.values.get("controlpath") or ["none"])[0])
+    if sys.platform == "win32" or not is_available():
+        return None
+    try:
+        if path.stat().st_uid != os.getuid():
+            return None
+        listens = run_quietly(find_program().check(path), _MASTER_TIMEOUT).returncode == 0
+    except OSError:
+        return None
+    return path if listens else None
 
 
 @functools.cache

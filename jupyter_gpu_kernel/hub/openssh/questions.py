@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ..sanitize import one_line
-from ..ssh import Asker, Secret, secret_kinds
-from ..ssh.auth import question
+from ..ssh import Asker, Secret
+from ..ssh.config.route import Hop
 from ..ssh.failures import MAX_QUESTIONS, too_many_questions
-from ..ssh.route import Hop
+from ..ssh.sign_in import secret_kinds
+from ..ssh.sign_in.auth import question
 from .askpass_server import Abandoned
 from .log import HOST_KEY, HostKey, Log
 

@@ -13,18 +13,20 @@ from collections.abc import Iterator, Sequence
 
 import paramiko
 
-from ...errors import ConnectError
+from ...errors import ConnectError, RouteError
 from ..sanitize import one_line
 from . import hostkeys, tcp
-from .algorithms import Algorithms
-from .auth import sign_in
+from .config.algorithms import Algorithms
+from .config.reasons import refused
+from .config.route import Hop
 from .connector import Connector, ServerBusy
-from .deadline import TimedAsker, Turns
 from .failures import forwarding_refused, unreachable
 from .paramiko_hop import ParamikoHop
-from .restrictions import unsupported
-from .route import Hop
+from .sign_in.auth import sign_in
+from .sign_in.deadline import TimedAsker, Turns
 from .transport import WINDOW, BufferedSocket, Transport
+
+_MAX_SHOWN = 300  # characters of a directive in a message
 
 
 class ParamikoConnector(Connector):
@@ -33,10 +35,10 @@ class ParamikoConnector(Connector):
     def connect(self, route: Sequence[Hop], turns: Turns, since: int) -> None:
         """Connect as `Connector` does. An impossible configuration is reported before the user types a code."""
         for hop in route:
-            for directive in hop.restrictions.unsupported:
-                raise unsupported(directive, hop.label)
-            if hop.proxy_command:
-                raise unsupported(f"ProxyCommand {hop.proxy_command}", hop.label)
+            for directive in refused(hop):
+                cause = f"{directive[:_MAX_SHOWN]} in the ssh configuration is not supported by the transport paramiko"
+                remedy = "Use the system's ssh program (--transport ssh), or remove it for this host."
+                raise RouteError(cause, hop=hop.label, remedy=remedy)
         super().connect(route, turns, since)
 
     def _connect_hop(self, hop: Hop, ask: TimedAsker | None) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ...errors import ConnectError, GpuKernelError
 from . import Attempt
-from .deadline import Deadline, TimedAsker, Turns
+from .config.route import Hop
 from .failures import no_greeting
-from .route import Hop
 from .route_connection import RouteConnection
+from .sign_in.deadline import Deadline, TimedAsker, Turns
 
 _MAX_ATTEMPTS = 6
 

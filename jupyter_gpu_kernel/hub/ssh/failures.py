@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 
 from ...errors import BY_LOGIN, AuthError, ConnectError
 from ..sanitize import one_line
-from .keys import UserKeys
-from .restrictions import switched
-from .route import Hop, parse_destination
+from .config.restrictions import switched
+from .config.route import Hop, parse_destination
+from .sign_in.keys import UserKeys
 
 MAX_QUESTIONS = 12
 """Questions of one server, repetitions included."""

@@ -21,11 +21,12 @@ from pathlib import Path
 
 from ...errors import BY_LOGIN, HostKeyError, UnknownHost
 from ...wire.texts import as_typed
-from .algorithms import HOST_KEYS
-from .restrictions import KRL
-from .route import Hop
+from .config.algorithms import HOST_KEYS
+from .config.route import Hop
 
 _log = logging.getLogger(__name__)
+KRL = b"SSHKRL\n\0"
+"""How ssh-keygen's binary revocation lists begin."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ..sanitize import one_line
 from ..transport.connection import Connection
 from ..transport.short_command import Completed, run_to_end
 from ..transport.stream import CommandStream
-from .route import Hop, begins_with
+from .config.route import Hop, begins_with
 
 _MAX_COMMANDS = 4  # short commands at a time; a server allows 10 sessions per connection (MaxSessions)
 OPEN_TIMEOUT = 20.0

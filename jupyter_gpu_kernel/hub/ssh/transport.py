@@ -23,7 +23,7 @@ from paramiko.common import (
 )
 
 from ..sanitize import one_line
-from .algorithms import CURVE25519, CURVE25519_OLD_NAME, Algorithms
+from .config.algorithms import CURVE25519, CURVE25519_OLD_NAME, Algorithms
 from .packets import BoundedPacketizer, read_text
 
 # Errors are raised and reported; without a handler, logging would also print paramiko's messages to stderr.

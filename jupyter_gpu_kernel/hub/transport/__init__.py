@@ -1,5 +1,7 @@
-"""What all transports have in common: the stream of one command, and short commands over it.
+"""What all transports have in common.
 
-`stream.py` has the one class of streams between hub and node; `process.py` and `hub/ssh/channel.py` have what carries
-them; `short_command.py` runs a command to its end.
+- `connection.py` has the base class of all connections to a node.
+- `stream.py` has the one class of streams between hub and node. `process.py` carries a stream by a program of this
+  machine, and `hub/ssh/paramiko_hop.py` by a channel of paramiko.
+- `short_command.py` runs a command to its end.
 """

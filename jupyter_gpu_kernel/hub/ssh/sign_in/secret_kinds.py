@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from . import Secret
-from .route import Hop
+from .. import Secret
+from ..config.route import Hop
 
 _PASSWORD = re.compile(
     r"(?:\(?\S+@\S+\)? ?)?(?:\S+'s )?(?:unix )?password(?: for \S+| of \S+)?\s*:?\s*", re.I

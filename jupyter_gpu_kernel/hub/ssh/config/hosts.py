@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from ...errors import RouteError
+from ....errors import RouteError
 from . import ssh_config
 from .route import config_jumps, parse_destination
 

@@ -17,10 +17,11 @@ from typing import Any
 import paramiko
 from paramiko.agent import AgentSSH
 
-from ...wire.texts import as_typed
-from . import Asker, secret_kinds
-from .algorithms import USER_KEYS
-from .route import Hop
+from ....wire.texts import as_typed
+from .. import Asker
+from ..config.algorithms import USER_KEYS
+from ..config.route import Hop
+from . import secret_kinds
 
 CERTIFICATE = "-cert-v01@openssh.com"
 """How the types of certificates end."""

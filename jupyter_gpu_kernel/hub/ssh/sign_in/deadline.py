@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from . import Asker, Secret
-from .route import Hop
+from .. import Asker, Secret
+from ..config.route import Hop
 
 _Key = tuple[tuple[str, str, int], ...]
 """The account, host and port of each hop, up to the one for which the user is asked."""

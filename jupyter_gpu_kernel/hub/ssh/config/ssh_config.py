@@ -19,8 +19,8 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import TypedDict
 
-from ...errors import RouteError
-from ..transport.process import run_quietly
+from ....errors import RouteError
+from ...transport.process import run_quietly
 from .directives import normalized
 
 Values = Mapping[str, Sequence[str]]

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import RouteError
-from . import directives
+from ....errors import RouteError
 from .algorithms import ALGORITHMS, Algorithms, read_algorithms
 
 METHODS = ("publickey", "keyboard-interactive", "password")
@@ -20,8 +19,6 @@ _SWITCHES = {
     "password": "passwordauthentication",
 }
 _NO = ("no", "false")
-_MAX_SHOWN = 300  # characters of a directive in a message
-KRL = b"SSHKRL\n\0"  # how ssh-keygen's binary revocation lists begin
 Values = Mapping[str, Sequence[str]]
 
 
@@ -44,8 +41,6 @@ class Restrictions:
     rsa_bits: int = 1024
     family: str = "any"
     bind: str = ""
-    unsupported: tuple[str, ...] = ()
-    """Directives, with their values, that only the system's ssh can follow."""
 
 
 UNRESTRICTED = Restrictions()
@@ -70,34 +65,18 @@ def read_restrictions(
     if one("refuseconnection") not in ("", "none"):
         cause = f"the ssh configuration refuses connections (RefuseConnection {one('refuseconnection')})"
         raise RouteError(cause, hop=hop, remedy="Remove it for this host.")
-    algorithms, methods, revoked = read_algorithms(chosen), _methods(values), files(one("revokedhostkeys"))
     return Restrictions(
-        algorithms=algorithms,
-        methods=methods,
+        algorithms=read_algorithms(chosen),
+        methods=_methods(values),
         asks=not switched(values, "batchmode", False),
         tries=number("numberofpasswordprompts", 3),
         devices=one("kbdinteractivedevices"),
         new_hosts=one("stricthostkeychecking").lower() not in ("yes", "true"),
         check_address=bool(chosen("checkhostip")) and switched(values, "checkhostip", False),
-        revoked=tuple(revoked),
+        revoked=tuple(files(one("revokedhostkeys"))),
         rsa_bits=number("requiredrsasize", 1024),
         family=one("addressfamily").lower() or "any",
         bind=one("bindaddress"),
-        unsupported=(
-            *directives.unsupported(values, defaults),
-            *(f"{name} {one(name.lower())}" for name in algorithms.exhausted()),
-            *(() if methods else (_no_methods(values),)),
-            *(f"RevokedHostKeys {file}, a binary list," for file in revoked if _is_binary(file)),
-        ),
-    )
-
-
-def unsupported(directive: str, hop: str) -> RouteError:
-    """Return the error for a directive that paramiko cannot follow."""
-    return RouteError(
-        f"{directive[:_MAX_SHOWN]} in the ssh configuration is not supported by the transport paramiko",
-        hop=hop,
-        remedy="Use the system's ssh program (--transport ssh), or remove it for this host.",
     )
 
 
@@ -105,15 +84,6 @@ def switched(values: Values, key: str, default: bool) -> bool:
     """Return a directive's yes or no; words that are neither mean more than yes, such as "host-bound"."""
     found = next(iter(values.get(key, ())), "").lower()
     return default if not found else found not in _NO
-
-
-def _is_binary(file: Path) -> bool:
-    """Whether the file is a binary revocation list. One that cannot be read is reported when a key is verified."""
-    try:
-        with file.open("rb") as opened:
-            return opened.read(len(KRL)) == KRL
-    except OSError:
-        return False
 
 
 def _methods(values: Values) -> tuple[str, ...]:
@@ -126,10 +96,3 @@ def _methods(values: Values) -> tuple[str, ...]:
     preferred = (values.get("preferredauthentications") or [""])[0]
     wanted = [one.strip() for one in preferred.split(",")] if preferred else METHODS
     return tuple(one for one in wanted if one in METHODS and one not in off)
-
-
-def _no_methods(values: Values) -> str:
-    preferred = (values.get("preferredauthentications") or [""])[0]
-    if preferred:
-        return f"PreferredAuthentications {preferred}"
-    return "PubkeyAuthentication no, together with no for every other way to sign in,"

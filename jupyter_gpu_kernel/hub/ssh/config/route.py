@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from ...errors import RouteError
+from ....errors import RouteError
 from . import ssh_config
 from .restrictions import UNRESTRICTED, Restrictions, read_restrictions, switched
 

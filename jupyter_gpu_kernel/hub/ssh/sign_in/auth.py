@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 
 import paramiko
 
-from ...errors import AuthError, ConnectError
-from ..sanitize import one_line
-from . import Asker, failures, secret_kinds
+from ....errors import AuthError, ConnectError
+from ...sanitize import one_line
+from .. import Asker, failures
+from ..config.route import Hop
+from ..transport import Transport
+from . import secret_kinds
 from .keys import UserKeys, open_agent
-from .route import Hop
-from .transport import Transport
 
 _INTERACTIVE_TIMEOUT = 180.0  # seconds for the user to type; most servers give up after 120 (LoginGraceTime)
 

@@ -1,0 +1,144 @@
+"""Why a hop needs the system's ssh program: what its ssh configuration asks for, and paramiko cannot do.
+
+`_REFUSED` and `_PREFERRED` have all rules, and directives.py the directives by name. A rule yields reasons in words.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ...transport.process import run_quietly
+from .. import hostkeys
+from ..sign_in.keys import CERTIFICATE, open_agent
+from . import directives, ssh_config
+from .restrictions import switched
+from .route import Hop
+
+_KLIST_TIMEOUT = 5.0  # seconds
+_AGENT_TIMEOUT = 2.0  # seconds
+Rule = Callable[[Hop], Iterator[str]]
+
+
+def refused(hop: Hop) -> Iterator[str]:
+    """Yield what only the ssh program can follow: without it the hop is refused, with this name."""
+    for rule in _REFUSED:
+        yield from rule(hop)
+
+
+def reasons(hop: Hop) -> Iterator[str]:
+    """Yield why the ssh program is taken for this hop if the user has not chosen a transport."""
+    for rule in (*_REFUSED, *_PREFERRED):
+        yield from rule(hop)
+
+
+# --- refused without the ssh program
+
+
+def _proxy_command(hop: Hop) -> Iterator[str]:
+    if hop.proxy_command:
+        yield f"ProxyCommand {hop.proxy_command}"
+
+
+def _directives(hop: Hop) -> Iterator[str]:
+    yield from directives.unsupported(hop.values, ssh_config.defaults())
+
+
+def _algorithms(hop: Hop) -> Iterator[str]:
+    """Directives that leave no algorithm of ours."""
+    for name in hop.restrictions.algorithms.exhausted():
+        yield f"{name} {_one(hop, name.lower())}"
+
+
+def _methods(hop: Hop) -> Iterator[str]:
+    """Directives that leave no method to sign in."""
+    if not hop.restrictions.methods:
+        preferred = _one(hop, "preferredauthentications")
+        off = "PubkeyAuthentication no, together with no for every other way to sign in,"
+        yield f"PreferredAuthentications {preferred}" if preferred else off
+
+
+def _revocation_lists(hop: Hop) -> Iterator[str]:
+    for file in hop.restrictions.revoked:
+        with contextlib.suppress(OSError):  # one that cannot be read is reported when a key is verified
+            if file.read_bytes().startswith(hostkeys.KRL):
+                yield f"RevokedHostKeys {file}, a binary list,"
+
+
+# --- not refused, since paramiko may sign in by another method
+
+
+def _kerberos(hop: Hop) -> Iterator[str]:
+    if switched(hop.values, "gssapiauthentication", False) and has_ticket():
+        yield "GSSAPIAuthentication yes, and there is a Kerberos ticket"
+
+
+def _host_based(hop: Hop) -> Iterator[str]:
+    if switched(hop.values, "hostbasedauthentication", False):
+        yield "HostbasedAuthentication yes"
+
+
+def _token_keys(hop: Hop) -> Iterator[str]:
+    if _one(hop, "pkcs11provider") not in ("", "none"):
+        yield f"PKCS11Provider {_one(hop, 'pkcs11provider')}"
+    for file in hop.identity_files:
+        if _is_token_key(file):
+            yield f"the FIDO key {file}"
+
+
+def _certificates(hop: Hop) -> Iterator[str]:
+    files = hop.certificate_files or [Path(f"{key}-cert.pub") for key in hop.identity_files]
+    yield from (f"the certificate {file}" for file in files if file.is_file())
+    agent = open_agent(hop, _AGENT_TIMEOUT) if not hop.identities_only else None
+    if agent is not None:
+        try:
+            if any(key.get_name().endswith(CERTIFICATE) for key in agent.get_keys()):
+                yield "a certificate in the ssh agent"
+        finally:
+            agent.close()
+
+
+def _authorities(hop: Hop) -> Iterator[str]:
+    for entry in hostkeys.lookup(hop, Path(os.devnull)):
+        if entry.marker == "@cert-authority":
+            yield f"the certificate authority for hosts in {entry.file}, line {entry.line}"
+
+
+_REFUSED: tuple[Rule, ...] = (_proxy_command, _directives, _algorithms, _methods, _revocation_lists)
+_PREFERRED: tuple[Rule, ...] = (_kerberos, _host_based, _token_keys, _certificates, _authorities)
+
+
+def has_ticket() -> bool:
+    """Whether the user has a Kerberos ticket that has not expired."""
+    if sys.platform == "win32":
+        return True  # that of the domain, which ssh asks for itself
+    program = shutil.which("klist")
+    if program is None:
+        name = os.environ.get("KRB5CCNAME") or f"FILE:/tmp/krb5cc_{os.getuid()}"
+        return Path(name.removeprefix("FILE:")).is_file()
+    try:
+        return run_quietly([program, "-s"], _KLIST_TIMEOUT).returncode == 0
+    except OSError:
+        return False
+
+
+def _is_token_key(file: Path) -> bool:
+    """Whether a key file only refers to a FIDO token: its type, in the public part, begins with “sk-”."""
+    try:
+        if not file.is_file():
+            return False
+        words = file.read_bytes()[:16384].split(b"\n-----END")[0].split()
+        data = base64.b64decode(b"".join(words[4:])) if words[:1] == [b"-----BEGIN"] else b"".join(words[:1])
+    except (OSError, binascii.Error):
+        return False
+    return b"sk-ssh-ed25519@" in data[:256] or b"sk-ecdsa-sha2-nistp256@" in data[:256]
+
+
+def _one(hop: Hop, key: str) -> str:
+    return (hop.values.get(key) or [""])[0]
