@@ -1,6 +1,6 @@
 """The SSH connection to a work node, over any number of jump hosts. Only this package uses paramiko.
 
-- This file has what callers pass in: one attempt to connect, and how the user is asked for a secret or about a host key.
+- This file has what callers pass in: one attempt to connect, and how the user is asked for secrets and about host keys.
 - `config/` reads the user's ssh configuration, and makes the hops of a route; `sign_in/` signs in to one hop.
 - `connector.py` goes from hop to hop, and `route_connection.py` is the connection that results, for both transports;
   `hostkeys.py` verifies host keys, and `failures.py` has the errors that the transports share.
