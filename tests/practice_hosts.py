@@ -103,11 +103,12 @@ class Host:
         self.env = {**os.environ, **self.gpus.env, "JUPYTER_GPU_KERNEL_BASE": str(self.base)}
         self.commands: list[Command] = []
         self.reachable = True
+        self.instead = ""  # a command that is run in place of the agent
         self.answers = threading.Event()
         self.answers.set()
 
     def open(self, command: str) -> CommandStream:
-        self.commands.append(Command(command, self.env))
+        self.commands.append(Command(self.instead or command, self.env))
         return CommandStream(self.commands[-1])
 
     def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Any:

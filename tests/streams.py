@@ -239,6 +239,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self.loop = asyncio.SelectorEventLoop()
+        self.loop.set_default_executor(ThreadPoolExecutor(64))  # as the hub's
         self.faults: list[dict[str, Any]] = []
         self.loop.set_exception_handler(lambda _, context: self.faults.append(context))
         self._closing: list[Callable[[], Coroutine[Any, Any, None]]] = []

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import Cancelled, GpuKernelError, HubError, NotAnswered
 from ..wire.runtime import Runtime
@@ -35,8 +35,11 @@ MAX_CALLS = 64
 """Calls of one client at a time."""
 MAX_CLIENTS = 2000
 """Connections at a time."""
+_STEP = 0.5
+"""Seconds between two looks whether the user is asked."""
 REPORT_BUG = "The hub's log has details; please report it."
 
+T = TypeVar("T")
 Operation = Callable[["Call"], Awaitable[Any]]
 
 
@@ -51,6 +54,7 @@ class Call:
         self.number: int = message["id"]
         self.op: str = message["op"]
         self.asks = message.get("asks") is True
+        self._questions: set[int] = set()  # numbers of those to which the user has not replied
         self.arguments = {key: value for key, value in message.items() if key not in ("id", "op", "asks")}
 
     @property
@@ -70,9 +74,27 @@ class Call:
 
     @property
     def within(self) -> float | None:
-        """The seconds in which each node must be reached, in one attempt; None if the call waits as long as needed."""
+        """The seconds in which each node must be reached, in one attempt, and then answer; None if the call waits as
+        long as needed."""
         value = self.arguments.get("within")
         return float(value) if isinstance(value, int | float) and value > 0 else None
+
+    async def limited(self, seconds: float | None, asking: Awaitable[T]) -> T:
+        """Return the result of `asking`. Raises asyncio.TimeoutError if there is none after so many seconds, in which
+        those do not count that the user takes to reply to questions. None: there is no limit."""
+        if seconds is None:
+            return await asking
+        task = asyncio.ensure_future(asking)
+        try:
+            while seconds > 0 and not task.done():
+                step = min(_STEP, seconds)
+                await asyncio.wait([task], timeout=step)
+                seconds -= 0 if self._questions else step
+            if not task.done():
+                raise asyncio.TimeoutError
+            return await task
+        finally:
+            task.cancel()
 
     @property
     def abandoned(self) -> bool:
@@ -95,12 +117,15 @@ class Call:
 
     def _ask(self, question: dict[str, Any]) -> Any:
         number, answers = self.client.new_question()
+        self._questions.add(number)
         self.client.send({"id": self.number, "ask": question, "question": number})
         try:
             value = answers.get(timeout=ANSWER_TIMEOUT)
         except queue.Empty:
             value = None
             self.client.drop_question(number)
+        finally:
+            self._questions.discard(number)
         if value is CANCELLED:
             raise Cancelled(str(question["hop"]))
         if value is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from multiprocessing import Pipe
@@ -16,8 +17,11 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.node import nodes
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.operations import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
+from jupyter_gpu_kernel.hub.ssh import Attempt
 
 __all__ = ["loop"]
 
@@ -28,9 +32,11 @@ class Told(ClientConnection):
     def __init__(self) -> None:
         super().__init__(Pipe()[0])
         self.rows: list[dict[str, Any]] = []
+        self.questions: list[int] = []
         self.got_rows = threading.Event()
 
     def send(self, message: dict[str, Any]) -> None:
+        self.questions += [message["question"]] if "ask" in message else []
         self.rows += message.get("progress", {}).get("rows", [])
         if self.rows:
             self.got_rows.set()
@@ -43,10 +49,11 @@ class Unreachable:
         self.tried: list[tuple[str, float]] = []
         self._all_here = threading.Barrier(number)
 
-    def __call__(self, route: list[str], *, timeout: float, **_: Any) -> Any:
-        self.tried.append((route[-1], timeout))
+    def __call__(self, route: RouteSettings, attempt: Attempt) -> Any:
+        hop = route.route[-1]
+        self.tried.append((hop, attempt.timeout))
         self._all_here.wait(DEADLINE)
-        raise ConnectError("timed out", hop=route[-1])
+        raise ConnectError("timed out", hop=hop)
 
 
 @pytest.mark.parametrize("op", ["ps", "gpus", "stop"])
@@ -64,6 +71,61 @@ def test_all_connections_at_once_and_each_once(loop: LoopThread, op: str) -> Non
         assert sorted(row["error"]["hop"] for row in rows) == names
     assert sorted(connect.tried) == [(name, 10.0) for name in names]
     loop.run(operations.close())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+@pytest.mark.parametrize("op", ["ps", "gpus"])
+def test_a_node_that_connects_and_never_answers_is_given_up(
+    tmp_path: Path, loop: LoopThread, op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "_ANSWERED_WITHIN", {"list": 0.0, "gpus": 0.0})
+    monkeypatch.setattr(nodes, "_STARTED_WITHIN", 0.0)
+    lab = Lab(tmp_path, loop, "gpu1")
+    lab.hosts["gpu1"].instead = "cat >/dev/null"
+    (row,) = lab.call(op, specs=[{"settings": lab.settings()}], within=1.0)
+    assert row["node"] == "gpu1" and row["error"]["cause"] == "the node has not answered for 1 s"
+    loop.run(lab.operations.close())
+
+
+SILENT = """#!/bin/sh
+while [ ! -e {done} ]; do sleep 0.05; done
+exit 1
+"""
+
+
+@pytest.mark.parametrize("op", ["ps", "gpus"])
+def test_a_login_node_whose_slurm_does_not_answer_is_given_up(
+    tmp_path: Path, loop: LoopThread, op: str
+) -> None:
+    lab = Lab(tmp_path, loop, "login")
+    done, programs = tmp_path / "done", tmp_path / "programs"
+    programs.mkdir()
+    for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct"):
+        (programs / name).write_text(SILENT.format(done=done))
+        (programs / name).chmod(0o755)
+    login = lab.hosts["login"]
+    login.env["PATH"] = f"{programs}:{login.env['PATH']}"
+    settings = lab.settings(hosts=[], slurm=True)
+    (row,) = lab.call(op, specs=[{"settings": settings}], within=0.5)
+    done.touch()
+    assert row["node"] == "login" and row["error"]["cause"].startswith("Slurm has not answered for")
+    loop.run(lab.operations.close())
+
+
+def test_the_time_in_which_the_user_is_asked_does_not_count(loop: LoopThread) -> None:
+    client = Told()
+    call = Call(client, {"id": 1, "op": "ps", "asks": True})
+
+    async def main() -> bool:
+        asking = asyncio.create_task(asyncio.to_thread(call.confirm_host, "gpu1", "SHA256:x", "ed25519"))
+        while not client.questions:
+            await asyncio.sleep(0.01)
+        limited = asyncio.create_task(call.limited(0.01, asking))
+        await asyncio.wait([limited], timeout=0.1)
+        client.answer_received({"answer": client.questions[0], "value": True})
+        return await limited
+
+    assert loop.run(main()) is True
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")

@@ -286,6 +286,24 @@ def test_a_job_that_was_cancelled_while_slurm_answers_is_not_listed(simulated):
     simulated(main)
 
 
+def test_a_caller_that_waits_no_longer_leaves_the_question_to_the_next_one(simulated):
+    """As when `ps` is interrupted: the jobs are not unknown to the next one, and Slurm is not asked twice."""
+
+    async def main(slurm: Slurm) -> None:
+        async def ask(everyone: bool) -> dict[str, JobState]:
+            answer = await slurm.ask(everyone)
+            await asyncio.sleep(5)
+            return answer
+
+        slurm.queue = slurm.asked_by(ask)
+        slurm.jobs = {"1": RUNNING}
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(slurm.queue.jobs(), 1)
+        assert await slurm.queue.jobs() == [RUNNING]
+
+    assert [time for time, _ in simulated(main).asked] == [0]
+
+
 def test_callers_share_what_is_known(simulated):
     async def main(slurm: Slurm) -> None:
         slurm.jobs = {"1": RUNNING}

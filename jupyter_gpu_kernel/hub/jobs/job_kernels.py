@@ -15,12 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...errors import AgentError, GpuKernelError, HostKeyError, KernelStartError
+from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError, KernelStartError
 from ...wire.runtime import Runtime
 from ..background import BackgroundTasks
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel_settings import KernelSettings, Spec
 from ..node.hosts import each_spec
+from ..node.link import TRY_AGAIN_SOON
 from ..node.node import Node
 from ..node.node_link import NoLink
 from ..node.nodes import NodeReply, Nodes
@@ -189,7 +190,11 @@ class JobKernels:
         call.progress(node.name, "asking Slurm")
         try:
             await node.connected(call)
-            jobs = await self._schedulers.of(settings).jobs()
+            jobs = await call.limited(call.within, self._schedulers.of(settings).jobs())
+        except asyncio.TimeoutError:
+            cause = f"Slurm has not answered for {call.within or 0:.0f} s"
+            errors.append(NodeReply(node, {}, ConnectError(cause, hop=node.name, remedy=TRY_AGAIN_SOON)))
+            return []
         except GpuKernelError as error:
             error.fill_in("NAME", spec.name)
             errors.append(NodeReply(node, {}, error))

@@ -69,6 +69,11 @@ class Node:
         return self._link is not None and self._link.in_use
 
     @property
+    def linked(self) -> bool:
+        """Whether the link to its agent is up, as far as is known."""
+        return self._link is not None and self._link.state == "up"
+
+    @property
     def kernel_ids(self) -> list[str]:
         """The kernels that are attached, or about to be."""
         return self._link.kernel_ids if self._link is not None else []
@@ -277,8 +282,7 @@ class Node:
         over a new one. `call` receives progress and is asked for secrets."""
         if call is not None and call.repeated and (refused := self._refusal) is not None:
             raise refused
-        proven = self._link is not None and self._link.state == "up"
-        was_alive = self.alive
+        proven, was_alive = self.linked, self.alive
         try:
             result = await asyncio.to_thread(self._ssh.run, call, work, proven=proven)
         except (AuthError, HostKeyError):

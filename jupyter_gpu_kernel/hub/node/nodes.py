@@ -28,6 +28,11 @@ from .shared_connection import Connect, RouteSettings
 
 _MAX_KERNELS = 10_000
 """Kernels of which it is remembered where they were started."""
+_ANSWERED_WITHIN = {"list": 10.0, "gpus": 40.0}
+"""Seconds in which a node answers what `ps`, `stop` and `gpus` ask, if its link is up and the call does not wait as
+long as needed (`Call.within`). A driver may take 15 s for each of two samples."""
+_STARTED_WITHIN = 10.0
+"""Seconds more to start the agent there, which may have to be sent before."""
 
 
 class Nodes:
@@ -172,9 +177,13 @@ class Nodes:
         more: Callable[[Node], dict[str, Any]],
     ) -> NodeReply:
         call.progress(node.name, "asking")
+        limit = _limit(node, call, do)
         try:
-            answer = await node.request(spec.settings.python, call, do, timeout, **more(node))
+            asking = node.request(spec.settings.python, call, do, timeout, **more(node))
+            answer = await call.limited(limit, asking)
             return NodeReply(node, answer, settings=spec.settings)
+        except asyncio.TimeoutError:
+            return _late(node, limit or timeout)
         except GpuKernelError as error:
             error.fill_in("NAME", spec.name)
             return NodeReply(node, {}, error)
@@ -208,6 +217,14 @@ class NodeReply(NamedTuple):
         """The error for a list of rows: {"node", "error"}, and "late", the seconds without an answer."""
         row = {"node": self.node.name, "error": self.error.to_json() if self.error is not None else None}
         return row if self.late is None else {**row, "late": self.late}
+
+
+def _limit(node: Node, call: Call, do: str) -> float | None:
+    """Return the seconds after which the node's reply to this request is late; None if the call waits for it."""
+    limit = _ANSWERED_WITHIN.get(do)
+    if limit is None or call.within is None:
+        return None
+    return limit if node.linked else call.within + _STARTED_WITHIN + limit
 
 
 def _late(node: Node, seconds: float) -> NodeReply:

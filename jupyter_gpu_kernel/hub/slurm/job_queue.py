@@ -42,6 +42,7 @@ class JobQueue:
         self._poller: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._asking = asyncio.Lock()
+        self._looks: set[asyncio.Future[None]] = set()
         self._asked = -LONGEST_INTERVAL
         self._jobs: dict[str, JobState] = {}
         self._added: dict[str, JobState] = {}  # since Slurm was asked
@@ -50,13 +51,22 @@ class JobQueue:
         self._failed_since = 0.0
 
     async def jobs(self) -> list[JobState]:
-        """Return the user's jobs, as they were within the last 10 s. Raises GpuKernelError if they are not known."""
-        async with self._asking:
-            if self._runtime.monotonic() - self._asked >= INTERVAL:
-                await self._look()
+        """Return the user's jobs, as they were within the last 10 s. Raises GpuKernelError if they are not known.
+
+        A caller that does not wait for the answer leaves the question to the next one.
+        """
+        look = asyncio.ensure_future(self._look_if_due())
+        self._looks.add(look)
+        look.add_done_callback(self._looks.discard)
+        await asyncio.shield(look)
         if self._problem is not None:
             raise self._problem
         return list(self._jobs.values())
+
+    async def _look_if_due(self) -> None:
+        async with self._asking:
+            if self._runtime.monotonic() - self._asked >= INTERVAL:
+                await self._look()
 
     def add(self, job: JobState) -> None:
         """Record a job that was submitted just now."""

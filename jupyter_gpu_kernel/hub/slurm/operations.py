@@ -120,13 +120,18 @@ def _late(name: str, seconds: float) -> dict[str, Any]:
 async def _row(scheduler: Scheduler, spec: Spec, call: Call) -> dict[str, Any]:
     name = scheduler.name
     call.progress(name, "asking Slurm")
+    limit = None if call.within is None else 2 * call.within  # to connect, and to answer
+
+    async def ask() -> dict[str, Any]:
+        return view(await scheduler.cluster(call), await scheduler.all_jobs(call))
+
     try:
-        cluster = await scheduler.cluster(call)
-        jobs = await scheduler.all_jobs(call)
+        return {"node": name, "hop": name, "slurm": await call.limited(limit, ask())}
+    except asyncio.TimeoutError:
+        return _late(name, limit or 0.0)
     except GpuKernelError as error:
         error.fill_in("NAME", spec.name)
         return {"node": name, "error": error.to_json()}
-    return {"node": name, "hop": name, "slurm": view(cluster, jobs)}
 
 
 class GpusInJobs:
