@@ -31,6 +31,9 @@ PENDING_START_TIMEOUT = 5.0
 """Seconds for starts of kernels that are pending when the server exits; ours have been released."""
 CONTENTS_EVENTS = "https://events.jupyter.org/jupyter_server/contents_service/v1"
 
+PAGE_PROMPTS = "gpuKernelPrompts"
+"""The option of a page of JupyterLab that says where the user answers: in the page, or in a terminal."""
+
 
 class GpuKernelExtension(ExtensionApp):
     """The extension. What concerns remote kernels is set elsewhere: in kernelspecs, and on the provisioner."""
@@ -75,6 +78,7 @@ class GpuKernelExtension(ExtensionApp):
         self.settings[sign_in_requests.SIGN_INS] = SignInRequests(notify)
         if self.prompts == "page":
             server.io_loop.add_callback(self._listen)
+        self.settings.setdefault("page_config_data", {})[PAGE_PROMPTS] = self.prompts
         self.settings[probes.PROBES] = Probes(lambda name: prompts.asker(Asking("probe", name)))
         root = str(getattr(server.contents_manager, "root_dir", ""))
         self.settings[overview.OVERVIEW] = Overview(Runtime(), server.kernel_manager, root)

@@ -94,8 +94,15 @@ export interface IRemoteKernel {
   readonly round_trip_ms?: number | null;
   /** The end of its Slurm job. */
   readonly ends_at?: number | null;
+  /** Its Slurm job. */
+  readonly job?: { readonly id?: string; readonly state?: string } | null;
   /** Its GPUs, if that was asked for, and is known. */
   readonly gpu_use?: readonly IGpuUse[] | null;
+}
+
+/** Whether its first cell waits until Slurm starts its job. */
+export function waitsForJob(kernel: IRemoteKernel): boolean {
+  return kernel.state === 'waiting' && kernel.job?.state === 'PENDING';
 }
 
 /** The use of a GPU; null is unknown. */

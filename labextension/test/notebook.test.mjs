@@ -14,29 +14,29 @@ const NOW = 1_800_000_000;
 const row = { id: 'k1', kernel_id: 'j1', name: 'gpu2', node: 'gpu2', state: 'busy', link: 'up', gpus: [] };
 
 test('a kernel that can be reached has no notice', () => {
-  assert.equal(noticeOf(row, null, NOW, trans), null);
-  assert.equal(noticeOf({ ...row, link: 'away', state: 'ended' }, null, NOW, trans), null);
+  assert.equal(noticeOf(row, null, NOW, trans, true), null);
+  assert.equal(noticeOf({ ...row, link: 'away', state: 'ended' }, null, NOW, trans, true), null);
 });
 
 test('the notice says since when the node is out of reach, and what becomes of the cell', () => {
   const away = { ...row, link: 'away', away_since: NOW };
   const since = clock(NOW, true);
-  assert.deepEqual(noticeOf(away, null, NOW + 9, trans), {
+  assert.deepEqual(noticeOf(away, null, NOW + 9, trans, true), {
     text: `gpu2 has been out of reach since ${since}; the kernel keeps running. This cell keeps running.`,
     detail: '',
     signIn: false
   });
-  const listed = noticeOf({ ...away, state: 'away', busy_since: NOW }, null, NOW, trans); // in the overview
+  const listed = noticeOf({ ...away, state: 'away', busy_since: NOW }, null, NOW, trans, true); // in the overview
   assert.match(listed.text, /This cell keeps running/);
-  assert.match(noticeOf({ ...away, state: 'idle' }, null, NOW, trans).text, /will run when the node is back/);
+  assert.match(noticeOf({ ...away, state: 'idle' }, null, NOW, trans, true).text, /will run when the node is back/);
   const error = { kind: 'AuthError', hop: 'login', cause: 'it wants a code', remedy: 'Sign in.' };
-  const refused = noticeOf({ ...away, error }, null, NOW, trans);
+  const refused = noticeOf({ ...away, error }, null, NOW, trans, true);
   assert.deepEqual([refused.detail, refused.signIn], ['login: it wants a code.', true]);
 });
 
 test('the page says itself that it cannot reach the server, but not for a moment only', () => {
-  assert.equal(noticeOf(row, NOW, NOW + 1, trans), null);
-  assert.match(noticeOf(row, NOW, NOW + 5, trans).text, /browser has not reached the Jupyter server since .*gpu2 keeps running/);
+  assert.equal(noticeOf(row, NOW, NOW + 1, trans, true), null);
+  assert.match(noticeOf(row, NOW, NOW + 5, trans, true).text, /browser has not reached the Jupyter server since .*gpu2 keeps running/);
 });
 
 test('the kernel that the notebook had is offered, or else one that it had left', () => {

@@ -98,6 +98,7 @@ test('a node in a line: free GPUs, or what keeps it from being used', () => {
   assert.equal(nodeOf({ connected: false, gpus: [], problem: { login: true } }).summary, 'sign in');
   assert.equal(nodeOf({ connected: false, gpus: [], problem: {} }).summary, 'out of reach');
   assert.equal(nodeOf({ connected: false, gpus: [] }).summary, 'connecting…');
+  assert.equal(nodeOf({ gpus: [gpu, { ...gpu, free: true, kernel: 'k1' }] }).summary, '0 of 2 free', 'my kernel has it');
   assert.equal(totalOf(trans, [node, { ...node, gpus: [{ ...gpu, free: true }] }]), '1 of 2 free');
 });
 

@@ -64,7 +64,9 @@ test('trouble comes first', () => {
   assert.equal(textOf({ link: 'away' }), 'gpu2 · reconnecting…');
   assert.equal(textOf({ link: 'away', away_since: NOW }), `gpu2 · reconnecting since ${clock(NOW)}`);
   assert.equal(textOf({ link: 'connecting' }), 'gpu2 · connecting…');
-  assert.equal(textOf({ state: 'waiting' }), 'gpu2 · waiting for a GPU');
+  assert.equal(textOf({ state: 'waiting' }), 'gpu2 · waits for a GPU');
+  assert.equal(textOf({ state: 'waiting', job: { id: '5', state: 'PENDING' } }), 'gpu2 · waits for its job');
+  assert.equal(textOf({ state: 'waiting', job: { id: '5', state: 'RUNNING' } }), 'gpu2 · waits for a GPU');
   assert.equal(textOf({ state: 'ended', link: 'away' }), 'gpu2 · ended');
   assert.deepEqual(
     [view({ link: 'away' }), view({ state: 'ended' }), view({ link: 'taken' })].map(one => one.level),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,10 @@ SETTINGS = {
 class Lab(Server):
     """`root` holds its notebooks. Scripts in its pages have JupyterLab's application as `jupyterapp`."""
 
-    def __init__(self, remote: Remote, folder: Path, python: str = sys.executable) -> None:
+    def __init__(
+        self, remote: Remote, folder: Path, python: str = sys.executable, more: Sequence[str] = ()
+    ) -> None:
+        """`more`: options of the server."""
         self.root, self._settings = folder / "root", folder / "settings"
         self.root.mkdir(exist_ok=True)
         for plugin, settings in SETTINGS.items():
@@ -32,7 +36,7 @@ class Lab(Server):
             f"--LabApp.user_settings_dir={self._settings}",
             f"--LabApp.workspaces_dir={folder / 'workspaces'}",
         ]
-        super().__init__(remote, self.root, program=["jupyterlab", *options], python=python)
+        super().__init__(remote, self.root, program=["jupyterlab", *options, *more], python=python)
 
     def set(self, plugin: str, settings: dict[str, Any]) -> None:
         """The user's settings of a plugin, for pages that are opened from now on."""

@@ -33,13 +33,20 @@ REFUSING = {
 """These do nothing with such arguments."""
 ACTING = {"sign-in": {"name": "gpu"}, "add": {}}
 """These act without a question of their own."""
+BY_OTHERS = [
+    ("apputils:run-first-enabled", {"commands": ["jupyter-gpu-kernel:sign-in"], "args": {"name": "gpu"}}),
+    ("apputils:run-all-enabled", {"commands": ["apputils:x", "jupyter-gpu-kernel:add"], "args": [{}, {}]}),
+    ("apputils:run-first-enabled", {"commands": ["apputils:run-all-enabled"],
+                                    "args": [{"commands": ["jupyter-gpu-kernel:add"]}]}),
+]  # fmt: skip
+"""Commands of JupyterLab that execute ours."""
 HARMLESS = {"open-panel", "refresh", "add", "open-notebook", "log", "toggle-long-cells"}
 
 
 def links(asked: list[tuple[str, object]]) -> str:
-    """HTML with a button for each command."""
+    """HTML with a button for each command, ours or JupyterLab's."""
     return "".join(
-        f'<button data-commandlinker-command="jupyter-gpu-kernel:{name}" '
+        f'<button data-commandlinker-command="{name if ":" in name else "jupyter-gpu-kernel:" + name}" '
         f'data-commandlinker-args="{escape(json.dumps(arguments))}">{number} harmless</button>'
         for number, (name, arguments) in enumerate(asked)
     )
@@ -58,7 +65,7 @@ def press(page: Page, number: int, answer: str = "Run") -> None:
 
 def test_a_link_does_no_harm_without_a_question_that_names_it(lab: Lab, page: Page) -> None:
     """A link in an output, for each of our commands, about the notebook's kernel and about others."""
-    asked = [*((name, {"name": "gpu"}) for name in ASKING), *REFUSING.items(), *ACTING.items()]
+    asked = [*((name, {"name": "gpu"}) for name in ASKING), *REFUSING.items(), *ACTING.items(), *BY_OTHERS]
     html = {"text/html": links(asked)}
     cells = [
         new_code_cell("import time\ntime.sleep(600)", id="c0"),

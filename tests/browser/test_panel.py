@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 from remote import Remote
 
-from browser.lab import Lab
+from browser.conftest import NewPage
+from browser.lab import Lab, Notebook
 
 pytestmark = pytest.mark.full
 
@@ -131,3 +132,108 @@ def test_a_hidden_panel_makes_no_request(lab: Lab, page: Page, overviews: list[s
     with page.expect_request("**/api/overview*"):
         tab(page).click()
     expect(panel).to_contain_text("of 4 free")
+
+
+def lose_answers(route: Route) -> None:
+    """The server does what is asked, and the page does not hear of it."""
+    route.fetch()
+    route.abort()
+
+
+def with_kernel(lab: Lab, page: Page, path: str) -> Notebook:
+    """A notebook of two cells, of which the first has run."""
+    notebook = lab.notebook(page, path, "print('before')", "print('after')", kernel="cpu")
+    notebook.expect_kernel("idle")
+    notebook.run(0)
+    notebook.expect_done(0)
+    return notebook
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["answered", "answer lost"])
+def test_a_cell_that_is_run_at_once_after_stop_gets_a_new_kernel(lab: Lab, page: Page, is_lost: bool) -> None:
+    notebook = with_kernel(lab, page, f"ends-{is_lost}.ipynb")
+    if is_lost:
+        page.route("**/stop?*", lose_answers)
+    tab(page).click()
+    panel = page.get_by_role("region", name="Remote GPUs")
+    kernel = panel.locator(".jp-RemoteGPU-kernel", has_text=notebook.path)
+    kernel.get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    expect(kernel).to_have_count(0)
+    notebook.run(1)
+    expect(notebook.output(1)).to_contain_text("after")
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["answered", "answer lost"])
+def test_a_cell_that_is_run_at_once_after_stop_all_gets_a_new_kernel(
+    lab: Lab, page: Page, is_lost: bool
+) -> None:
+    notebook = with_kernel(lab, page, f"all-end-{is_lost}.ipynb")
+    if is_lost:
+        page.route("**/stop?*", lose_answers)
+    page.locator("[data-id=jp-running-sessions]").click()
+    section = page.get_by_role("region", name="Remote GPU Kernels Section")
+    expect(section).to_contain_text(notebook.path)
+    page.get_by_role("toolbar", name="Remote GPU Kernels").get_by_role("button", name="Stop All").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop All").click()
+    expect(section).not_to_contain_text(notebook.path)
+    notebook.run(1)
+    expect(notebook.output(1)).to_contain_text("after")
+
+
+def test_other_pages_are_told_that_a_kernel_was_stopped(lab: Lab, page: Page, new_page: NewPage) -> None:
+    """At once: the clock of the other page goes on by less than JupyterLab's ten seconds between two requests."""
+    other = new_page()
+    other.clock.install()
+    notebook = with_kernel(lab, other, "elsewhere.ipynb")
+    panel = opened(lab, page)
+    kernel = panel.locator(".jp-RemoteGPU-kernel", has_text="elsewhere.ipynb")
+    expect(kernel).to_be_visible()
+    manager = "jupyterapp.serviceManager"
+    refresh = f"Promise.all([{manager}.kernels.refreshRunning(), {manager}.sessions.refreshRunning()]).then(() => 0)"
+    other.evaluate(refresh)  # the next requests are due in ten seconds
+    other.clock.pause_at(other.evaluate("Date.now()") + 1000)
+    kernel.get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    expect(kernel).to_have_count(0)
+    for _ in range(40):
+        if notebook.evaluate("PANEL.sessionContext.session?.path ?? null") is None:
+            break
+        other.clock.run_for(100)
+        other.evaluate(
+            "fetch('api/status').then(response => response.text())"
+        )  # answers to earlier requests come before
+    assert notebook.evaluate("PANEL.sessionContext.session?.path ?? null") is None
+
+
+def test_buttons_of_a_kernel_stay_where_they_are_when_the_round_trip_changes(lab: Lab, page: Page) -> None:
+    """In a narrow panel, too: a click must not hit another button."""
+    with_kernel(lab, page, "narrow.ipynb")
+    shown = {"round_trip_ms": 0.4}
+
+    def change(route: Route) -> None:
+        answer = route.fetch()
+        overview = answer.json()
+        route.fulfill(
+            response=answer, json={**overview, "kernels": [{**one, **shown} for one in overview["kernels"]]}
+        )
+
+    page.route("**/api/overview*", change)
+    tab(page).click()
+    panel = page.get_by_role("region", name="Remote GPUs")
+    kernel = panel.locator(".jp-RemoteGPU-kernel", has_text="narrow.ipynb")
+    expect(kernel).to_contain_text("< 1 ms")
+    handle = page.locator("#jp-main-split-panel > .lm-SplitPanel-handle:not(.lm-mod-hidden)").first
+    place, panel_box = handle.bounding_box(), panel.bounding_box()
+    assert place is not None and panel_box is not None
+    x, y = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 250 - panel_box["width"], y, steps=5)
+    page.mouse.up()
+    page.wait_for_function("Math.abs(document.querySelector('.jp-RemoteGPU-panel').clientWidth - 250) < 20")
+    buttons = kernel.get_by_role("button")
+    before = [one.bounding_box() for one in buttons.all()]
+    shown["round_trip_ms"] = 123
+    expect(kernel).to_contain_text("123 ms")
+    assert [one.bounding_box() for one in buttons.all()] == before and len(before) >= 4

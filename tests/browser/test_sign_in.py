@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,3 +83,33 @@ def test_a_kernel_of_vs_code_waits_until_a_page_has_signed_in(
         expect(notification).to_have_count(0)
         client.shutdown()
         assert launcher.end() == (0, "")
+
+
+def test_no_page_offers_a_sign_in_where_questions_are_answered_in_a_terminal(
+    chromium: object, remote: Remote, page: Page, tmp_path: Path, locked: dict[str, Any]
+) -> None:
+    remote.write("locked", provisioner=True, **locked)
+    with HubClient() as hub:
+        hub.call("hang_up", timeout=DEADLINE)
+    with Lab(remote, tmp_path, more=["--GpuKernelExtension.prompts=terminal"]) as lab:
+        notebook = lab.notebook(page, "terminal.ipynb", "print(6 * 7)", kernel="locked")
+        notification = page.locator(".Toastify")
+        expect(notification).to_contain_text("requires you to sign in in a terminal")
+        expect(notification).to_contain_text("/jupyter-gpu-kernel login locked")
+        expect(notification.get_by_role("button", name="Copy Command")).to_be_visible()
+        notebook.dialog.locator("button.jp-mod-accept").click()
+        log_in(remote, locked, Owner())
+        notebook.expect_kernel("idle")
+        page.keyboard.press("Escape")  # JupyterLab has asked for another kernel meanwhile
+        expect(notebook.dialog).to_have_count(0)
+
+        remote.hops.login.drop()
+        expect(notebook.status_bar).to_contain_text("until you sign in")
+        notebook.run(0)
+        expect(notebook.cells.first).to_contain_text("jupyter-gpu-kernel login locked")
+        item = page.locator(".jp-RemoteGPU-status")
+        expect(item).not_to_have_attribute("aria-label", re.compile("Sign in"))
+        item.click()
+        expect(page.get_by_role("region", name="Remote GPUs")).to_contain_text("login locked")
+        expect(page.get_by_role("button", name=re.compile("^sign in", re.IGNORECASE))).to_have_count(0)
+        lab.end_kernels()

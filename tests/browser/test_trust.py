@@ -89,3 +89,23 @@ def test_outputs_of_executed_cells_run_nothing_where_the_user_trusts_none(lab: L
     notebook.page.reload()
     notebook.run(1)
     page.wait_for_function("top.ran?.length >= 4")
+
+
+def test_what_was_executed_before_is_not_trusted_either_where_the_user_trusts_none(
+    lab: Lab, page: Page
+) -> None:
+    """The page restores the outputs, as it does after every reload without saving."""
+    notebook = lab.notebook(page, "before.ipynb", OUTPUTS, "attack('node')\nprint('the end')", kernel="cpu")
+    notebook.expect_kernel("idle")
+    notebook.run(0)
+    notebook.run(1)
+    notebook.expect_done(0, 1)
+    page.wait_for_function("top.ran?.length >= 4")
+    lab.set("jupyter-gpu-kernel/outputs", {"untrusted_output": True})
+    try:
+        notebook = lab.open_in(page, "before.ipynb")
+        expect(notebook.output(1)).to_contain_text("the end")
+        assert notebook.evaluate("PANEL.content.model.cells.get(1).trusted") is False
+        assert page.evaluate("top.ran ?? 0") == 0
+    finally:
+        lab.set("jupyter-gpu-kernel/outputs", {})

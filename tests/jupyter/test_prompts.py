@@ -220,7 +220,10 @@ async def test_without_a_page_nobody_is_there(page: Page, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("shown_in", ["terminal"])
-async def test_no_page_gets_a_question_if_they_are_answered_in_a_terminal_only(page: Page) -> None:
+async def test_no_page_gets_a_question_if_they_are_answered_in_a_terminal_only(
+    page: Page, jp_serverapp: Any
+) -> None:
+    assert jp_serverapp.web_app.settings["page_config_data"]["gpuKernelPrompts"] == "terminal"
     async with page.prompts.asker(GPU2) as ask:
         with pytest.raises(NotAnswered, match=r"jupyter gpu-kernel login NAME") as caught:
             await secret(ask, "Password of alice: ")

@@ -8,12 +8,16 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/applica
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { CommandRegistry } from '@lumino/commands';
+import type { ReadonlyJSONObject } from '@lumino/coreutils';
 
 import { isConfirmed } from '../confirm';
 import { TRANSLATION_DOMAIN } from '../tokens';
 import { line } from '../untrusted';
+import { argumentsOf, ownCommands } from './commands';
 
-const OURS = 'jupyter-gpu-kernel:';
+/** The attributes are those of JupyterLab's `CommandLinker`. */
+const COMMAND = 'data-commandlinker-command';
+const ARGUMENTS = 'data-commandlinker-args';
 const LONGEST_ARGUMENTS = 200;
 
 export const links: JupyterFrontEndPlugin<void> = {
@@ -24,22 +28,36 @@ export const links: JupyterFrontEndPlugin<void> = {
   activate: (app: JupyterFrontEnd, translator: ITranslator | null): void => {
     const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
     const onClick = (event: MouseEvent): void => {
-      const link = event.target instanceof Element ? event.target.closest<HTMLElement>('[data-commandlinker-command]') : null;
-      const { commandlinkerCommand: command = '', commandlinkerArgs: args = '{}' } = link?.dataset ?? {};
-      if (command.startsWith(OURS)) {
+      const link = event.target instanceof Element ? event.target.closest(`[${COMMAND}]`) : null;
+      const command = link?.getAttribute(COMMAND) ?? '';
+      const text = link?.getAttribute(ARGUMENTS) || '{}';
+      const args = argumentsOf(text);
+      const own = ownCommands(command, args).filter(each => app.commands.hasCommand(each));
+      if (args && own.length) {
         event.preventDefault();
         event.stopPropagation();
-        void ask(app.commands, command, args, trans);
+        void ask(app.commands, { command, args, shown: line(text, LONGEST_ARGUMENTS), own }, trans);
       }
     };
     document.addEventListener('click', onClick, { capture: true }); // before JupyterLab's listener, which executes it
   }
 };
 
-async function ask(commands: CommandRegistry, command: string, args: string, trans: TranslationBundle): Promise<void> {
-  const title = trans.__('Run “%1”?', commands.hasCommand(command) ? commands.label(command) : command);
-  const body = trans.__('You have clicked a button that executes this command with %1.', line(args, LONGEST_ARGUMENTS));
+interface ILink {
+  readonly command: string;
+  readonly args: ReadonlyJSONObject;
+  /** The arguments, for the user. */
+  readonly shown: string;
+  /** Our commands that it executes. */
+  readonly own: readonly string[];
+}
+
+async function ask(commands: CommandRegistry, { command, args, shown, own }: ILink, trans: TranslationBundle): Promise<void> {
+  const title = trans.__('Run “%1”?', own.map(each => commands.label(each)).join('”, “'));
+  const body = own.includes(command)
+    ? trans.__('You have clicked a button that executes this command with %1.', shown)
+    : trans.__('You have clicked a button that executes this command by “%1” with %2.', line(command, LONGEST_ARGUMENTS), shown);
   if (await isConfirmed(trans, title, body, trans.__('Run'))) {
-    await commands.execute(command, JSON.parse(args));
+    await commands.execute(command, args);
   }
 }

@@ -85,7 +85,6 @@ export interface IKernelOverview extends IRemoteKernel {
   readonly waiting_text?: string;
   /** Of the node, about this kernel. */
   readonly problem?: string | null;
-  readonly job?: { readonly id?: string; readonly state?: string } | null;
 }
 
 export interface ICluster {

@@ -22,9 +22,9 @@ export class CellNotice {
   }
 
   private _update(): void {
-    const { panel, follower, trans, now } = this._options;
+    const { panel, follower, trans, now, signIn } = this._options;
     const row = follower.kernel?.row;
-    const notice = row && !follower.isLost ? noticeOf(row, follower.serverAwaySince, now(), trans) : null;
+    const notice = row && !follower.isLost ? noticeOf(row, follower.serverAwaySince, now(), trans, signIn !== null) : null;
     const id = row?.id ?? '';
     const busy = (row && isBusy(row)) || panel.sessionContext.session?.kernel?.status === 'busy';
     const cell = notice && runningCell(panel, id, busy);
@@ -70,7 +70,6 @@ class NoticeWidget extends Widget {
     this._button.textContent = trans.__('Sign in');
     this._button.hidden = true;
     this._button.addEventListener('click', () => signIn?.());
-    this._canSignIn = signIn !== null;
     const lines = document.createElement('div');
     lines.className = 'jp-RemoteGPU-cellNotice-lines';
     lines.append(this._text, this._detail);
@@ -84,13 +83,12 @@ class NoticeWidget extends Widget {
     this._detail.textContent = detail;
     this._text.title = text;
     this._detail.title = detail;
-    this._button.hidden = !(signIn && this._canSignIn);
+    this._button.hidden = !signIn;
   }
 
   private readonly _text = document.createElement('div');
   private readonly _detail = document.createElement('div');
   private readonly _button = document.createElement('button');
-  private readonly _canSignIn: boolean;
 }
 
 export namespace CellNotice {

@@ -12,7 +12,7 @@ export interface INotice {
   readonly text: string;
   /** Why, and what helps; “” if that is not known. */
   readonly detail: string;
-  /** Whether signing in helps. */
+  /** Whether to offer a sign-in. */
   readonly signIn: boolean;
 }
 
@@ -25,17 +25,19 @@ const NOTICE_DELAY = 2;
  * @param kernel what the server said of its kernel last
  * @param serverAwaySince since when the page cannot reach the server
  * @param now in seconds since 1970
+ * @param canSignIn whether the user can sign in here
  */
 export function noticeOf(
   kernel: IRemoteKernel,
   serverAwaySince: number | null,
   now: number,
-  trans: TranslationBundle
+  trans: TranslationBundle,
+  canSignIn: boolean
 ): INotice | null {
   if (serverAwaySince !== null) {
     return now - serverAwaySince < NOTICE_DELAY ? null : serverNotice(kernel, serverAwaySince, trans);
   }
-  return kernel.link === 'away' && kernel.state !== 'ended' ? nodeNotice(kernel, trans) : null;
+  return kernel.link === 'away' && kernel.state !== 'ended' ? nodeNotice(kernel, trans, canSignIn) : null;
 }
 
 /** Whether a cell runs, also in a row of the overview, whose state is “away” while the node is out of reach. */
@@ -48,13 +50,13 @@ function serverNotice(kernel: IRemoteKernel, since: number, trans: TranslationBu
   return { text, detail: trans.__('What it prints will be here when the server is back.'), signIn: false };
 }
 
-function nodeNotice(kernel: IRemoteKernel, trans: TranslationBundle): INotice {
+function nodeNotice(kernel: IRemoteKernel, trans: TranslationBundle, canSignIn: boolean): INotice {
   const { node, away_since, error } = kernel;
   const cell = isBusy(kernel) ? trans.__('This cell keeps running.') : trans.__('This cell will run when the node is back.');
   const away = away_since
     ? trans.__('%1 has been out of reach since %2; the kernel keeps running.', node, clock(away_since, true))
     : trans.__('%1 is out of reach; the kernel keeps running.', node);
-  const signIn = isHelpedByLogin(error);
+  const signIn = canSignIn && isHelpedByLogin(error);
   const remedy = signIn ? '' : error?.remedy ?? ''; // the button, and not a command for a terminal
   return {
     text: `${away} ${cell}`,

@@ -52,7 +52,7 @@ export interface IJournal {
 
 /** Whether the node of the kernel with this Jupyter kernel id can be asked now, as far as it is known. */
 export function mayAnswer(kernels: readonly IRemoteKernel[], kernelId: string): boolean {
-  return kernels.every(row => row.kernel_id !== kernelId || row.link === 'up'); // a pending kernel is `connecting`
+  return kernels.every(row => row.kernel_id !== kernelId || row.link === 'up');
 }
 
 /** The journal without malformed records. */

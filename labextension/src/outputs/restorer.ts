@@ -297,9 +297,12 @@ export class Restorer {
     return record.dropped || this._moved.has(record.msg_id);
   }
 
-  /** Only executions by this page are trusted: a node can forge the record of any other cell. */
+  /**
+   * Only executions by this page are trusted, since a node can forge the record of any other cell; and none while the
+   * user trusts no output of remote kernels, also if the execution was before that.
+   */
   private _trustOf(record: IRecord, cellId: string): Trust {
-    if (this._options.executed.has(execution(cellId, record.msg_id))) {
+    if (!this._options.trustsNone() && this._options.executed.has(execution(cellId, record.msg_id))) {
       return 'trusted';
     }
     return this._filling.get(cellId) === record.msg_id ? 'unchanged' : 'untrusted';

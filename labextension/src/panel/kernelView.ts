@@ -5,8 +5,9 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IKernelOverview } from '../model/overview';
 import type { IProblem } from '../tokens';
-// The import has a suffix, for Node's test runner.
+// The imports have a suffix, for Node's test runner.
 import { basename, duration, elapsed, roundTrip } from '../format.js';
+import { waitsForJob } from '../tokens.js';
 
 /** Decides the colour of the dot, which the text repeats. */
 export type Tone = 'busy' | 'idle' | 'waiting' | 'trouble' | 'off';
@@ -93,7 +94,7 @@ function stateOf(trans: TranslationBundle, kernel: IKernelOverview, now: number)
   }
   if (kernel.state === 'waiting') {
     const place = kernel.place ? trans.__('waits, place %1', kernel.place) : trans.__('waits');
-    return ['waiting', kernel.job?.state === 'PENDING' ? trans.__('waits for its job') : place];
+    return ['waiting', waitsForJob(kernel) ? trans.__('waits for its job') : place];
   }
   if (kernel.state === 'starting') {
     return ['waiting', trans.__('starting')];

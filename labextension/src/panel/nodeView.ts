@@ -96,7 +96,7 @@ function summaryOf(trans: TranslationBundle, node: INodeOverview): string {
 }
 
 function freeOf(trans: TranslationBundle, gpus: readonly IGpu[]): string {
-  return trans.__('%1 of %2 free', gpus.filter(gpu => gpu.free).length, gpus.length);
+  return trans.__('%1 of %2 free', gpus.filter(gpu => gpu.free && !gpu.kernel).length, gpus.length);
 }
 
 function gpuView(

@@ -46,7 +46,8 @@ export const panel: JupyterFrontEndPlugin<void> = {
     const { commands, shell } = app;
     const requests = new Requests(app.serviceManager.serverSettings);
     const actions = new Actions(problemOf, async () => {
-      await Promise.all([refreshKernels(app.serviceManager), model.refresh()]);
+      await refreshKernels(app.serviceManager); // first, so that a kernel which the panel shows as ended is known to have
+      await model.refresh();
     });
     addCommands(commands, {
       trans,

@@ -3,6 +3,7 @@
  */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
+import { PageConfig } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { TranslationBundle } from '@jupyterlab/translation';
@@ -19,6 +20,9 @@ import { fetchPrompts, sendReply, signIn } from './requests';
 /** The schema of the event that there are other questions than before. */
 const EVENT = 'https://events.jupyter.org/jupyter_gpu_kernel/prompts/v1';
 
+/** Where the user answers, as the server's option `prompts` says: “terminal”, or else in a dialog here. */
+const PROMPTS = 'gpuKernelPrompts';
+
 const LONGEST_ERROR = 500;
 
 /** Emitted with each question that the user has cancelled in this page. */
@@ -30,6 +34,9 @@ export const prompts: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   optional: [ITranslator],
   activate: (app: JupyterFrontEnd, translator: ITranslator | null): void => {
+    if (PageConfig.getOption(PROMPTS) === 'terminal') {
+      return; // without the command nothing here offers a sign-in
+    }
     const { serverSettings } = app.serviceManager;
     const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
     const queue = new PromptQueue({

@@ -1,5 +1,7 @@
 /**
  * The plugin of our section among what is running. It asks for the overview only while that list is visible.
+ *
+ * Where any program shuts a kernel of the server down, it has JupyterLab update its list of kernels.
  */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { IRunningSessionManagers } from '@jupyterlab/running';
@@ -10,6 +12,9 @@ import { IRemoteModel } from '../model/tokens';
 import { kernelPath, post, refreshKernels } from '../request';
 import { TRANSLATION_DOMAIN } from '../tokens';
 import { RunningRemoteKernels } from './manager';
+
+/** The schema of jupyter_server's event that a kernel was started, restarted, interrupted or shut down. */
+const KERNEL_ACTIONS = 'https://events.jupyter.org/jupyter_server/kernel_actions/v1';
 
 /** In JupyterLab; in Notebook 7 the id goes on. */
 const LIST = '[id^="jp-running-sessions"]';
@@ -29,9 +34,17 @@ export const running: JupyterFrontEndPlugin<void> = {
     const { serviceManager } = app;
     const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
     const stop = async (id: string): Promise<void> => {
-      await post(serviceManager.serverSettings, kernelPath(id, 'stop'), {});
-      await refreshKernels(serviceManager);
+      try {
+        await post(serviceManager.serverSettings, kernelPath(id, 'stop'), {});
+      } finally {
+        await refreshKernels(serviceManager); // the kernel may have ended although no answer has come
+      }
     };
+    serviceManager.events.stream.connect((_, event) => {
+      if (event.schema_id === KERNEL_ACTIONS && event.action === 'shutdown') {
+        void refreshKernels(serviceManager); // another page, or another program, has stopped it
+      }
+    });
     managers?.add(new RunningRemoteKernels({ model, commands: app.commands, stop, trans }));
     if (managers) {
       void app.restored.then(() => watchWhileVisible(model));

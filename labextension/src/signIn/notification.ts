@@ -16,13 +16,18 @@ export function askToSignIn(
   trans: TranslationBundle
 ): () => void {
   const command = `${node.program} login ${name}`;
-  const text = trans.__('%1 requires you to sign in, here or in a terminal: %2', node.node, command);
+  const here = commands.hasCommand(CommandIDs.signIn);
+  const text = here
+    ? trans.__('%1 requires you to sign in, here or in a terminal: %2', node.node, command)
+    : trans.__('%1 requires you to sign in in a terminal: %2', node.node, command);
+  const signIn = (): void => void commands.execute(CommandIDs.signIn, { name });
+  const actions = [
+    ...(here ? [{ label: trans.__('Sign In'), displayType: 'accent' as const, callback: signIn }] : []),
+    { label: trans.__('Copy Command'), callback: () => Clipboard.copyToSystem(command) }
+  ];
   const id = Notification.warning(text, {
     autoClose: false,
-    actions: [
-      { label: trans.__('Sign In'), displayType: 'accent' as const, callback: () => void commands.execute(CommandIDs.signIn, { name }) },
-      { label: trans.__('Copy Command'), callback: () => Clipboard.copyToSystem(command) }
-    ].map(action => ({ ...action, callback: keepOpen(action.callback) }))
+    actions: actions.map(action => ({ ...action, callback: keepOpen(action.callback) }))
   });
   return () => Notification.dismiss(id);
 }

@@ -36,6 +36,7 @@ export const status: JupyterFrontEndPlugin<void> = {
       tracker,
       model,
       specs: () => kernelspecs.specs,
+      canSignIn: () => app.commands.hasCommand(CommandIDs.signIn),
       open: (kernel, signIn) => void open(app.commands, kernel, signIn),
       trans: (translator ?? nullTranslator).load(TRANSLATION_DOMAIN)
     });
@@ -50,7 +51,7 @@ export const status: JupyterFrontEndPlugin<void> = {
 
 /** Starts the sign-in where that helps, or else opens the panel. */
 async function open(commands: CommandRegistry, kernel: IRemoteKernel, signIn: boolean): Promise<void> {
-  if (signIn && commands.hasCommand(CommandIDs.signIn)) {
+  if (signIn) {
     await commands.execute(CommandIDs.signIn, { name: kernel.name });
   } else if (commands.hasCommand(CommandIDs.show)) {
     await commands.execute(CommandIDs.show);

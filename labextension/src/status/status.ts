@@ -96,7 +96,8 @@ export class LinkStatus extends Widget {
 
   private _viewOf(kernel: IRemoteKernel): IView {
     const now = Date.now() / 1000;
-    return viewOf(kernel, usesOf(kernel, this._options.model.overview, now), now, this._options.trans);
+    const view = viewOf(kernel, usesOf(kernel, this._options.model.overview, now), now, this._options.trans);
+    return { ...view, signIn: view.signIn && this._options.canSignIn() };
   }
 
   /** Remembers kernels that are not ours, to make one request for each, and not one every five seconds. */
@@ -159,6 +160,8 @@ export namespace LinkStatus {
     readonly model: IRemoteModel;
     /** The kernelspecs, null while they are not known. */
     readonly specs: () => KernelSpec.ISpecModels | null;
+    /** Whether the user can sign in here. */
+    readonly canSignIn: () => boolean;
     /** The user has activated the item. `signIn`: whether signing in helps. */
     readonly open: (kernel: IRemoteKernel, signIn: boolean) => void;
     readonly trans: TranslationBundle;

@@ -6,7 +6,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IGpuUse, IRemoteKernel } from '../tokens';
 // The imports have a suffix, for Node's test runner.
 import { clock, duration, memory, roundTrip, usersOf } from '../format.js';
-import { isHelpedByLogin } from '../tokens.js';
+import { isHelpedByLogin, waitsForJob } from '../tokens.js';
 
 /** normal; attention: wait, or look at it soon; problem: it does not go on by itself. */
 export type Level = 'normal' | 'attention' | 'problem';
@@ -74,7 +74,8 @@ function troubleOf(kernel: IRemoteKernel, trans: TranslationBundle): { text: str
   if (kernel.link === 'taken') {
     return { text: trans.__('taken over by another computer'), level: 'problem' };
   }
-  return kernel.state === 'waiting' ? { text: trans.__('waiting for a GPU'), level: 'attention' } : null;
+  const wait = waitsForJob(kernel) ? trans.__('waits for its job') : trans.__('waits for a GPU');
+  return kernel.state === 'waiting' ? { text: wait, level: 'attention' } : null;
 }
 
 function awayOf(kernel: IRemoteKernel, trans: TranslationBundle): { text: string; level: Level } {
