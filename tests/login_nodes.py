@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from played_agent import Socket, World
+
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.ssh import Attempt
+from jupyter_gpu_kernel.hub.transport.stream import CommandStream
 
 TOOLS = "awk cat env grep head id od sed sh sort tail tr"
 
@@ -80,3 +83,37 @@ class LoginNode:
 
     def close(self) -> None:
         self.closed = True
+
+
+class AgentConnection(LoginNode):
+    """A connection by which the agent is reached that a test plays."""
+
+    transport = ""
+
+    def __init__(self, folder: Path, world: World) -> None:
+        self._world, self.closed = world, False
+
+    def open(self, command: str) -> CommandStream:
+        return CommandStream(_Started(self._world.dial(False)))
+
+
+class _Started:
+    """The ends of the played agent's stream. The script that would start the agent is read first."""
+
+    def __init__(self, stream: Socket) -> None:
+        self._stream = stream
+        self._started = False
+        self.read, self.close = stream.read, stream.close
+
+    def write(self, data: memoryview) -> int:
+        if self._started:
+            self._stream.write(bytes(data))
+        self._started = True
+        return len(data)
+
+    def read_stderr(self, size: int) -> bytes:
+        return b""
+
+    def close_stdin(self) -> None: ...
+
+    def wait(self, timeout: float) -> None: ...

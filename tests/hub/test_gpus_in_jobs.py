@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from login_nodes import LoginNode
+from login_nodes import AgentConnection, LoginNode
 from played_agent import World
 from practice_hosts import loop
 from runtimes import RUNTIME
 from streams import LoopThread, log
 
 from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.operations import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
+from jupyter_gpu_kernel.hub.ssh import Attempt
 
 __all__ = ["loop"]
 
@@ -55,22 +57,6 @@ class Machine(World):
         return {**self._answers[request["do"]], "root": self.name}
 
 
-class Connection(LoginNode):
-    """A connection to a machine."""
-
-    transport = ""
-
-    def __init__(self, folder: Path, machine: Machine) -> None:
-        self.folder, self._machine, self.closed = folder, machine, False
-        self.host_keys = [(machine.name, f"SHA256:{machine.name}")]
-
-    def open(self, command: str) -> Any:
-        """The script that would start the agent is read first."""
-        stream = self._machine.dial(False)
-        script, stream.write = stream.write, lambda data: setattr(stream, "write", script)  # type: ignore[method-assign]
-        return stream
-
-
 class Cluster(LoginNode):
     """A login node, and two machines. The user's job 7 runs on the first one."""
 
@@ -80,9 +66,13 @@ class Cluster(LoginNode):
         self.slurm("", f'case "$*" in *%N*) echo "${{8%%[+]*}}{row}" ;; esac')
         self.machines = {"gpu1": Machine("gpu1", KERNEL), "gpu2": Machine("gpu2")}
 
-    def __call__(self, route: Any, *_: Any, **more: Any) -> LoginNode:
-        machine = self.machines.get(route[-1].rpartition("@")[2])
-        return super().__call__(route, **more) if machine is None else Connection(self.folder, machine)
+    def __call__(self, route: RouteSettings, attempt: Attempt) -> LoginNode:
+        machine = self.machines.get(route.route[-1].rpartition("@")[2])
+        if machine is None:
+            return super().__call__(route, attempt)
+        connection = AgentConnection(self.folder, machine)
+        connection.host_keys = [(machine.name, f"SHA256:{machine.name}")]
+        return connection
 
 
 def test_a_gpu_of_the_users_job_is_not_free_where_its_node_is_asked_directly(

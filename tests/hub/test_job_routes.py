@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from login_nodes import LoginNode
-from played_agent import Socket, World
+from login_nodes import AgentConnection, LoginNode
+from played_agent import World
 from runtimes import RUNTIME
 from waiting import DEADLINE
 
@@ -23,7 +23,6 @@ from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.slurm.dialect import JobState
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
 from jupyter_gpu_kernel.hub.ssh import Attempt
-from jupyter_gpu_kernel.hub.transport.stream import CommandStream
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
 SETTINGS = KernelSettings(("login",), slurm=True, python="/usr/bin/python3")
@@ -98,40 +97,6 @@ def test_only_the_route_of_the_settings_is_tried(tmp_path: Path, way: str) -> No
     assert cluster.tried == [way]
 
 
-class Connection(LoginNode):
-    """A connection by which the agent is reached that a test plays."""
-
-    transport = ""
-
-    def __init__(self, folder: Path, world: World) -> None:
-        self._world, self.closed = world, False
-
-    def open(self, command: str) -> CommandStream:
-        return CommandStream(Started(self._world.dial(False)))
-
-
-class Started:
-    """The ends of the played agent's stream. The script that would start the agent is read first."""
-
-    def __init__(self, stream: Socket) -> None:
-        self._stream = stream
-        self._started = False
-        self.read, self.close = stream.read, stream.close
-
-    def write(self, data: memoryview) -> int:
-        if self._started:
-            self._stream.write(bytes(data))
-        self._started = True
-        return len(data)
-
-    def read_stderr(self, size: int) -> bytes:
-        return b""
-
-    def close_stdin(self) -> None: ...
-
-    def wait(self, timeout: float) -> None: ...
-
-
 class Node(World):
     """A node as one way leads to it. The job's process is seen at the attempt of this number."""
 
@@ -152,13 +117,13 @@ class Reachable(Cluster):
     def __init__(self, folder: Path, **seen_at: int) -> None:
         super().__init__(folder, ConnectError("never", hop="gpu1"))
         self.nodes = {way: Node(at) for way, at in seen_at.items()}
-        self.connections: dict[str, Connection] = {}
+        self.connections: dict[str, AgentConnection] = {}
 
     def __call__(self, route: RouteSettings, attempt: Attempt) -> LoginNode:
         way = "srun" if route.via else "ssh" if route.route[-1].endswith("gpu1") else ""
         if not way:
             return super().__call__(route, attempt)
-        self.connections[way] = Connection(self.folder, self.nodes[way])
+        self.connections[way] = AgentConnection(self.folder, self.nodes[way])
         return self.connections[way]
 
 
