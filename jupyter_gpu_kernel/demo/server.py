@@ -123,6 +123,7 @@ class _Connection(Transport):
         channel.transport.begin(channel)
 
     # A command starts after the reply to its request is sent, so that the end of a short command cannot overtake it.
+    # paramiko's ServerInterface is called before that, and nothing public after it.
     _channel_handler_table = {  # noqa: RUF012
         **Transport._channel_handler_table,  # type: ignore[attr-defined]
         MSG_CHANNEL_REQUEST: _answer,

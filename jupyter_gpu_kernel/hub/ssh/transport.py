@@ -1,7 +1,7 @@
 """paramiko's Transport, tuned and bounded, over a socket or a channel of the previous hop.
 
-It is used by its public interface, but for two names: `_kex_info` and `_channels`. This module knows no hop, no user
-and no known_hosts file.
+Of paramiko only the public interface is used, but for `_kex_info`. This module knows no hop, no user and no known_hosts
+file.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import socket
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import paramiko
 from paramiko.common import (
@@ -56,6 +57,7 @@ class Transport(paramiko.Transport):
         )
         self.socket = sock
         self.channel_error = self.disconnect_reason = ""
+        self._opened = WeakValueDictionary[int, paramiko.Channel]()
         self._asker_error: Exception | None = None
         self._signatures = algorithms.user_keys
         self.server_algorithms: dict[str, list[str]] = {}
@@ -107,6 +109,12 @@ class Transport(paramiko.Transport):
                 raise
 
         return super().auth_interactive(username, answers, submethods)
+
+    def open_channel(self, *args: Any, **named: Any) -> paramiko.Channel:
+        """As paramiko's, which also opens sessions with it."""
+        channel = super().open_channel(*args, **named)
+        self._opened[channel.get_id()] = channel
+        return channel
 
     def forget_secrets(self) -> None:
         """Drop the secrets of signing in; paramiko would keep them as long as the connection."""
@@ -165,7 +173,7 @@ class Transport(paramiko.Transport):
 
     def _check_window(self, message: paramiko.Message) -> None:
         """Raise SSHException if a channel holds much more than its window permits, which paramiko never checks."""
-        channel = self._channels.get(message.get_int())  # type: ignore[attr-defined]
+        channel: Any = self._opened.get(message.get_int())
         if channel is not None and len(channel.in_buffer) + len(channel.in_stderr_buffer) > 2 * WINDOW:
             raise paramiko.SSHException("the server sends more data than the window allows")
 

@@ -146,7 +146,8 @@ def _public_blob(file: Path) -> bytes | None:
 
 
 class _SocketAgent(AgentSSH):
-    """The agent behind a Unix socket. paramiko's own class reads only SSH_AUTH_SOCK, and has no timeout."""
+    """The agent behind a Unix socket. paramiko's own class reads only SSH_AUTH_SOCK, and has no timeout (its pull
+    request 2414), so `_connect` and `_close` of its base class are called, which are private."""
 
     def __init__(self, path: str, timeout: float) -> None:
         super().__init__()
