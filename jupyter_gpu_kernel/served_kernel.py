@@ -102,6 +102,7 @@ class ServedKernel:
         if event["event"] == "kernel" and self.id:
             self.id = str(event["kernel"])  # the hub may have found the kernel that the notebook had left
             self.arguments["notebook"] = event.get("notebook") or self.arguments.get("notebook", "")
+            self.arguments["from_vs_code"] = event.get("from_vs_code") is True
             moved = {key: event[key] for key in ("route", "python") if event.get(key)}  # to another host
             self.arguments["settings"] = {**self.arguments["settings"], **moved}
         if event["event"] != "gone" or self._state is _State.CLOSED:

@@ -15,11 +15,12 @@ from ..wire.runtime import Runtime
 from . import sanitize
 from .clients.client_connection import ClientConnection
 from .kernel.cell_history import read_cell_history
+from .kernel.reconnect_grace import can_be_found
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
 from .kernel.vscode_notebook import is_file
 from .kernel_settings import KernelSettings
-from .kernels import Kernels, can_be_found, front_end_of
+from .kernels import Kernels, front_end_of
 from .node.node import Node
 from .node.nodes import Nodes, conflict, distinct, has_kernel, not_found
 from .rpc import Call
@@ -46,6 +47,13 @@ class FrontEndOperations:
         returning = self._kernels.pop_returning(settings, call)
         if returning is not None:
             return await self._serve(returning, call, restart=True)
+        try:
+            return await self._start(settings, call)
+        except BaseException:  # also when the client left meanwhile
+            self._kernels.start_failed(settings, call)
+            raise
+
+    async def _start(self, settings: KernelSettings, call: Call) -> dict[str, Any]:
         kernel_id = _kernel_id(call.arguments.get("kernel") or self._runtime.new_id()[:12])
         login_wait = float(call.arguments.get("login_wait") or 0)
         if settings.slurm:

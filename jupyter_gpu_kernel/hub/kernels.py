@@ -6,10 +6,9 @@ A client is a launcher or provisioner that is connected to the hub's socket. Thi
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 from ..errors import HubError
 from ..wire.runtime import Runtime
@@ -22,11 +21,13 @@ from .jobs.job_files import JobFiles
 from .jobs.job_kernels import JobKernels
 from .jobs.job_starter import JobStarter
 from .kernel.kernel_state import Origin
+from .kernel.pending_stops import PendingStops
 from .kernel.placeholder import KernelInfoCache
+from .kernel.reconnect_grace import ReconnectGrace, can_be_found, ports_of
 from .kernel.relayed_kernel import HubContext
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState, Phase
-from .kernel.vscode_sessions import VSCodeSession, VSCodeSessions
+from .kernel.vscode_sessions import VSCodeSession, VSCodeSessions, Window
 from .kernel_settings import KernelSettings
 from .node.node import Node
 from .node.node_link import NodeLink
@@ -37,11 +38,8 @@ from .several_hosts.placement import Placement
 from .several_hosts.relocation import Relocation
 from .slurm.scheduler import Schedulers
 
-RECONNECT_TIMEOUT = 10.0
-"""Seconds in which a front end that left may return."""
 _SAVE_WITHIN = 2.0
 """Seconds that the hub's end waits for files to be written."""
-Ports = tuple[str, int]
 
 
 class Kernels:
@@ -59,7 +57,7 @@ class Kernels:
         self._nodes = nodes
         self._log = log
         self._kernels: list[RemoteKernel] = []
-        self._reconnect_grace = _ReconnectGrace(self.stop, self._abandon)
+        self._reconnect_grace = ReconnectGrace(self.stop, self._abandon)
         self._disk = DiskThread()
         remove_old(hub_folder() / "delivered", runtime.time())
         self._owner = owner(runtime)  # once: a laptop's name may change with its network
@@ -68,9 +66,11 @@ class Kernels:
         self.relocation = Relocation(runtime, nodes, placement, self._owner, log)
         records = JobFiles(data_folder() / "jobs", self._disk)
         self.jobs = JobKernels(runtime, nodes, schedulers, records, self.relocation.delivered, log)
+        self._stops = PendingStops(self._owner["owner"], hub_folder() / "stops")
         self._vscode_sessions = VSCodeSessions(
-            runtime.monotonic, self._reconnect_grace.release, self._find_elsewhere
+            runtime.monotonic, self._stops, self._reconnect_grace.release, self._find_elsewhere
         )
+        self._stops.load(runtime.time(), self._open_link)
 
     def __iter__(self) -> Iterator[RemoteKernel]:
         return iter(list(self._kernels))
@@ -82,8 +82,8 @@ class Kernels:
 
     @property
     def in_use(self) -> bool:
-        """Whether a front end has a kernel here, or may return to one."""
-        return bool(self._kernels or self._reconnect_grace or self.jobs.in_use)
+        """Whether a front end has a kernel here, or may return to one, or a kernel is still to be ended."""
+        return bool(self._kernels or self._reconnect_grace or self.jobs.in_use or self._stops)
 
     def attached(self, node: Node, kernel_id: str) -> bool:
         """Return whether a front end here has this kernel of that node, also while the link reconnects."""
@@ -132,10 +132,15 @@ class Kernels:
 
     def restarted_on(self, settings: KernelSettings, call: Call) -> str:
         """Return the host of the kernel that the call's client, a launcher of VS Code, may restart by a new one."""
-        if settings.notebook or "parent" not in call.arguments:
-            return ""
-        window = int(call.arguments["parent"]), settings.name
-        return self._vscode_sessions.restarted_on(window, self._age(call))
+        window = _window(settings, call)
+        return "" if window is None else self._vscode_sessions.restarted_on(window, self._age(call))
+
+    def start_failed(self, settings: KernelSettings, call: Call) -> None:
+        """The call's client gets no kernel. If it is a launcher of VS Code, by which a kernel was restarted, that
+        kernel ends."""
+        window = _window(settings, call)
+        if window is not None:
+            self._vscode_sessions.start_failed(window, self._age(call))
 
     def create(
         self,
@@ -174,9 +179,9 @@ class Kernels:
         """The call's client serves a front end of the kernel, the first one or one that returns."""
         if remote not in self._kernels:
             self._kernels.append(remote)
-        ports = _ports_of(call.arguments["connection"])
+        ports = ports_of(call.arguments["connection"])
         front_ends = list(remote.front_ends)
-        front = next((one for one in front_ends if _ports_of(one.edge.connection) == ports), front_ends[0])
+        front = next((one for one in front_ends if ports_of(one.edge.connection) == ports), front_ends[0])
         front.reconnect(front_end_of(call))
         return front
 
@@ -265,8 +270,9 @@ class Kernels:
         if "parent" not in call.arguments or (notebook and call.op == "start") or call.op == "attach":
             return None
         parent, name = int(call.arguments["parent"]), settings.name
-        used, age = call.op == "adopt", self._age(call)
-        return VSCodeSession(self._vscode_sessions, parent, name, notebook, used, age)
+        used, from_vs_code = call.op == "adopt", call.arguments.get("from_vs_code") is True
+        sessions, age = self._vscode_sessions, self._age(call)
+        return VSCodeSession(sessions, parent, name, notebook, used, age, from_vs_code)
 
     def _age(self, call: Call) -> float:
         """Return how many seconds ago the front end has started the call's client, a launcher."""
@@ -290,6 +296,12 @@ class Kernels:
         front.disconnect()
         self._reconnect_grace.add(remote, front.edge.connection, restarts=restarts)
 
+    def _open_link(self, settings: KernelSettings) -> NodeLink:
+        """Return the link to the node of a kernel that a hub before this one had: the node has been reached before."""
+        link = self._nodes.of(settings).begin_link(settings.python, None)
+        link.keep_trying()
+        return link
+
     def _node(self, remote: RemoteKernel) -> Node:
         return self._nodes.of(remote.settings)
 
@@ -298,63 +310,11 @@ class Kernels:
             self._kernels.remove(remote)
 
 
-class _LeftKernel(NamedTuple):
-    """A kernel that waits. `restarts`: its front end has shut it down in order to start it again."""
-
-    remote: RemoteKernel
-    restarts: bool
-    timer: asyncio.TimerHandle
-
-
-class _ReconnectGrace:
-    """The kernels whose front end has left and may return with the same ports; true while there is one.
-
-    There are two kinds. An argv front end restarts its kernel by a new launcher with the old connection file. A front
-    end that was killed may be started again.
-    """
-
-    def __init__(
-        self, stop: Callable[[RemoteKernel, str], None], abandon: Callable[[RemoteKernel], None]
-    ) -> None:
-        """`stop(kernel, why)`; `abandon(kernel)`: its front end has not come back."""
-        self._stop = stop
-        self._abandon = abandon
-        self._waiting: dict[Ports, _LeftKernel] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
-    def add(self, remote: RemoteKernel, connection: dict[str, Any], *, restarts: bool) -> None:
-        """Keep the kernel with its ports. After the timeout it is released, or, if it was to be restarted, stopped. It
-        is detached before only if its front end can find it again, with the output."""
-        remote.pause() if can_be_found(remote) and not restarts else remote.hold()
-        ports = _ports_of(connection)
-        timer = asyncio.get_running_loop().call_later(RECONNECT_TIMEOUT, self._give_up, ports)
-        self._waiting[ports] = _LeftKernel(remote, restarts, timer)
-
-    def pop(self, connection: dict[str, Any]) -> RemoteKernel | None:
-        """Return the kernel whose front end had these ports, which has returned; None if it is a new one."""
-        waiting = self._waiting.pop(_ports_of(connection), None)
-        if waiting is None:
-            return None
-        waiting.timer.cancel()
-        return waiting.remote
-
-    def release(self, name: str, notebook: str) -> None:
-        """Release the kernel of this kernelspec and notebook, as the notebook returns by another front end."""
-        for ports, (remote, restarts, timer) in list(self._waiting.items()):
-            before = remote.settings.name, remote.settings.notebook
-            if notebook and not restarts and before == (name, notebook):
-                timer.cancel()
-                del self._waiting[ports]
-                self._abandon(remote)
-
-    def _give_up(self, ports: Ports) -> None:
-        waiting = self._waiting.pop(ports)
-        if waiting.restarts:
-            self._stop(waiting.remote, "its front end did not come back to restart it")
-        else:
-            self._abandon(waiting.remote)
+def _window(settings: KernelSettings, call: Call) -> Window | None:
+    """Return the window of VS Code whose launcher the call's client may be; None if it is no such launcher."""
+    if settings.notebook or "parent" not in call.arguments:
+        return None
+    return int(call.arguments["parent"]), settings.name
 
 
 def front_end_of(call: Call, number: int | None = None) -> FrontEndSpec:
@@ -369,13 +329,3 @@ def front_end_of(call: Call, number: int | None = None) -> FrontEndSpec:
         rate_limited=arguments.get("front_end_kind") != "other",
         revives=arguments.get("front_end_kind") == "server",
     )
-
-
-def can_be_found(remote: RemoteKernel) -> bool:
-    """Whether its front end can find the kernel again by its notebook, which VS Code may not have told or saved yet."""
-    return bool(remote.settings.notebook) or remote.is_of_vs_code
-
-
-def _ports_of(connection: dict[str, Any]) -> Ports:
-    """Return what two front ends share only if they have the same connection file."""
-    return str(connection.get("key")), int(connection.get("shell_port") or 0)

@@ -106,13 +106,13 @@ def test_an_interrupt_cancels_users_cells_and_nothing_else(hub: Hub) -> None:
     assert deferred.resume() == others
 
 
-def test_of_a_kernel_that_is_gone_the_cells_are_answered(hub: Hub) -> None:
+def test_of_a_kernel_that_is_gone_every_request_is_answered(hub: Hub) -> None:
     deferred = hub.deferred
     deferred.hold()
-    cells, other = [cell(), cell(silent=True)], request("complete_request")
-    for message in (*cells, other):
+    requests = [cell(), cell(silent=True), request("complete_request")]
+    for message in (*requests, request("comm_msg")):
         deferred.defer_if_needed(message)
-    assert deferred.clear() == cells and deferred.messages == []
+    assert deferred.clear() == requests and deferred.messages == []
 
 
 def test_only_a_users_cell_shows_that_it_waits(hub: Hub) -> None:

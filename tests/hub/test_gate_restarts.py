@@ -157,14 +157,17 @@ def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
     assert other.finish(waits).text.strip() == gpus.uuids[1]
 
 
-def test_a_text_of_the_old_kernel_becomes_empty_by_the_first_cell_of_the_new_one(
-    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_text_of_the_session_before_becomes_empty_by_the_next_ones_first_cell(
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack, restart: bool
 ) -> None:
-    """VS Code does not receive what the old kernel sends after a restart."""
+    """VS Code does not receive what the old kernel sends after a restart, nor, when a notebook returns, what the kernel
+    has sent for its cells meanwhile."""
     gpus.say(1, gpus=[{"uuid": gpus.uuids[0], "ghost": 30000}])
     stack.callback(gpus.say, 4)
     sessions = VSCodeSessions(RUNTIME.monotonic)
-    session, next_session = VSCodeSession(sessions, 1, "one"), VSCodeSession(sessions, 1, "one")
+    session = VSCodeSession(sessions, 1, "one")
+    next_session = VSCodeSession(sessions, 1 if restart else 2, "one")
     old = loop.kernel(link, session=session, gpus=1, name="one")
     front = stack.enter_context(Front(old.edge.connection))
     loop.call(sessions.begin, session)
@@ -176,8 +179,10 @@ def test_a_text_of_the_old_kernel_becomes_empty_by_the_first_cell_of_the_new_one
     loop.call(sessions.begin, next_session)
     loop.call(sessions.end, session, old)
     loop.call(old.close)
+    gpus.say(4)
     front = open_front(loop, new, stack)
     front.run(NAMED, store_history=False)
+    assert (new.kernel_id == old.kernel_id) is not restart
     cells = [front.run("1") for _ in range(2)]
     updates = [
         [one["content"] for one in cell.messages if one["msg_type"] == "update_display_data"]

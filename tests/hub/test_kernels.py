@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runtimes import RUNTIME
+from runtimes import RUNTIME, make
 from streams import log
 from waiting import DEADLINE
 
@@ -22,11 +22,11 @@ from jupyter_gpu_kernel.errors import (
     GpuKernelError,
     KernelStartError,
 )
-from jupyter_gpu_kernel.hub import kernels as kernels_module
 from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.front_end_operations import FrontEndOperations
 from jupyter_gpu_kernel.hub.jobs import job_kernels
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile
+from jupyter_gpu_kernel.hub.kernel import reconnect_grace
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
@@ -36,6 +36,7 @@ from jupyter_gpu_kernel.hub.node.nodes import Nodes
 from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.hub.several_hosts.placement import Placement
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
+from jupyter_gpu_kernel.served_kernel import ServedKernel
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -80,7 +81,7 @@ def play(
 ) -> Callable[[Callable[[Hub], Coroutine[Any, Any, None]]], None]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(kernels_module, "RECONNECT_TIMEOUT", 0.05)
+    monkeypatch.setattr(reconnect_grace, "RECONNECT_TIMEOUT", 0.05)
 
     def play(test: Callable[[Hub], Coroutine[Any, Any, None]]) -> None:
         async def main() -> None:
@@ -142,6 +143,32 @@ def test_a_restart_that_fails_gives_up_the_kernel_and_its_ports(play: Any) -> No
     play(test)
 
 
+def test_the_hub_that_adopts_a_kernel_of_vs_code_knows_that_it_is_one(play: Any) -> None:
+    """Its client has kept that from an event of the hub that was killed."""
+
+    async def test(hub: Hub) -> None:
+        arguments: dict[str, Any] = {
+            "settings": {"route": ["node"], "gpus": 0},
+            "name": "n",
+            "python": "python",
+        }
+        first = hub.start(hub.call("start", parent=7), notebook="")
+        code = {"code": "__vsc_ipynb_file__ = '/a.ipynb'", "store_history": False}
+        served = ServedKernel(("start", dict(arguments)), lambda event: None)
+        served.id = "k1"
+        served._handle(first.event())
+        assert served.arguments["from_vs_code"] is False
+        first.observe_shell_request(Message(Channel.SHELL, 1, make("execute_request", code)))
+        served._handle(first.event())
+        hub.kernels.release(first)
+        call = hub.call("adopt", parent=7, **{**served.arguments, "notebook": "/a.ipynb"})
+        await hub.operations.op_adopt(call)
+        (adopted,) = hub.kernels
+        assert adopted is not first and adopted.is_of_vs_code
+
+    play(test)
+
+
 @pytest.mark.parametrize("others", [False, True])
 def test_a_restart_that_needs_a_sign_in_ends_the_old_process_when_the_link_is_back(
     play: Any, others: bool
@@ -160,7 +187,7 @@ def test_a_restart_that_needs_a_sign_in_ends_the_old_process_when_the_link_is_ba
         with pytest.raises(AuthError):
             await hub.operations.op_restart(hub.call("restart", owner.client))
         assert (remote.phase is Phase.STOP) is not others and len(remote.front_ends) == others
-        assert commands(remote) == ["restart", "stop"]
+        assert commands(remote) == ["stop"]
 
     play(test)
 

@@ -15,14 +15,11 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.background import DiskThread
 from jupyter_gpu_kernel.hub.kernel import vscode_sessions
+from jupyter_gpu_kernel.hub.kernel.pending_stops import LeftKernel, PendingStops
 from jupyter_gpu_kernel.hub.kernel.placeholder import KernelInfoCache
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
-from jupyter_gpu_kernel.hub.kernel.vscode_sessions import (
-    _MAX_LEFT,
-    LeftKernel,
-    VSCodeSession,
-    VSCodeSessions,
-)
+from jupyter_gpu_kernel.hub.kernel.vscode_sessions import _MAX_ENDED, VSCodeSession, VSCodeSessions
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
 
@@ -116,7 +113,7 @@ def test_a_restart_counts_from_the_launchers_start(window: Window, node: Node) -
         front.run("treasure = 42")
     window.close(old)
     window.time = 60.0
-    new = window.start(age=59.5)
+    new = window.start(age=59.9)
     window.time = 120.0
     with Front(new.edge.connection) as front:
         name(front, "/slow.ipynb")
@@ -138,7 +135,7 @@ def test_who_comes_later_returns(window: Window) -> None:
         name(front, "/later.ipynb")
         front.run("treasure = 42")
     window.close(old)
-    window.time = 1.5
+    window.time = 0.5
     new = window.start()
     with Front(new.edge.connection) as front:
         name(front, "/later.ipynb")
@@ -223,9 +220,13 @@ def test_a_restart_in_an_outage_outlives_its_window(
     with Front(new.edge.connection) as front:
         name(front, "/outage.ipynb")
         cell = front.client.execute("1")
-        wait_for(lambda: new._relay._deferred.messages[-1].content()["code"] == "1", "the cell")
+        others = [front.ask("shell", "complete_request", code="1", cursor_pos=1)]
+        wait_for(lambda: len(new._relay._deferred.messages) > 1, "the requests")
+        others.append(front.ask("control", "debug_request", command="debugInfo"))
+        wait_for(lambda: len(new._relay._deferred.messages) > 2, "the request on the control channel")
         loop.call(new.refuse, ConnectError("cannot be reached", hop="node"))
         assert "cannot be reached" in front.reply(cell)["evalue"]
+        assert front.reply(others[0])["status"] == front.control_reply(others[1])["status"] == "error"
         first.close(new)
     second = Window(loop, link, process=2, sessions=first.sessions, infos=infos)
     again = second.start()
@@ -237,7 +238,22 @@ def test_a_restart_in_an_outage_outlives_its_window(
         said = str(front.finish(cell).outputs)
     assert "False" in said and f"the previous one, {old.kernel_id}, has ended" in said
     assert not (node.root / "k" / old.kernel_id).exists()
-    assert first.sessions._to_end == {}
+    assert not first.sessions.stops
+
+
+@posix
+def test_a_request_on_the_control_channel_that_waits_for_the_link_is_answered_when_the_kernel_is_refused(
+    loop: LoopThread, link: Link, node: Node
+) -> None:
+    remote = loop.kernel(link)
+    with Front(remote.edge.connection) as front:
+        node.pull()
+        wait_for(lambda: remote.link_state == "away", "the drop")
+        asked = front.ask("control", "debug_request", command="debugInfo")
+        wait_for(lambda: remote.endpoint.outbox.size, "the request")
+        loop.call(remote.refuse, ConnectError("cannot be reached", hop="node"))
+        assert "cannot be reached" in front.control_reply(asked)["evalue"]
+    node.plugged = True
 
 
 @posix
@@ -262,11 +278,12 @@ def test_code_that_was_sent_when_the_link_was_thought_to_be_up_is_answered_in_th
 def test_only_so_many_kernels_that_were_left_are_remembered(loop: LoopThread, tmp_path: Path) -> None:
     sessions = VSCodeSessions(RUNTIME.monotonic)
     remote = loop.kernel(NoLink("node"))  # type: ignore[arg-type]
-    for number in range(_MAX_LEFT + 1):
+    for number in range(_MAX_ENDED + 1):
         session = VSCodeSession(sessions, 1, "cpu", f"/{number}.ipynb")
         sessions.begin(session)
         sessions.end(session, remote)
-    assert len(sessions._left) == _MAX_LEFT and (1, "cpu", "/0.ipynb") not in sessions._left
+    known = sessions._ended_sessions
+    assert len(known) == _MAX_ENDED and (1, "cpu", "/0.ipynb") not in known
     assert sessions._current == {}
 
 
@@ -361,13 +378,151 @@ def test_the_newest_of_several_kernels_comes_back_and_names_the_others(loop: Loo
     assert f"Back on kernel {ids[1]}" in said and f"jupyter gpu-kernel stop {ids[0]}" in said
 
 
-def test_a_kernel_that_is_to_be_ended_is_known_after_its_notebook_was_saved(loop: LoopThread) -> None:
+@posix
+@pytest.mark.parametrize("gap", [0.0, 30.0])
+def test_two_restarts_in_one_outage(
+    loop: LoopThread, link: Link, node: Node, tmp_path: Path, gap: float
+) -> None:
+    """The kernel that had been running ends, although the one that replaced it first was never started."""
+    window = Window(loop, link, infos=KernelInfoCache(tmp_path, DiskThread()))
+    old = window.start()
+    with Front(old.edge.connection) as front:
+        name(front, "/twice.ipynb")
+        node.pull()
+        wait_for(lambda: old.link_state == "away", "the drop")
+        window.close(old)
+    first = window.start()
+    with Front(first.edge.connection) as front:
+        name(front, "/twice.ipynb")
+        window.close(first)
+    window.time = gap
+    second = window.start()
+    with Front(second.edge.connection) as front:
+        name(front, "/twice.ipynb")
+        cell = front.client.execute("1")
+        wait_for(lambda: second._relay._deferred.messages[-1:], "the cell")
+        node.plugged = True
+        assert f"the previous one, {old.kernel_id}, has ended" in str(front.finish(cell).outputs)
+    assert not (node.root / "k" / old.kernel_id).exists()
+    wait_for(lambda: not window.sessions.stops, "all that was to end")
+
+
+@posix
+@pytest.mark.parametrize("notebook", ["Untitled-1.ipynb", "/closed.ipynb"])
+def test_a_restart_in_an_outage_whose_window_is_closed_before_its_end(
+    loop: LoopThread, link: Link, node: Node, tmp_path: Path, notebook: str
+) -> None:
+    window = Window(loop, link, infos=KernelInfoCache(tmp_path, DiskThread()))
+    old = window.start()
+    with Front(old.edge.connection) as front:
+        name(front, notebook)
+        front.client.execute("import time; time.sleep(600)")
+        wait_for(lambda: old.describe()["state"] == "busy", "the cell")
+        node.pull()
+        wait_for(lambda: old.link_state == "away", "the drop")
+        window.close(old)
+    new = window.start()
+    with Front(new.edge.connection) as front:
+        name(front, notebook)
+        window.close(new)
+    wait_for(lambda: window.sessions.stops and link.in_use, "the link reconnects without a front end")
+    node.plugged = True
+    wait_for(lambda: not (node.root / "k" / old.kernel_id).exists(), "the old kernel's end")
+
+
+@posix
+@pytest.mark.parametrize("fails_first", [True, False])
+def test_a_restart_whose_start_fails_ends_the_old_kernel(
+    loop: LoopThread, window: Window, node: Node, fails_first: bool
+) -> None:
+    """The new launcher could not sign in. Its notebook is not known, but it was started when the old one ended."""
+    old, other = window.start(), window.start()
+    for remote, notebook in ((old, "/fails.ipynb"), (other, "/other.ipynb")):
+        with Front(remote.edge.connection) as front:
+            name(front, notebook)
+    fail = lambda: loop.call(window.sessions.start_failed, (1, "cpu"), 0.1)  # noqa: E731
+    window.close(other)
+    window.time = 5.0
+    if fails_first:
+        fail()
+    window.close(old)
+    if not fails_first:
+        fail()
+    wait_for(lambda: not (node.root / "k" / old.kernel_id).exists(), "the old kernel's end")
+    assert (node.root / "k" / other.kernel_id).exists(), "its notebook was closed before"
+
+
+@posix
+def test_the_hub_is_killed_before_an_old_kernel_could_be_ended(
+    loop: LoopThread, link: Link, node: Node, tmp_path: Path
+) -> None:
+    old = loop.kernel(link, name="cpu", notebook="/killed.ipynb")
+    until(old, "idle")
+    loop.call(old.close)
+    node.pull()
+    wait_for(lambda: link.state == "away", "the drop")
+    left = LeftKernel(old.kernel_id, link, KernelSettings(("node",), cwd="/secret"))
+    key = (0, "cpu", "/killed.ipynb")
+    killed = PendingStops(folder=tmp_path / "stops")
+    stop = loop.call(killed.add, left, key, None)
+    assert stop.task is not None
+    loop.call(stop.task.cancel)
+    [file] = (tmp_path / "stops").glob("*.json")
+    assert "secret" not in file.read_text() and file.stat().st_mode & 0o077 == 0
+    asked: list[KernelSettings] = []
+
+    def open_link(settings: KernelSettings) -> Link:
+        asked.append(settings)
+        return link
+
+    successor = PendingStops(folder=tmp_path / "stops")
+    loop.call(successor.load, RUNTIME.time(), open_link)
+    assert successor and [one.left.kernel_id for one in successor.of(key)] == [old.kernel_id]
+    node.plugged = True
+    wait_for(lambda: not (node.root / "k" / old.kernel_id).exists(), "the old kernel's end")
+    wait_for(lambda: not successor and not file.exists(), "nothing more to end")
+    assert [one.route for one in asked] == [("node",)]
+
+
+def test_a_damaged_or_old_file_of_a_kernel_to_end_is_removed(loop: LoopThread, tmp_path: Path) -> None:
+    (tmp_path / "damaged.json").write_text('{"key": [1]}')
+    (tmp_path / "old.json").write_text('{"key": [0, "n", "/a"], "settings": {}, "replaced_by": ""}')
+    stops = PendingStops(folder=tmp_path)
+    os.utime(tmp_path / "old.json", (0, 0))
+    loop.call(stops.load, RUNTIME.time(), NoLink)
+    assert not stops and not list(tmp_path.iterdir())
+
+
+@posix
+def test_a_kernel_that_another_computer_has_taken_meanwhile_does_not_end(
+    loop: LoopThread, link: Link, node: Node
+) -> None:
+    old = loop.kernel(link, name="cpu", notebook="/taken.ipynb")
+    until(old, "idle")
+    loop.call(old.close)
+    node.pull()
+    wait_for(lambda: link.state == "away", "the drop")
+    stops = PendingStops(owner="this one")
+    settings = KernelSettings(("node",))
+    loop.call(stops.add, LeftKernel(old.kernel_id, link, settings), (0, "cpu", "/taken.ipynb"), None)
+    taking = {"notebook": "/taken.ipynb", "name": "cpu", "owner": "another"}
+    assert node.handlers.handle({"do": "left", **taking})["kernel"] == old.kernel_id
+    node.plugged = True
+    wait_for(lambda: not stops, "it is not to end any more")
+    assert (node.root / "k" / old.kernel_id).exists()
+
+
+@posix
+def test_a_kernel_that_is_to_be_ended_is_known_after_its_notebook_was_saved(
+    loop: LoopThread, link: Link, node: Node
+) -> None:
+    node.pull()
+    wait_for(lambda: link.state == "away", "the drop")
     sessions = VSCodeSessions(RUNTIME.monotonic)
     session = VSCodeSession(sessions, 1, "cpu", "Untitled-1.ipynb")
-    left = LeftKernel("k1", NoLink("node"), 0.0)
-    sessions.end_later(session, left)
+    stop = loop.call(sessions.stops.add, LeftKernel("k1", link, KernelSettings()), session.lasting_key, None)
     sessions.renamed(session, "/saved.ipynb")
     another = VSCodeSession(sessions, 2, "cpu", "/saved.ipynb")
-    assert sessions.identified(another) == (None, left)
-    sessions.ended(session)
-    assert sessions.identified(another)[1] is None
+    assert sessions.stops.of(another.lasting_key) == [stop]
+    node.plugged = True
+    wait_for(lambda: not sessions.stops, "the node's answer")

@@ -26,6 +26,11 @@ def needs_owner(request: Message) -> bool:
     return request.channel is Channel.CONTROL and type_of(request) in types
 
 
+def has_reply(message: Message) -> bool:
+    """Return whether a front end expects a reply to this message."""
+    return message.channel in (Channel.SHELL, Channel.CONTROL) and type_of(message).endswith("_request")
+
+
 def is_own_code(request: Message) -> bool:
     """Return whether this is code that a front end runs by itself, and of which it expects no values."""
     if type_of(request) != "execute_request" or is_user_cell(request):

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...wire.compose import is_user_cell
 from ...wire.messages import Channel, Lane, Message, MessageError, id_of, parent_id_of, type_of
-from ..front_end.requests import EXECUTED, is_own_code, lane_of_request
+from ..front_end.requests import EXECUTED, has_reply, is_own_code, lane_of_request
 from .placeholder import Placeholder
 from .transient_displays import OfflineNotice
 
@@ -101,9 +101,9 @@ class DeferredRequests:
         return True
 
     def clear(self) -> list[Message]:
-        """Drop all requests that wait. Return the cells among them."""
+        """Drop all messages that wait. Return those that front ends expect a reply to."""
         messages, self._messages = self._messages, []
-        return [message for message in messages if type_of(message) == "execute_request"]
+        return [message for message in messages if has_reply(message)]
 
     def end_cells(self, cells: list[Message]) -> None:
         """End cells that were sent: they are interrupted when the link is up. Output until then is theirs."""

@@ -21,7 +21,7 @@ from ...wire.messages import Channel, Message, type_of
 from ...wire.runtime import Runtime
 from ...wire.texts import wrapped
 from ..background import DiskThread
-from ..front_end.requests import wants_restart
+from ..front_end.requests import has_reply, wants_restart
 
 _MAX_KERNEL_INFO = 64 * 1024
 """Bytes of a kernel_info_reply that is remembered."""
@@ -91,10 +91,10 @@ class Placeholder:
         self._repeat_busy()
         return True
 
-    def fail(self, cells: list[Message], reason: str) -> None:
-        """End these cells with an error, as there is no kernel any more that could answer them."""
+    def fail(self, requests: list[Message], reason: str) -> None:
+        """Answer these requests with an error, as there is no kernel any more that could answer them."""
         self._busy_with.clear()
-        for request in cells:
+        for request in requests:
             self._answers.fail(request, "DeadKernelError", reason)
 
     def deny(self, request: Message, reason: str) -> None:
@@ -107,7 +107,7 @@ class Placeholder:
 
     def reject(self, request: Message, reason: str) -> None:
         """Answer a request for which the queue has no room. Messages without a reply are dropped, with a notice."""
-        if type_of(request).endswith("_request"):
+        if has_reply(request):
             self._answers.fail(request, "QueueFull", reason)
             self._repeat_busy()
         else:

@@ -326,9 +326,17 @@ class HubRelay:
         self._notice.link_up()
 
     def kernel_lost(self, reason: str) -> None:
-        """The kernel does not exist any more: its cells end with an error."""
+        """The kernel does not exist any more, or is not for its front ends: requests get an error as reply."""
         self._pacer.end_replay()
-        self._fail_cells(self._notice.for_user(reason))
+        queued: list[Message] = []
+        if self.endpoint.state is not EndpointState.OPEN:
+            queued = [
+                one for one in map(Message.decode, self.endpoint.outbox.withdraw()) if requests.has_reply(one)
+            ]
+        in_flight = self._in_flight.clear()
+        known = {id_of(cell) for cell in in_flight}
+        others = [one for one in queued if id_of(one) not in known]
+        self.placeholder.fail(in_flight + self._deferred.clear() + others, self._notice.for_user(reason))
 
     def kernel_taken(self, by: str, remedy: str) -> None:
         """Another computer has the kernel: our requests, which the node does not get, are answered here."""
@@ -337,7 +345,7 @@ class HubRelay:
                 self.placeholder.deny(request, by)
             elif type_of(request) == "kernel_info_request":
                 self.placeholder.answer(request)
-        self._fail_cells(f"{by}. {remedy}")
+        self.placeholder.fail(self._in_flight.clear() + self._deferred.clear(), f"{by}. {remedy}")
 
     def discard_requests(self) -> None:
         """Forget the requests to a kernel that does not exist any more, of which the last one was its shutdown."""
@@ -393,6 +401,3 @@ class HubRelay:
         for request in again:
             self._in_flight.sent(request)
             self.send(requests.lane_of_request(request), request)
-
-    def _fail_cells(self, reason: str) -> None:
-        self.placeholder.fail(self._in_flight.clear() + self._deferred.clear(), reason)

@@ -81,8 +81,10 @@ class RemoteKernel(KernelState):
         return {**described, "front_ends": len(self.front_ends)}
 
     def event(self) -> dict[str, Any]:
-        """Return its description as an event for front ends."""
-        return {"event": "kernel", "kernel": self.kernel_id, **self.describe()}
+        """Return the description as an event for front ends. `from_vs_code`: for the hub that adopts the kernel if this
+        one is killed."""
+        known = {"event": "kernel", "kernel": self.kernel_id, "from_vs_code": self.is_of_vs_code}
+        return {**known, **self.describe()}
 
     # -------------------------------------------------------------------------------------- operations
 

@@ -2,11 +2,12 @@
 
 VS Code starts a new launcher with a new key for every start of a kernel, and only the messages tell its notebook:
 start-up code, or a cell's id. So a session begins with a new kernel. When the notebook is known, that kernel becomes
-the notebook's, or the front end gets the kernel that this notebook left before. If the session before it, of the same
-window, kernelspec and notebook, had not ended when this one started, or hardly, it was a restart: the new kernel stays,
-and the old one is ended and hands over its GPUs. If Python starts slowly, the notebook becomes known only after many
-seconds; until then the kernels that may have been meant are paused. If the node cannot be reached, the old kernel is
-ended later, also if its notebook has been closed meanwhile.
+the notebook's, or the front end gets the kernel that this notebook left before.
+
+It is a restart if the session before it, of the same window, kernelspec and notebook, had not ended when this one
+started: VS Code starts the new launcher before it ends the old one, and a notebook that was closed is opened later. At
+a restart the new kernel stays, and the old one ends (`pending_stops.py`) and hands over its GPUs. If Python starts
+slowly, the notebook becomes known only after many seconds; until then the kernels that may have been meant are paused.
 
 Only a file can return to its kernel: VS Code calls the first unsaved notebook of every window `Untitled-1.ipynb`. But
 in one window that name means one notebook at a time, so that an unsaved notebook can be restarted.
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,32 +27,39 @@ from ...wire.compose import is_user_cell
 from ...wire.messages import Message
 from ..background import BackgroundTasks
 from ..node.node_link import NodeLink
+from .pending_stops import Key, LeftKernel, PendingStop, PendingStops, until_settled
 from .remote_kernel import RemoteKernel
 from .states import LinkState
 from .vscode_notebook import is_file, title_of
 
-RESTART_WINDOW = 1.0
-"""Seconds between the end of a session and the start of the next one below which this is a restart. VS Code starts the
-new launcher before it ends the old one, or at about the same time; a user closes and opens a notebook more slowly."""
+RESTART_WINDOW = 0.3
+"""Seconds by which a session may seem to begin after the one that it restarts has ended, as clocks and file systems are
+not exact. No user closes a notebook and opens it again in so short a time."""
+OVERLAP = 1.0
+"""Seconds for which the launchers of a restart run side by side, at most: as a rule 0.01 to 0.3."""
 _LEAVING = 2.0
 """Seconds in which a launcher notices that its window has gone, which may be opened again by then."""
-_MAX_LEFT = 100
-"""Kernels that were left, or that are to be ended, which are remembered; of more the oldest are forgotten."""
+_MAX_ENDED = 100
+"""Sessions that have ended, and starts that have failed, which are remembered; of more the oldest are forgotten."""
 _MAX_TRIES = 10
 """Requests to an agent that does not answer, each over another connection as a rule."""
 FindElsewhere = Callable[[RemoteKernel, dict[str, Any]], Awaitable[bool]]
-Key = tuple[int, str, str]
-"""The window's process, the kernelspec, the notebook."""
+Window = tuple[int, str]
+"""The window's process, and a kernelspec that is used there."""
 
 
-class LeftKernel(NamedTuple):
-    """The kernel of a session that has ended. `time`: its end, by `VSCodeSessions.clock`; `displays`: the ids of the
-    transient displays that were shown then."""
+class EndedSession(NamedTuple):
+    """A session that has ended, at the `time` by `VSCodeSessions.clock`. `displays`: the ids of the transient displays
+    that were shown then."""
 
-    kernel_id: str
-    link: NodeLink
+    left: LeftKernel
+    window: Window
     time: float
     displays: tuple[str, ...] = ()
+
+    def may_be_restarted_by(self, window: Window, started: float) -> bool:
+        """Whether a launcher that this window has started then may restart the kernel, by the time alone."""
+        return window == self.window and started - self.time < RESTART_WINDOW
 
 
 class VSCodeSessions:
@@ -59,6 +68,7 @@ class VSCodeSessions:
     def __init__(
         self,
         clock: Callable[[], float],
+        stops: PendingStops | None = None,
         on_return: Callable[[str, str], None] = lambda name, notebook: None,
         find_elsewhere: FindElsewhere | None = None,
     ) -> None:
@@ -66,16 +76,18 @@ class VSCodeSessions:
         wanted)` gives the front ends of a new kernel the one that they left on another host, if there is one."""
         self.find_elsewhere = find_elsewhere
         self.clock = clock
+        self.stops = PendingStops() if stops is None else stops
         self.on_return = on_return
-        self._left: dict[Key, LeftKernel] = {}
-        self._to_end: dict[Key, LeftKernel] = {}  # by VSCodeSession.lasting_key
+        self._ended_sessions: dict[Key, EndedSession] = {}
         self._current: dict[Key, VSCodeSession] = {}
         self._unknown: set[VSCodeSession] = set()
+        self._failed: deque[tuple[Window, float]] = deque(maxlen=_MAX_ENDED)  # starts of kernels, and when
         self._ended = asyncio.Event()
 
     def use(self, name: str) -> bool:
         """Return whether VS Code has, or had, a kernel of this kernelspec here."""
-        return any(key[1] == name for key in (*self._current, *self._left, *self._to_end))
+        known = any(key[1] == name for key in (*self._current, *self._ended_sessions))
+        return known or name in self.stops.names()
 
     def begin(self, session: VSCodeSession) -> None:
         """The session's launcher has started a kernel. As a rule the notebook is not known yet."""
@@ -83,49 +95,50 @@ class VSCodeSessions:
             self._current[session.key] = session
             return
         self._unknown.add(session)
-        for key, left in self._left.items():
-            if key[:2] == session.window and _is_restart(left, session):
-                session.suspect(left)
+        for ended in self._ended_sessions.values():
+            if ended.may_be_restarted_by(session.window, session.started):
+                session.suspect(ended.left)
 
-    def restarted_on(self, window: tuple[int, str], age: float) -> str:
+    def restarted_on(self, window: Window, age: float) -> str:
         """Return the host of the kernel that a launcher of this window and kernelspec, started `age` seconds ago, may
         restart; "" if none."""
         started = self.clock() - age
-        left = [
-            one
-            for key, one in self._left.items()
-            if key[:2] == window and started - one.time < RESTART_WINDOW
-        ]
-        return max(left, key=lambda one: one.time).link.name if left else ""
+        ended = [one for one in self._ended_sessions.values() if one.may_be_restarted_by(window, started)]
+        return max(ended, key=lambda one: one.time).left.link.name if ended else ""
 
-    def identified(self, session: VSCodeSession) -> tuple[VSCodeSession | None, LeftKernel | None]:
-        """The session's notebook is known. Return the session that has it still, and the kernel that was left, if this
-        is a restart of one of them."""
+    def start_failed(self, window: Window, age: float) -> None:
+        """The start of a kernel, by a launcher of that age, has failed before its notebook was known.
+
+        If another launcher of the window ended at that time, this was a restart. The old kernel is to end all the same:
+        otherwise the notebook would return to it at the next start.
+        """
+        started = self.clock() - age
+        self._failed.append((window, started))
+        for key, ended in list(self._ended_sessions.items()):
+            if ended.may_be_restarted_by(window, started) and ended.time - started < OVERLAP:
+                del self._ended_sessions[key]
+                self.stops.add(ended.left, _lasting(key), None)
+
+    def identified(self, session: VSCodeSession) -> tuple[VSCodeSession | None, EndedSession | None]:
+        """The session's notebook is known. Return the session that has the notebook still, and the one that had it
+        before, in this window or, if it is a file, in another one."""
         self._unknown.discard(session)
-        overlaps = self._current.get(session.key)
+        overlapped = self._current.get(session.key)
         self._current[session.key] = session
-        left = self._left.pop(session.key, None)
-        left = left if left is not None and _is_restart(left, session) else None
-        left = left or self._to_end.get(session.lasting_key)
-        return overlaps, left
+        own = self._ended_sessions.pop(session.key, None)
+        if own is not None or not session.notebook:
+            return overlapped, own
+        same = [key for key in self._ended_sessions if key[1:] == session.key[1:]]
+        return overlapped, self._ended_sessions.pop(same[-1]) if same else None
 
     def renamed(self, session: VSCodeSession, title: str) -> None:
         """The session's notebook, which was not saved before, is a file now."""
         if self._current.get(session.key) is session:
             del self._current[session.key]
-        left = self._to_end.pop(session.lasting_key, None)
+        before = session.lasting_key
         session.title = title
         self._current[session.key] = session
-        if left is not None:
-            self.end_later(session, left)
-
-    def end_later(self, session: VSCodeSession, left: LeftKernel) -> None:
-        """The session is a restart of this kernel, which is to be ended, by a session to come if not by this one."""
-        _put(self._to_end, session.lasting_key, left)
-
-    def ended(self, session: VSCodeSession) -> None:
-        """The kernel of `end_later` has been ended."""
-        self._to_end.pop(session.lasting_key, None)
+        self.stops.rename(before, session.lasting_key)
 
     async def left_elsewhere(self, session: VSCodeSession) -> None:
         """Return when no other window has this notebook, or after a moment, as one of them may have gone."""
@@ -139,39 +152,48 @@ class VSCodeSessions:
                 return
 
     def end(self, session: VSCodeSession, remote: RemoteKernel) -> None:
-        """A session ends. Its kernel lives on, unless this was a restart and the next session is here already."""
+        """A session ends. Its kernel lives on, unless this was a restart, whose session is here already or has
+        failed."""
         self._unknown.discard(session)
         session.clear_suspects()
         if not session.title:
             return
-        left = LeftKernel(remote.kernel_id, remote.link, self.clock(), tuple(remote.displays.ids))
+        left = LeftKernel(remote.kernel_id, remote.link, remote.settings)
+        ended = EndedSession(left, session.window, self.clock(), tuple(remote.displays.ids))
         current = self._current.get(session.key, session)
         if current is not session:
-            return current.replace_later(left)
+            return current.replace_later(ended)
         self._current.pop(session.key, None)
         self._ended.set()
-        _put(self._left, session.key, left)
+        if self._pop_failed(ended):
+            self.stops.add(left, session.lasting_key, None)
+            return
+        self._ended_sessions.pop(session.key, None)
+        self._ended_sessions[session.key] = ended
+        if len(self._ended_sessions) > _MAX_ENDED:
+            del self._ended_sessions[next(iter(self._ended_sessions))]
         for other in self._unknown:
-            if other.window == session.window and left.time - other.started < RESTART_WINDOW:
+            if other.window == session.window and ended.time - other.started < OVERLAP:
                 other.suspect(left)
 
+    def _pop_failed(self, ended: EndedSession) -> bool:
+        """Return whether a start has failed that was the restart of this session's kernel."""
+        for window, started in self._failed:
+            if window == ended.window and ended.time - started < OVERLAP:
+                self._failed.remove((window, started))
+                return True
+        return False
 
-def _is_restart(left: LeftKernel, session: VSCodeSession) -> bool:
-    """Return whether the session, of the same notebook, is a restart. It may have started before that end."""
-    return session.started - left.time < RESTART_WINDOW
 
-
-def _put(kernels: dict[Key, LeftKernel], key: Key, left: LeftKernel) -> None:
-    kernels.pop(key, None)
-    kernels[key] = left
-    if len(kernels) > _MAX_LEFT:
-        del kernels[next(iter(kernels))]
+def _lasting(key: Key) -> Key:
+    """Return the key with 0 for the window's process, if other windows can open the notebook, too."""
+    return (0, *key[1:]) if is_file(key[2]) else key
 
 
 class VSCodeSession:
     """One launcher that did not tell its notebook. `observe` gets its requests before the kernel does.
 
-    `from_vs_code`: whether a request was seen that only VS Code sends.
+    `from_vs_code`: whether a request was seen that only VS Code sends, here or by a hub before this one.
     """
 
     def __init__(
@@ -182,6 +204,7 @@ class VSCodeSession:
         notebook: str = "",
         used: bool = False,
         age: float = 0.0,
+        from_vs_code: bool = False,
     ) -> None:
         """`parent`: the window's process; `name`: the kernelspec; `notebook`: if it is known from a hub before this
         one; `used`: whether a cell may have been run already; `age`: the seconds since the front end's start of the
@@ -190,7 +213,7 @@ class VSCodeSession:
         """The notebook as VS Code calls it: a path, or the name of an unsaved one; "" while it is not known."""
         self.window = parent, name
         self.started = sessions.clock() - age
-        self.from_vs_code = False
+        self.from_vs_code = from_vs_code
         self.expected = sessions.use(name)
         """Whether this may be a restart or a return, rather than VS Code's first kernel of this kernelspec."""
         self._sessions = sessions
@@ -206,8 +229,8 @@ class VSCodeSession:
 
     @property
     def lasting_key(self) -> Key:
-        """The same for a notebook that can be recognised in another window: with 0 for the process."""
-        return (0, self._name, self.title) if self.notebook else self.key
+        """The key with 0 for the process, if the notebook can be recognised in another window."""
+        return _lasting(self.key)
 
     @property
     def notebook(self) -> str:
@@ -216,13 +239,15 @@ class VSCodeSession:
 
     def observe(self, remote: RemoteKernel, request: Message) -> None:
         """Take note of a request on the shell channel."""
-        title = "" if self.notebook else title_of(request)
-        self.from_vs_code = self.from_vs_code or bool(title)
+        title = "" if self.notebook and self.from_vs_code else title_of(request)
+        if title and not self.from_vs_code:
+            self.from_vs_code = True
+            remote.notify()  # the client tells it to the hub that succeeds a killed one
         if title and not self.title:
             self.title, self._remote = title, remote
             remote.hold()
             self._tasks.spawn(self._identified(remote, self._used))
-        elif is_file(title):
+        elif is_file(title) and not self.notebook:
             self._sessions.renamed(self, title)
             remote.set_notebook(title)
         self._used = self._used or is_user_cell(request)
@@ -238,39 +263,45 @@ class VSCodeSession:
         for left in suspects:
             self._tasks.spawn(_request_once(left, "resume"))
 
-    def replace_later(self, left: LeftKernel) -> None:
+    def replace_later(self, ended: EndedSession) -> None:
         """The session before, in the same window, overlapped with this one, and has ended only now."""
         if self._remote is not None:
             self._remote.hold()
-            self._tasks.spawn(self._replace_overlapping(self._remote, left))
+            self._tasks.spawn(self._replace_overlapping(self._remote, ended))
 
     async def _identified(self, remote: RemoteKernel, used: bool) -> None:
         """The notebook is known: decide which kernel it gets. `used`: the user has variables in the new one."""
         try:
             overlapped, before = self._sessions.identified(self)
-            self._suspects = [left for left in self._suspects if left != before]
+            earlier = self._sessions.stops.of(self.lasting_key)
+            restarted = before
+            if before is not None and not before.may_be_restarted_by(self.window, self.started):
+                restarted = None
+            self._suspects = [one for one in self._suspects if restarted is None or one != restarted.left]
             self.clear_suspects()
-            if before is not None:
-                await self._replace(remote, before)
+            if restarted is not None or earlier:
+                await self._replace(remote, restarted, earlier)
             elif overlapped is not None:  # `replace_later` ends its kernel
                 overlapped.hand_over(remote)
             elif self.notebook and not used:
-                await self._return(remote)
+                await self._return(remote, before.displays if before is not None else ())
             if self.notebook:
                 remote.set_notebook(self.notebook)
         finally:
             remote.resume()
 
-    async def _replace_overlapping(self, remote: RemoteKernel, before: LeftKernel) -> None:
+    async def _replace_overlapping(self, remote: RemoteKernel, ended: EndedSession) -> None:
         try:
-            await self._replace(remote, before)
+            await self._replace(remote, ended)
         finally:
             remote.resume()
 
-    async def _return(self, remote: RemoteKernel) -> None:
-        """Give the front end the kernel that its notebook left, if there is one, and end the new one."""
+    async def _return(self, remote: RemoteKernel, displays: Sequence[str]) -> None:
+        """Give the front end the kernel that its notebook left, if there is one, and end the new one. `displays`: those
+        that the notebook may still show."""
         await self._sessions.left_elsewhere(self)
         self._sessions.on_return(self._name, self.notebook)
+        remote.displays.inherit(displays)
         wanted: dict[str, Any] = {"name": self._name, "notebook": self.notebook, **remote.owner}
         wanted["here"] = remote.link.kernel_ids
         left = (await self._request(remote, remote.link, "left", **wanted) or {}).get("kernel")
@@ -291,25 +322,31 @@ class VSCodeSession:
         if self._remote is not None:
             remote.late_start.replace(self._remote.kernel_id, later)
 
-    async def _replace(self, remote: RemoteKernel, before: LeftKernel) -> None:
-        """End the kernel before; the new one gets its GPUs, or its job."""
-        remote.displays.inherit(before.displays)
-        stop = partial(self._stop, remote, before)
-        if not remote.late_start.replace(before.kernel_id, stop):
-            await stop()
+    async def _replace(
+        self, remote: RemoteKernel, ended: EndedSession | None, earlier: Sequence[PendingStop] = ()
+    ) -> None:
+        """End the kernel of the session before, and those of earlier restarts that could not be ended yet; the new
+        kernel gets their GPUs, or the job."""
+        stops = self._sessions.stops
+        for stop in earlier:
+            stops.replace(stop, remote)
+        if ended is not None:
+            remote.displays.inherit(ended.displays)
+            end = partial(self._end, remote, ended.left)
+            if not remote.late_start.replace(ended.left.kernel_id, end):
+                await end()
+        for stop in earlier:
+            await stops.done(stop, remote)
 
-    async def _stop(self, remote: RemoteKernel, before: LeftKernel) -> None:
-        why = "restarted by its front end, with a new kernel"
-        more = {"kernel": before.kernel_id, "replaced_by": remote.kernel_id}
-        self._sessions.end_later(self, before)
-        if await self._request(remote, before.link, "stop", why=why, **more) is not None:
-            self._sessions.ended(self)
+    async def _end(self, remote: RemoteKernel, left: LeftKernel) -> None:
+        stops = self._sessions.stops
+        await stops.done(stops.add(left, self.lasting_key, remote), remote)
 
     async def _request(
         self, remote: RemoteKernel, link: NodeLink, do: str, **more: Any
     ) -> dict[str, Any] | None:
         """Return the agent's answer, also where the link is down for a while; {} if the agent refuses. None if it
-        cannot be asked, or if the front end has left: what the user wants to stop is stopped also then."""
+        cannot be asked, or if the front end has left: the new kernel is stopped also then."""
         for _ in range(_MAX_TRIES):
             if do != "stop" and not len(remote.front_ends):
                 break
@@ -320,7 +357,7 @@ class VSCodeSession:
             except GpuKernelError:
                 if link is not remote.link:  # the kernelspec leads to another node now
                     return None
-                await _until_attached(remote)
+                await until_settled(remote)
             gone = remote.closed or remote.link_state in (LinkState.LOST, LinkState.TAKEN)
             if gone and link.state != "up":
                 return None
@@ -329,16 +366,6 @@ class VSCodeSession:
     @property
     def _name(self) -> str:
         return self.window[1]
-
-
-async def _until_attached(remote: RemoteKernel) -> None:
-    """Return when the link carries the kernel (again), or never will."""
-    changed = asyncio.Event()
-    settled = (LinkState.UP, LinkState.LOST, LinkState.TAKEN)
-    with remote.watched(changed.set):
-        while remote.link_state not in settled and not remote.closed:
-            changed.clear()
-            await changed.wait()
 
 
 async def _request_once(left: LeftKernel, do: str) -> None:

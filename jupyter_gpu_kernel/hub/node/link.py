@@ -107,6 +107,7 @@ class Link:
         self._changed = asyncio.Event()
         self._retry_now = asyncio.Event()
         self._reconnects = False
+        self._waiting = 0  # calls of `until_up`
         self._last_received = self._loop.time()
         self._closed = False
         self._task = self._loop.create_task(self._run())
@@ -116,8 +117,8 @@ class Link:
 
     @property
     def in_use(self) -> bool:
-        """Whether a kernel is attached."""
-        return len(self._attachments) > 0
+        """Whether a kernel is attached, or somebody waits until the link is up."""
+        return len(self._attachments) > 0 or self._waiting > 0
 
     @property
     def kernel_ids(self) -> list[str]:
@@ -147,6 +148,20 @@ class Link:
             self._changed.clear()
             self._retry_now.set()
             await self._changed.wait()
+
+    async def until_up(self) -> None:
+        """Return once the link is up, over failed attempts, too: until then it reconnects as for a kernel. Raise the
+        reason if the link was given up."""
+        self._waiting += 1
+        self._retry_now.set()
+        try:
+            while self.state != "up":
+                if self.state == "failed":
+                    raise self.problem or ConnectError("the link was closed", hop=self.name)
+                self._changed.clear()
+                await self._changed.wait()
+        finally:
+            self._waiting -= 1
 
     async def request(self, do: str, timeout: float = 30.0, **more: Any) -> dict[str, Any]:
         """Return the agent's answer to a request. Raise AgentError if the agent refuses or does not answer."""

@@ -42,6 +42,9 @@ class NodeLink(Protocol):
     async def up(self) -> None:
         """Return once requests can be sent; raise the reason if they cannot be."""
 
+    async def until_up(self) -> None:
+        """Return once requests can be sent, over failed attempts, too; raise the reason if the link was given up."""
+
     async def request(self, do: str, timeout: float = 30.0, **more: Any) -> dict[str, Any]:
         """Return the agent's answer to a request."""
 
@@ -74,6 +77,8 @@ class NoLink:
 
     async def up(self) -> None:
         """There is nothing to wait for."""
+
+    until_up = up
 
     async def request(self, do: str, timeout: float = 30.0, **more: Any) -> dict[str, Any]:
         """There is no agent: refuse, as an agent without the kernel does."""

@@ -1,0 +1,196 @@
+"""Kernels that VS Code has replaced by others, and that end as soon as their nodes can be reached.
+
+VS Code restarts a kernel by another launcher. If the node cannot be reached then, the old kernel still runs there, with
+its GPUs. Each such kernel is kept here until its agent has answered, whatever becomes of the new kernel and of the
+window, and also in a file: a hub that succeeds this one goes on. This module does not decide what a restart is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...errors import AgentRefusal, GpuKernelError
+from ...wire.files import replace_file
+from .. import sanitize
+from ..kernel_settings import KernelSettings
+from ..node.node_link import NodeLink
+from .remote_kernel import RemoteKernel
+from .states import LinkState
+
+_WHY = "restarted by its front end, with a new kernel"
+_KEEP = 7 * 24 * 3600.0
+"""Seconds after which the file of a hub that was killed is not read any more."""
+Key = tuple[int, str, str]
+"""The window's process, the kernelspec, the notebook. The process is 0 if the notebook is a file, which other windows
+can open, too."""
+OpenLink = Callable[[KernelSettings], NodeLink]
+
+
+class LeftKernel(NamedTuple):
+    """A kernel that its front end has left. `settings` lead to its node."""
+
+    kernel_id: str
+    link: NodeLink
+    settings: KernelSettings
+
+
+@dataclass
+class PendingStop:
+    """A kernel that is to end. `replaced_by`: the id of the kernel that gets its GPUs; "": none."""
+
+    left: LeftKernel
+    key: Key
+    replaced_by: str = ""
+    replacement: RemoteKernel | None = None
+    """That kernel, if it is on the same node. Its keeper must exist before it can be given GPUs."""
+    task: asyncio.Task[None] | None = None
+
+
+class PendingStops:
+    """All kernels that are to end; false if there are none. By kernel id, so a kernel is not in it twice."""
+
+    def __init__(self, owner: str = "", folder: Path | None = None) -> None:
+        """`owner`: the id of this user and computer, see `paths.owner`. `folder`: for the files; None: there are
+        none."""
+        self._owner = owner
+        self._folder = folder
+        self._stops: dict[str, PendingStop] = {}
+
+    def __bool__(self) -> bool:
+        return any(one.task is not None and not one.task.done() for one in self._stops.values())
+
+    def names(self) -> set[str]:
+        """Return the kernelspecs of the kernels."""
+        return {one.key[1] for one in self._stops.values()}
+
+    def of(self, key: Key) -> list[PendingStop]:
+        """Return the kernels that this notebook had, oldest first."""
+        return [one for one in self._stops.values() if one.key == key]
+
+    def add(self, left: LeftKernel, key: Key, replacement: RemoteKernel | None) -> PendingStop:
+        """From now on the kernel is to end. `replacement` gets its GPUs."""
+        stop = self._stops.setdefault(left.kernel_id, PendingStop(left, key))
+        self.replace(stop, replacement)
+        if stop.task is None or stop.task.done():
+            stop.task = asyncio.get_running_loop().create_task(self._run(stop, known_up=True))
+        return stop
+
+    def replace(self, stop: PendingStop, replacement: RemoteKernel | None) -> None:
+        """The notebook has yet another kernel, which gets the GPUs."""
+        stop.replaced_by = replacement.kernel_id if replacement is not None else ""
+        same_node = replacement is not None and replacement.link is stop.left.link
+        stop.replacement = replacement if same_node else None
+        self._write(stop)
+
+    def rename(self, before: Key, after: Key) -> None:
+        """The notebook has another name now."""
+        for stop in self.of(before):
+            stop.key = after
+            self._write(stop)
+
+    async def done(self, stop: PendingStop, remote: RemoteKernel) -> None:
+        """Return when the kernel has ended, before `remote` runs a cell; at once if `remote` is on another node."""
+        if stop.task is not None and stop.left.link is remote.link:
+            await asyncio.wait([stop.task])
+
+    async def _run(self, stop: PendingStop, *, known_up: bool = False) -> None:
+        """End the kernel. `known_up`: the node has just been reached, so the kernel cannot have another owner."""
+        link = stop.left.link
+        with contextlib.suppress(GpuKernelError):  # the link was closed, so the file is for the next hub
+            while True:
+                if link.state != "up" or not known_up:
+                    known_up = True
+                    await link.until_up()
+                    if stop.replacement is not None:
+                        await until_settled(stop.replacement)
+                    if await self._has_other_owner(stop):
+                        break
+                if await self._ask(stop):
+                    break
+            self._forget(stop)
+
+    async def _has_other_owner(self, stop: PendingStop) -> bool:
+        """Whether another computer has taken the kernel meanwhile, and uses it."""
+        with contextlib.suppress(GpuKernelError):
+            for state in (await stop.left.link.request("list")).get("kernels", []):
+                if state["id"] == stop.left.kernel_id:
+                    return state.get("owner", "") not in ("", self._owner)
+        return False
+
+    async def _ask(self, stop: PendingStop) -> bool:
+        """Return whether the agent has answered."""
+        more: dict[str, Any] = {"kernel": stop.left.kernel_id, "replaced_by": stop.replaced_by}
+        try:
+            await stop.left.link.request("stop", why=_WHY, **more)
+        except AgentRefusal:  # the kernel has ended by itself
+            return True
+        except GpuKernelError:
+            return False
+        return True
+
+    def _forget(self, stop: PendingStop) -> None:
+        self._stops.pop(stop.left.kernel_id, None)
+        if (path := self._path(stop)) is not None:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    # -------------------------------------------------------------------------------------- files
+
+    def load(self, now: float, open_link: OpenLink) -> None:
+        """Go on with what a hub before this one has left. `now`: in seconds since 1970; `open_link(settings)` returns
+        the link to a node."""
+        for path in self._folder.glob("*.json") if self._folder is not None else ():
+            with contextlib.suppress(OSError):
+                stop = _read(path, open_link) if now - path.stat().st_mtime < _KEEP else None
+                if stop is None:
+                    path.unlink()
+                else:
+                    self._stops[stop.left.kernel_id] = stop
+                    stop.task = asyncio.get_running_loop().create_task(self._run(stop))
+
+    def _write(self, stop: PendingStop) -> None:
+        path = self._path(stop)
+        if (
+            path is None or stop.left.settings.slurm
+        ):  # the node of a job is known only to the hub that reached it
+            return
+        all_ = stop.left.settings  # which may contain secrets; the route and the Python lead to the agent
+        settings = KernelSettings(
+            all_.route, all_.identity, all_.config, all_.via, all_.transport, python=all_.python
+        )
+        content = {"key": stop.key, "settings": settings.to_json(), "replaced_by": stop.replaced_by}
+        with contextlib.suppress(OSError):  # a full disk: then the next hub does not know of the kernel
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            replace_file(path, json.dumps(content).encode())
+
+    def _path(self, stop: PendingStop) -> Path | None:
+        is_id = sanitize.is_id(stop.left.kernel_id)
+        return self._folder / f"{stop.left.kernel_id}.json" if self._folder is not None and is_id else None
+
+
+def _read(path: Path, open_link: OpenLink) -> PendingStop | None:
+    """Return the kernel of a file; None if the file is damaged."""
+    try:
+        known = json.loads(path.read_text())
+        settings = KernelSettings.from_json(known["settings"])
+        window, name, notebook = known["key"]
+        left = LeftKernel(path.stem, open_link(settings), settings)
+        return PendingStop(left, (int(window), str(name), str(notebook)), str(known["replaced_by"]))
+    except (ValueError, KeyError, TypeError, GpuKernelError):
+        return None
+
+
+async def until_settled(remote: RemoteKernel) -> None:
+    """Return when the link carries the kernel, or never will."""
+    changed = asyncio.Event()
+    settled = (LinkState.UP, LinkState.LOST, LinkState.TAKEN)
+    with remote.watched(changed.set):
+        while remote.link_state not in settled and not remote.closed:
+            changed.clear()
+            await changed.wait()
