@@ -1,75 +1,52 @@
-"""`stop` with a hub that a test plays: its operations are answered here."""
+"""`stop`, and the IDs of kernels in commands, with a hub that the test plays."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import socket
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from runtimes import RUNTIME
-from streams import LoopThread, log
-from waiting import DEADLINE
+from played_hub import PlayedHub, hub
 
 from jupyter_gpu_kernel import kernelspecs
-from jupyter_gpu_kernel.hub.paths import hub_address, make_hub_key
-from jupyter_gpu_kernel.hub.rpc import Call, RpcServer
 
+__all__ = ["hub"]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its pipes are no sockets")
-
-
-class PlayedHub:
-    """`rows`: what `ps` returns; `stopped`: the kernels that clients have stopped."""
-
-    def __init__(self, loop: LoopThread) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self.stopped: list[str] = []
-        self._server = loop.run(self._listen())
-
-    async def _listen(self) -> RpcServer:
-        return RpcServer(RUNTIME, hub_address(), make_hub_key(RUNTIME), self._operation, log)
-
-    async def _operation(self, call: Call) -> Any:
-        if call.op == "ps":
-            return self.rows
-        if call.op == "stop":
-            self.stopped.append(call.arguments["kernel"])
-        return {"ok": True}
-
-    def close(self) -> None:
-        self._server.close()
-        with (
-            contextlib.suppress(OSError),
-            socket.socket(socket.AF_UNIX) as sock,
-        ):  # wakes the thread that accepts
-            sock.connect(hub_address())
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[PlayedHub]:
-    with tempfile.TemporaryDirectory(prefix="jgk") as folder, LoopThread() as loop:
-        for name in ("JUPYTER_DATA_DIR", "XDG_RUNTIME_DIR"):
-            (Path(folder) / name).mkdir()
-            monkeypatch.setenv(name, str(Path(folder) / name))
-        hub = PlayedHub(loop)
-        try:
-            yield hub
-        finally:
-            hub.close()
+ID = "3f2a00000001"
 
 
 def test_a_kernel_of_which_several_rows_tell_is_stopped_once(hub: PlayedHub) -> None:
     """A kernel that waits for its job is away on each node that cannot be reached."""
     kernelspecs.write("a100", {"route": ["login"], "slurm": True, "python": sys.executable})
     hub.rows = [{"id": "k1", "state": state, "node": "login"} for state in ("waiting", "away", "away")]
-    command = [sys.executable, "-m", "jupyter_gpu_kernel.cli", "stop", "--all", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=DEADLINE)
+    done = hub.run("stop", "--all", "--json")
     assert json.loads(done.stdout) == {"stopped": ["k1"], "errors": []}, done.stderr
-    assert hub.stopped == ["k1"]
+    assert hub.asked == [("stop", "k1")]
+
+
+@pytest.fixture
+def two(hub: PlayedHub) -> PlayedHub:
+    """A hub with two kernels, whose IDs begin with different four characters."""
+    kernelspecs.write("gpu2", {"route": ["gpu2"], "python": sys.executable})
+    hub.rows = [{"id": one, "state": "ended", "node": "gpu2"} for one in (ID, "3f2b00000002")]
+    return hub
+
+
+@pytest.mark.parametrize(
+    ("words", "op"),
+    [
+        ("stop 3f2a", "stop"),
+        ("attach 3f2a", "attach"),
+        ("priority 3f2a 5", "priority"),
+        ("logs 3f2a", "logs"),
+    ],
+)
+def test_the_hub_is_asked_for_the_whole_id(two: PlayedHub, words: str, op: str) -> None:
+    """The user has written its beginning."""
+    done = two.run(*words.split())
+    assert two.asked == [(op, ID)], done.stderr
+
+
+def test_the_whole_id_is_waited_for(two: PlayedHub) -> None:
+    done = two.run("ps", "--wait", "3f2a", "--json")
+    assert [one["id"] for one in json.loads(done.stdout)] == [ID], done.stderr
