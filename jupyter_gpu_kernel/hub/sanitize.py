@@ -16,6 +16,7 @@ from collections.abc import Callable, Container
 from typing import Any
 
 from ..wire.texts import one_line as one_line
+from ..wire.texts import printable, shortened
 
 Shape = Callable[[Any], Any]
 
@@ -43,10 +44,7 @@ def line(value: object, most: int = MAX_LINE) -> str:
     """Return one line of at most `most` characters; "" for a value that is not text."""
     if not isinstance(value, str):
         return ""
-    text = value[: most + 1]
-    if not text.isprintable():
-        text = "".join(map(_printable, text))
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return shortened(printable(value[: most + 1]).replace("\n", " "), most)
 
 
 def lines(value: object, most: int = 40) -> str:
@@ -70,12 +68,6 @@ def quoted(speaker: str, value: object) -> str:
     return (
         f"{speaker} says: {line(text)}" if len(text.splitlines()) == 1 else f"{speaker} says:\n{block(text)}"
     )
-
-
-def _printable(character: str) -> str:
-    if character.isprintable():
-        return character
-    return " " if character.isspace() else "?"
 
 
 # -------------------------------------------------------------------------------- JSON

@@ -61,15 +61,22 @@ def whole_number(text: str) -> Optional[int]:
 
 
 def printable(text: str) -> str:
-    """Return text that others chose in a form that is safe in a terminal: “?” for each character that is not printable;
-    line ends stay."""
-    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
+    """Return text that others chose in a form that is safe in a terminal: a space for other white space, and “?” for
+    each character that is not printable; line ends stay."""
+    if text.isprintable():
+        return text
+    safe = (char if char.isprintable() or char == "\n" else " " if char.isspace() else "?" for char in text)
+    return "".join(safe)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return at most `most` characters of the text, with “…” in the place of the others."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def one_line(text: str, most: int = 200) -> str:
-    """Return the same in one line of at most `most` characters, with single spaces between the words."""
-    line = printable(" ".join(text[: 4 * most].split()))
-    return line if len(line) <= most else line[: most - 1] + "…"
+    """Return such text in one line of at most `most` characters, with single spaces between the words."""
+    return shortened(printable(" ".join(text[: 4 * most].split())), most)
 
 
 def signal_name(number: int) -> str:

@@ -54,7 +54,7 @@ def test_texts_in_cells_are_wrapped() -> None:
 def test_texts_of_others_are_one_line() -> None:
     assert one_line("  a\x1b[2Kb\n c\u202ed\t") == "a?[2Kb c?d"
     assert one_line("x" * 300) == "x" * 199 + "…" and one_line("12345", 5) == "12345"
-    assert printable("a\x07\nb") == "a?\nb"
+    assert printable("a\x07\tc\nb") == "a? c\nb"
 
 
 def test_a_time_has_at_most_two_units() -> None:

@@ -13,6 +13,7 @@ from importlib import resources
 from typing import Any
 
 from ....errors import AgentError
+from ....wire.texts import printable
 from ... import sanitize
 from ...transport.connection import Connection
 from ...transport.short_command import Completed
@@ -150,6 +151,5 @@ def _failed(status: str, output: str) -> str:
 
 
 def _plain(field: str) -> str:
-    """Replace control characters; keep bytes that are not UTF-8, as a path may have them."""
-    shown = (one if one.isprintable() or "\udc80" <= one <= "\udcff" else "?" for one in field[:_MAX_FIELD])
-    return "".join(shown)
+    """Make a field printable, but keep bytes that are not UTF-8, as a path may have them."""
+    return "".join(one if "\udc80" <= one <= "\udcff" else printable(one) for one in field[:_MAX_FIELD])
