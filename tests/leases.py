@@ -46,7 +46,7 @@ def answering(lease: Lease) -> Iterator[None]:
 
     def answer() -> None:
         while not stop.is_set():
-            lease.answer()
+            lease.announcement.answer()
             stop.wait(0.01)
 
     thread = threading.Thread(target=answer)

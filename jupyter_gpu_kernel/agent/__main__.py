@@ -1,7 +1,6 @@
 """The agent's subcommands and its exit codes, which the local side turns into advice.
 
-    attach | job | setup ID | serve ID | succeed ID | spare KEY FILLER |
-    ipykernel ARGUMENTS | check ID | check-framework NAME
+    attach | job | setup ID | serve ID | succeed ID | spare KEY FILLER | ipykernel ARGUMENTS
 
 The agent runs from a zip in its folder. In a checkout, JUPYTER_GPU_KERNEL_ROOT names the folder.
 """
@@ -23,8 +22,7 @@ USAGE = 2
 OLD_PYTHON = 91
 NO_ZMQ = 92
 BAD_FOLDER = 93
-_COMMANDS = """usage: agent attach | job | setup ID | serve ID | succeed ID | spare KEY FILLER |
-             ipykernel ARGUMENTS | check ID | check-framework NAME
+_COMMANDS = """usage: agent attach | job | setup ID | serve ID | succeed ID | spare KEY FILLER | ipykernel ARGUMENTS
 """
 
 
@@ -39,10 +37,6 @@ def main(argv: List[str]) -> int:
 
         run_kernel(rest)
         return 0
-    if command == "check-framework" and len(rest) == 1:
-        from .stack.framework import main as check_framework
-
-        check_framework(rest[0])
     try:
         return _run(Root(_root()), command, rest)
     except FolderError as error:
@@ -70,10 +64,6 @@ def _run(root: Root, command: str, rest: List[str]) -> int:
         from .spare.server import run as run_spare
 
         return run_spare(Runtime(), root.path, rest[0])
-    if command == "check" and len(rest) == 1:
-        from .stack.check import run as run_check
-
-        return run_check(Runtime(), ProcessControl(), root, rest[0])
     sys.stderr.write(_COMMANDS)
     return USAGE
 

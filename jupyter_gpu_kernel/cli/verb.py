@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from jupyter_core.application import JupyterApp
@@ -122,15 +123,25 @@ class Verb(JupyterApp):
     def ask_hub(
         self, op: str, *, lines: bool = False, on_rows: OnRows | None = None, **arguments: Any
     ) -> Any:
-        """Call the hub, with progress and questions in this terminal. `on_rows` is called with rows that come early."""
+        """Call the hub once: see `hub`."""
+        with self.hub(lines=lines, on_rows=on_rows) as ask:
+            return ask(op, **arguments)
+
+    @contextlib.contextmanager
+    def hub(self, *, lines: bool = False, on_rows: OnRows | None = None) -> Iterator[Ask]:
+        """Connect to the hub, and yield what calls it, with progress and questions in this terminal.
+
+        `on_rows` is called with rows that come early.
+        """
         from ..client import HubClient
 
-        if "specs" in arguments:
-            arguments["within"] = REACHED_WITHIN
         progress = Progress(lines, on_rows)
         saved = SavedAnswers()
         asker = TerminalAsker(progress, saved) if can_ask() else None
-        with terminal_settings_restored(), saved.settled(), HubClient() as client:
+
+        def ask(op: str, **arguments: Any) -> Any:
+            if "specs" in arguments:
+                arguments["within"] = REACHED_WITHIN
             try:
                 return client.call(op, progress=progress, ask=asker, **arguments)
             except GpuKernelError as error:  # also the user's own word, which the hub has not completed
@@ -138,6 +149,9 @@ class Verb(JupyterApp):
                 raise
             finally:
                 progress.clear()
+
+        with terminal_settings_restored(), saved.settled(), HubClient() as client:
+            yield ask
 
     def specs_for(self, kernel: str) -> list[dict[str, Any]]:
         """All kernelspecs; that kernel runs on the node of one of them. Raises SettingsError if there is none."""

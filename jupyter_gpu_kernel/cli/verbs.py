@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import kernelspecs
 from ..errors import GpuKernelError
+from ..hub.node.hosts import each_host
 from ..saved_answers import forget
 from ..wire.texts import printable
 from .list import List
@@ -18,6 +19,7 @@ from .running.stop import Stop
 from .show import gpu_hours, tables
 from .show import slurm as slurm_tables
 from .show.watch import WatchedVerb
+from .terminal import Progress
 from .verb import Ask, Listing, Verb, print_error
 
 _NODES_OF_JOBS = "Of a cluster with Slurm, only nodes are asked on which a job with your kernel runs now."
@@ -38,8 +40,9 @@ class CheckVerb(Verb):
 
     def run(self) -> int:
         spec = kernelspecs.find(self.args.spec)
-        lines = self.args.gpu and not self.args.json
-        rows = self.ask_hub("check", lines=lines, settings=spec.settings, name=spec.name, gpu=self.args.gpu)
+        progress = Progress(lines := self.args.gpu and not self.args.json)
+        with self.hub(lines=lines) as ask:
+            rows = self._rows(ask, progress, spec)
         self.print_result(rows, tables.check(rows))
         bad = [row for row in rows if not row["ok"]]
         for row in bad:
@@ -47,6 +50,20 @@ class CheckVerb(Verb):
                 GpuKernelError(f"{row['step']}: {row['message']}", hop=row["hop"], remedy=row["remedy"])
             )
         return 1 if bad else 0
+
+    def _rows(self, ask: Ask, progress: Progress, spec: kernelspecs.Kernelspec) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for host in each_host(spec.settings):
+            rows = ask("check", settings=host, name=spec.name, gpu=self.args.gpu)
+            found += rows
+            # What a kernel says of the driver and the frameworks may tell why the GPUs cannot be read.
+            if self.args.gpu and not host.get("slurm") and (rows[-1]["ok"] or rows[-1]["step"] == "gpus"):
+                from .running.gpu_check import GpuCheck
+
+                check = GpuCheck(ask, progress, spec.name, host)
+                check.run()
+                found += check.rows
+        return found
 
 
 class Login(Verb):

@@ -139,11 +139,12 @@ class Operations:
 
     async def op_check(self, call: Call) -> list[dict[str, Any]]:
         """Connect step by step, and return the time of each step, with a remedy where one fails."""
-        hosts, gpu = call.settings.each_host(), call.arguments.get("gpu") is True
+        hosts = call.settings.each_host()
         if hosts[0].slurm:
+            gpu = call.arguments.get("gpu") is True
             steps = partial(check_slurm, self._schedulers, call, gpu, self._jobs.routes(hosts[0]))
             return await check(self._nodes, hosts[0], call, more=steps)
-        rows = await asyncio.gather(*(check(self._nodes, one, call, gpu) for one in hosts))
+        rows = await asyncio.gather(*(check(self._nodes, one, call) for one in hosts))
         return [row for each in rows for row in each]
 
     async def op_gpus(self, call: Call) -> list[dict[str, Any]]:

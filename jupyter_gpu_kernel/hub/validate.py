@@ -310,23 +310,6 @@ _ANSWERS: dict[str, Shape] = {
         "leftovers", leftovers=rows(_LEFTOVER, _MAX_PROCESSES), code=rows(_CODE, _MAX_KERNELS)
     ),
     "end_leftovers": fields("ended", ended=rows(_LEFTOVER, _MAX_PROCESSES), code=rows(_CODE, _MAX_KERNELS)),
-    "stack": fields(
-        driver=text(40),
-        cuda=text(20),
-        gpus=rows(text(100), _MAX_GPUS),
-        problem=fields("code", "text", code=word, text=text()),
-        installed=rows(word, 20),
-        gpu=text(1000),
-        gpu_name=text(1000),
-        no_gpu=text(),
-        version=text(60),
-        built_for=text(60),
-        right=flag,
-        raised=text(),
-        output=partial(lines, most=300),
-        status=or_none(count),
-        late=flag,
-    ),
     "journal": fields(
         cells=rows(fields("msg_id", **_CELL, outputs=count), _MAX_KERNELS),
         cell=fields(**_CELL, outputs=rows(_output, _MAX_OUTPUTS), last=flag),

@@ -102,7 +102,7 @@ def test_leases_that_are_passed_on_and_not_needed_are_released(kernel: Acquisiti
     sockets = []
     for lease in [take_lease(one, {"id": "replaced"}) for one in uuids]:
         assert lease is not None
-        sockets.append(socket.socket(fileno=os.dup(lease.fileno())))
+        sockets.append(socket.socket(fileno=os.dup(lease.announcement.fileno())))
         lease.release()
     assert kernel.receive(sockets, since=5.0)
     assert kernel.uuids == uuids[:1] == list(read_leases(uuids, timeout=0.0)) and kernel.held_since == 5.0

@@ -265,7 +265,7 @@ def test_who_was_busy_once_is_believed_again(gpus: List[str], monkeypatch: pytes
     assert lease is not None
     reader = LeaseReader(RUNTIME)
     assert not reader.read(gpus, timeout=0.0)[gpus[0]].answers
-    lease.answer()  # to a question that nobody asks any more
+    lease.announcement.answer()  # to a question that nobody asks any more
     with answering(lease):
         assert reader.read(gpus, timeout=DEADLINE)[gpus[0]].answers
 
@@ -304,8 +304,8 @@ def test_a_full_queue_counts_as_leased(gpus: List[str]) -> None:
     assert str(unknown) == "leased by an unknown process, which does not answer"
     for asker in askers:
         asker.close()
-    lease.answer()
-    lease.answer()
+    lease.announcement.answer()
+    lease.announcement.answer()
     lease.release()
 
 

@@ -58,46 +58,6 @@ def test_the_whole_way_is_walked_and_nothing_stays(
     eventually(lambda: remote.hops.work.sessions() == sessions, "the connection is closed")
 
 
-def test_the_frameworks_are_checked_and_nothing_stays(
-    remote: Remote, settings: dict[str, Any], opened: HubClient, tmp_path: Path
-) -> None:
-    """A PyTorch for the CPU, in place of which a module says that it is one."""
-    (tmp_path / "torch.py").write_text(
-        "__version__ = '2.6.0+cpu'\nclass version: cuda = hip = None\nprint('noise')\n"
-    )
-    settings |= {"env": {"PYTHONPATH": str(tmp_path)}, "cwd": str(tmp_path)}
-    steps: list[str] = []
-    rows = opened.call(
-        "check", timeout=DEADLINE, settings=settings, name="gpu2", gpu=True,
-        progress=lambda event: steps.append(event["step"]),
-    )  # fmt: skip
-    driver, torch, verdict = rows[-3:]
-    assert driver["ok"] and driver["message"].startswith(
-        "driver 550.54.15, which supports CUDA up to 12.4; 4 ×"
-    )
-    assert len(driver["facts"]["gpus"]) == 4
-    assert not torch["ok"] and "built for the CPU only" in torch["message"] and "for GPUs" in torch["remedy"]
-    assert torch["facts"]["gpu"] in remote.free and torch["facts"]["version"] == "2.6.0+cpu"
-    assert not verdict["ok"] and verdict["message"] == "PyTorch cannot use the GPUs"
-    assert steps[-1] == "importing torch and multiplying matrices"
-    remote.nothing_left()
-
-
-def test_the_frameworks_are_checked_although_the_driver_fails(
-    remote: Remote, settings: dict[str, Any], opened: HubClient
-) -> None:
-    state = remote.folder / "gpus.json"
-    before = state.read_text()
-    state.write_text('{"mode": "mismatch"}')
-    try:
-        rows = opened.call("check", timeout=DEADLINE, settings=settings, name="gpu2", gpu=True)
-    finally:
-        state.write_text(before)
-    assert [row["step"] for row in rows][-3:] == ["gpus", "driver", "verdict"]
-    assert not any(row["ok"] for row in rows[-3:])
-    assert "reboot" in rows[-2]["remedy"]
-
-
 def test_a_host_key_that_has_changed_meanwhile(
     remote: Remote, settings: dict[str, Any], opened: HubClient, tmp_path: Path
 ) -> None:
@@ -171,21 +131,6 @@ def test_what_only_its_owner_could_do_is_not_asked_twice(locked: dict[str, Any])
     assert "not checked" in unchecked["message"] and "passphrase" in unchecked["message"]
     assert [row["step"] for row in rows][-4:] == ["connect", *LOOKS]
     assert "open connection" in rows[-4]["message"]
-
-
-def test_the_frameworks_are_checked_over_the_open_connection(locked: dict[str, Any]) -> None:
-    """On which the agent that kernels need answers already; a check needs more of it."""
-    specs = [{"settings": locked, "name": "gpu2"}]
-    with HubClient() as hub:
-        hub.call("login", timeout=DEADLINE, ask=Owner(), settings=locked)
-        before = hub.call("gpus", timeout=DEADLINE, specs=specs)
-        rows = hub.call("check", timeout=DEADLINE, settings=locked, name="gpu2", gpu=True)
-        after = hub.call("gpus", timeout=DEADLINE, specs=specs)
-        hub.call("hang_up", timeout=DEADLINE)
-    assert [row["step"] for row in rows if not row["checked"]][:1] == ["sign in"]
-    (driver,) = [row for row in rows if row["step"] == "driver"]
-    assert driver["ok"] and rows[-1]["step"] == "verdict"
-    assert [row["uuid"] for row in before] == [row["uuid"] for row in after]
 
 
 def test_its_owner_is_asked_where_no_connection_is_open(remote: Remote, locked: dict[str, Any]) -> None:

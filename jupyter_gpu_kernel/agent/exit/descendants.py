@@ -23,7 +23,7 @@ ROOT = "JUPYTER_GPU_KERNEL_ROOT"
 """The variable with the agent's folder."""
 SETUP = "JUPYTER_GPU_KERNEL_SETUP"
 """Replaces TAG for what a kernel's set-up lines started, which outlives restarts of the kernel."""
-_WITH_ID = (["serve"], ["succeed"], ["setup"], ["check"])
+_WITH_ID = (["serve"], ["succeed"], ["setup"])
 """Our processes that end, or keep, those of a kernel or check, whose id is their last argument."""
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""

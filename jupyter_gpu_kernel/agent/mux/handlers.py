@@ -83,7 +83,6 @@ class RequestHandlers:
             "offer": self._offer,
             "history": self._history,
             "journal": self._forward,
-            "stack": self._stack,
             "job": self._job,
             "left": self._left,
             "leftovers": lambda _: {
@@ -244,16 +243,6 @@ class RequestHandlers:
             "ended": self._leftovers.end_processes(request["leftovers"]),
             "code": self._checkouts.remove_leftovers(request.get("code", []), self._leftovers.is_gone),
         }
-
-    def _stack(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """One part of `check --gpu`: of the node, or of a framework. Blocks for up to some minutes."""
-        from ..stack.check import check_stack  # only the complete agent has it
-
-        settings = self._keepers.as_allowed(KernelSettings.from_json(request["settings"]))
-        answer = check_stack(self._runtime, self._processes, settings, request)
-        if "refused" in answer:
-            raise Refused(*map(str, answer["refused"]))
-        return answer
 
     def _job(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """What the process of a scheduler's job knows of the job, whose folder is on this node."""

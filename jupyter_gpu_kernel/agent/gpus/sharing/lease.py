@@ -26,8 +26,6 @@ from . import announcements
 from .announcements import Announced, Announcement, AnnouncementReader, Details
 
 PREFIX = "jupyter-gpu-kernel/lease/"
-CHECK = "check-"
-"""The beginning of the id of a holder that is no kernel: of `check --gpu`."""
 _STATES = ("starting", "waiting", "idle", "busy", "ended")
 IGNORING_PREFIX = "jupyter-gpu-kernel/ignoring-lease/"
 """A lease beside one that its holder ignores. Its name ends with the kernel's id: nobody else has it."""
@@ -69,9 +67,6 @@ class Holder(NamedTuple):
         if self.yours and self.id == "?":
             return f"leased by your process {self.pid or '?'}, which does not answer"
         since = f"since {_date(self.since)}" if self.since else ""
-        if self.id.startswith(CHECK):
-            whose = "your" if self.yours else f"{self.user}'s"
-            return f"leased for a moment by {whose} “check --gpu”"
         idle = f"idle since {_date(self.idle_since)}" if self.idle_since else ""
         if self.yours:
             state = self.state + (
@@ -100,23 +95,16 @@ class Lease:
         once, before the release."""
         self.uuid = uuid
         self.ignoring = ignoring
-        self._announcement = announcement
+        self.announcement = announcement
+        """Answers those who ask for the holder. Its socket can be passed to another keeper."""
         self._unwatch: Optional[Callable[[], None]] = unwatch
-
-    def fileno(self) -> int:
-        """The socket's descriptor. When it is readable, call `answer`."""
-        return self._announcement.fileno()
-
-    def answer(self) -> None:
-        """Answer the processes that ask who holds the lease. Never blocks."""
-        self._announcement.answer()
 
     def release(self) -> None:
         """Release the lease; harmless when repeated."""
         unwatch, self._unwatch = self._unwatch, None
         if unwatch is not None:
             unwatch()
-        self._announcement.close()
+        self.announcement.close()
 
 
 class LeaseTaker:

@@ -31,7 +31,7 @@ def hand_over(folder: Path, kernel_id: str, leases: Sequence[Lease], since: Opti
 
     Returns whether there is such a keeper.
     """
-    descriptors = array.array("i", [lease.fileno() for lease in leases[:_MAX_LEASES]])
+    descriptors = array.array("i", [lease.announcement.fileno() for lease in leases[:_MAX_LEASES]])
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
         try:

@@ -20,8 +20,8 @@ from typing import NamedTuple
 _PACKAGE = "jupyter_gpu_kernel"
 _FOLDER = Path(__file__).resolve().parents[3]
 _LOADER = f"{_PACKAGE}/agent/loader.py"
-_NOT_SENT = "/agent/virtual_env.py"
-"""A program that is sent by itself, before there is an agent."""
+_NOT_SENT = ("/agent/virtual_env.py", "/agent/framework_check.py")
+"""Programs that are sent by themselves."""
 _packing = threading.Lock()
 """Threads that connect to several nodes pack at once: the sources are read by the first of them only."""
 _MAIN_PY = f"from {_PACKAGE}.agent.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"

