@@ -166,8 +166,8 @@ class Controller:
         self._loop.later(self._delay(), self._look)
 
     def _delay(self) -> float:
-        left = 0.0 if self.end_time is None else self.end_time - self._loop.runtime.time()
-        return min(MOST, max(LEAST, left - _BEFORE_END))
+        remaining = 0.0 if self.end_time is None else self.end_time - self._loop.runtime.time()
+        return min(MOST, max(LEAST, remaining - _BEFORE_END))
 
     def _answered(self, facts: JobFacts) -> None:
         self._asking = False

@@ -1,4 +1,4 @@
-"""Requests of `attach` to the process of a job: what it knows, and a keeper that it starts."""
+"""Requests to the process of a job: what the process knows of the job, and that it starts a keeper."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def job_is_over(folder: Path) -> bool:
 
 
 def no_job_here(job_id: str) -> str:
-    """Return the error that a job has no process of ours that can be reached from here."""
+    """Return why no process of ours can be reached here for this job."""
     job, node = f"job {one_line(job_id, 20)}", socket.gethostname()
     if any(_is_hidden(pid, job_id) for pid in procfs.pids()):
         return f"{job} has a /tmp of its own on {node}, which this connection does not see"
@@ -40,14 +40,14 @@ def no_job_here(job_id: str) -> str:
 
 
 def _is_hidden(pid: int, job_id: str) -> bool:
-    """Whether this is the process of the job, and sees other files than we do."""
+    """Whether this process is the job's, and sees other files than our process does."""
     if procfs.arguments(pid)[-1:] != ["job"] or procfs.environment(pid).get("SLURM_JOB_ID") != job_id:
         return False
     return procfs.sees_other_files(pid)
 
 
 class JobConnection:
-    """A connection to the process of a job. Raises JobGone, here and in every method, if that has ended."""
+    """A connection to the process of a job. The constructor and all methods raise JobGone if that process has ended."""
 
     def __init__(self, root: Root, job_id: str) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -68,7 +68,7 @@ class JobConnection:
             raise JobGone(f"the job's process has ended: {error}") from None
 
     def receive(self, timeout: Optional[float] = TIMEOUT) -> Optional[Dict[str, Any]]:
-        """Return the next reply; None if there is none within `timeout` seconds (None: wait for ever)."""
+        """Return the next reply; None if no reply comes within `timeout` seconds (None: wait for ever)."""
         while not self._replies:
             if not select.select([self.sock], [], [], timeout)[0]:
                 return None
@@ -102,7 +102,7 @@ def job_status(root: Root, job_id: str) -> Dict[str, Any]:
 
 
 class JobChild:
-    """A process that the job's process has started for us: a `ChildProcess`. Raises OSError if it cannot be."""
+    """A process that the job's process has started for us: a `ChildProcess`. Raises OSError if it cannot be started."""
 
     def __init__(self, root: Root, job_id: str, kernel_id: str, python: str, cwd: str) -> None:
         self._status: Optional[int] = None
@@ -123,11 +123,11 @@ class JobChild:
             raise
 
     def poll(self) -> Optional[int]:
-        """Return None while it runs, then its return code."""
+        """Return None while the process runs, then its return code."""
         return self._receive(0.0)
 
     def wait(self, timeout: Optional[float] = None) -> int:
-        """Return its return code once it has ended. TimeoutExpired after `timeout` seconds."""
+        """Return the process's return code once it has ended. Raises TimeoutExpired after `timeout` seconds."""
         status = self._receive(timeout)
         if status is None:
             raise TimeoutExpired(str(self.pid), timeout or 0.0)
@@ -135,7 +135,7 @@ class JobChild:
         return status
 
     def kill(self) -> None:
-        """Have it killed."""
+        """Let the job's process kill this one."""
         with contextlib.suppress(JobGone):
             self._connection.send({"do": "kill"})
 

@@ -1,4 +1,4 @@
-"""A keeper's connection to the process of its job. When that ends, the job is over, and so is the keeper."""
+"""A keeper's connection to the process of its job. When that process ends, the job is over, and so is the keeper."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def join_job(
 
 
 class Membership:
-    """Tells the job's process that a kernel is there, from its creation on. Raises JobGone if that has ended."""
+    """Reports a kernel to the job's process, from its creation on. Raises JobGone if that process has ended."""
 
     def __init__(
         self,
@@ -38,7 +38,8 @@ class Membership:
         on_event: Callable[[Dict[str, Any]], None],
         on_over: Callable[[], None],
     ) -> None:
-        """`on_event`: called with what the job's process tells. `on_over`: called once, when it has ended."""
+        """`on_event`: called with each event that the job's process reports. `on_over`: called once, when that process
+        has ended."""
         self._loop = loop
         self._on_event = on_event
         self._on_over = on_over
@@ -56,7 +57,7 @@ class Membership:
         loop.watch(self._connection.sock.fileno(), lambda _: self._ready())
 
     def status(self) -> Dict[str, Any]:
-        """What `ps` and the kernel's user see of the job."""
+        """Return what `ps` and the kernel's user see of the job."""
         return {
             "id": self.job_id,
             "partition": self.partition,
@@ -66,14 +67,14 @@ class Membership:
         }
 
     def set_end_time(self, fields: Mapping[str, Any]) -> bool:
-        """Take the end of the job, in whole seconds, if it is known. Return whether it is another one."""
+        """Take the time at which the job ends from these fields, if they have it. Return whether it has changed."""
         before = self.end_time
         if fields.get("end_time") is not None:
             self.end_time = number(fields, "end_time", most=LATEST)
         return self.end_time != before
 
     def leave(self) -> None:
-        """The kernel has ended: the job may end, too."""
+        """Report that the kernel has ended, so that the job may end, too."""
         connection = self._connection
         if connection is None:
             return
@@ -82,7 +83,7 @@ class Membership:
             connection.send({"do": "leave"})
             connection.receive()
         except JobGone:
-            pass  # it has ended already
+            pass  # the job has ended before
         connection.close()
 
     def _ready(self) -> None:

@@ -1,5 +1,5 @@
-"""The file with a job's output, which the batch script opens in /tmp: moved into our folder, and kept there for some
-days."""
+"""The file with a job's output: the batch script opens it in /tmp, and the job's process moves it into our folder,
+where it is kept for some days."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STDOUT = "/proc/self/fd/1"
 
 
 def adopt_output(root: Root, job_id: str, now: float) -> None:
-    """Move this process's output into our folder, and remove that of old jobs."""
+    """Move the file with this process's output into our folder, and remove the files of old jobs."""
     for old in root.job_outputs():
         with contextlib.suppress(OSError):
             if now - old.stat().st_mtime > KEPT:

@@ -39,7 +39,7 @@ _LOOK_INTERVAL = 2.0
 
 
 class JobProcess:
-    """`run()` until the job is over."""
+    """The process of one job: `run()` serves until the job is over."""
 
     def __init__(
         self, runtime: Runtime, processes: ProcessControl, root: Root, allocation: Allocation, wait: float
@@ -94,7 +94,7 @@ class JobProcess:
         )
 
     def _start(self, connection: JobClient, request: Dict[str, Any]) -> None:
-        """Start the process of a keeper, which takes its settings from who asks: see keeper/client.py."""
+        """Start the process of a keeper, to which the asking `attach` sends its settings: see keeper/client.py."""
         kernel_id = text(request, "kernel")
         folder = self._root.kernel(kernel_id)
         command = [*agent_command(text(request, "python")), "serve", folder.name]
@@ -113,7 +113,7 @@ class JobProcess:
                 start.process.kill()
 
     def _join(self, connection: JobClient, request: Dict[str, Any]) -> None:
-        """A keeper is there; it leaves when its kernel has ended, or dies with the connection."""
+        """Add a keeper. It leaves when its kernel has ended; if it is killed, the connection is closed."""
         self._keepers[connection] = kernel_id = text(request, "kernel")
         self._had_keeper = True
         self._lost.discard(kernel_id)

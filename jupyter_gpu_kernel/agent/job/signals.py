@@ -28,12 +28,12 @@ class Received(NamedTuple):
 
 
 def block() -> None:
-    """Block these signals in this thread and all that it starts. Call it before there are any others."""
+    """Block the CAUGHT signals in this thread and all that it starts. Call it before there are other threads."""
     signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
 
 
 def unblock() -> None:
-    """Receive all signals again: a process inherits from its parent what is blocked."""
+    """Block no signals: a process inherits from its parent which signals are blocked."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 

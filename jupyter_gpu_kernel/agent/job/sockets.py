@@ -1,7 +1,7 @@
 """The socket of a job's process, and its connections: requests in, replies out. This module knows no jobs.
 
 A request is a REQUEST frame with a JSON object; every reply to it is a REPLY frame with the request's number. Some
-requests have more than one reply: what happens is told as long as the connection is open.
+requests have more than one reply: events are reported as long as the connection is open.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class JobClient:
         loop.watch(sock.fileno(), self._ready)
 
     def reply(self, answer: Dict[str, Any]) -> None:
-        """Send one more reply to the last request; nothing, if the connection is closed."""
+        """Send one more reply to the last request, unless the connection is closed."""
         if self._sock.fileno() < 0:
             return
         self._pending += reply_frame(answer, self._number).encode()
         self._flush()
 
     def close(self) -> None:
-        """Close the connection, and report that once."""
+        """Close the connection, and call `on_close` once."""
         if self._sock.fileno() >= 0:
             self._loop.forget(self._sock.fileno())
             self._sock.close()
@@ -123,7 +123,7 @@ class Server:
     def _accept(self) -> None:
         try:
             sock = self._sock.accept()[0]
-        except OSError:  # it has gone again, or there are no descriptors left
+        except OSError:  # the peer has gone, or there are no descriptors to be had
             return
         if self._count >= MAX_CONNECTIONS:
             return sock.close()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from ...wire.texts import node_name, printable
+from ...wire.texts import duration, node_name, printable
 from .gpu_hours import UNKNOWN, Hours, groups
 
 _CELL, _LAST = 60, 2000  # longest cell, and longest cell of the last column, in characters
@@ -284,11 +284,8 @@ def ago(seconds_since_epoch: float | None) -> str:
     """How long ago a time (in seconds since the epoch) was; "" if the time is unknown."""
     if seconds_since_epoch is None:
         return ""
-    seconds = max(0, int(time.time() - seconds_since_epoch))
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size} {unit} ago"
-    return f"{seconds} s ago"
+    number, unit, *_ = duration(max(0, int(time.time() - seconds_since_epoch))).split()
+    return f"{number} {unit} ago"
 
 
 def _date(seconds_since_epoch: float | None) -> str:

@@ -45,7 +45,7 @@ _NO_CELLS = {"priority": 0, "place": None, "cells": 0, "last_cell": None}
 
 
 class JobKernels:
-    """`starter` and `begin` for each kernel; the rest is for the operations of commands."""
+    """All kernels in jobs: `starter` and `begin` start each of them, and the operations of commands ask about all."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class JobKernels:
         return self._job_nodes.routes(settings)
 
     def begin(self, starter: JobStarter, remote: RemoteKernel, *, adopted: bool) -> None:
-        """Let the starter work for this kernel."""
+        """Let the starter start this kernel when its user runs a cell."""
         self._kernels.add(remote)
         self._tasks.spawn(starter.run(remote, adopted=adopted))
 
@@ -104,8 +104,8 @@ class JobKernels:
         more: Callable[[Node], dict[str, Any]] = lambda node: {},
         tell: Callable[[NodeReply], None] = lambda reply: None,
     ) -> list[NodeReply]:
-        """Do as `Nodes.ask_each`, with the nodes of the jobs that run instead of login nodes; `tell` is not called
-        for these."""
+        """Do what `Nodes.ask_each` does, but ask the nodes of the user's running jobs instead of login nodes; `tell` is
+        not called with the replies of these nodes."""
         given = each_spec(call.specs) if specs is None else specs
         direct = [spec for spec in given if not spec.settings.slurm]
 
@@ -158,7 +158,7 @@ class JobKernels:
         return {key: value for key, value in row.items() if key not in ("error", "kernel_id")}
 
     def _row(self, job: JobState, login: str) -> dict[str, Any]:
-        """Return the row of a job without a kernel, as far as is known."""
+        """Return the row of `ps` for a job in which no kernel was found, as far as it is known."""
         file = self._table.files.get(job.kernel_id)
         return {
             **_NO_CELLS,
@@ -202,7 +202,7 @@ class JobKernels:
         return [job for job in jobs if not job.over and not self._table.is_over(job.id, node.name)]
 
     async def _has_ended(self, spec: Spec, job: JobState) -> bool:
-        """Whether a job, which was active when Slurm was asked, ends or has ended since."""
+        """Whether a job that was active when Slurm was asked is ending, or has ended since."""
         with contextlib.suppress(GpuKernelError):
             ended = await self._schedulers.of(spec.settings.at_login()).ended(job.id, job.name)
             return ended is not None or job.state == "COMPLETING"
