@@ -1,7 +1,7 @@
-"""What squeue shows of the user's jobs: asked for all watchers at once, at least 10 s after the time before.
+"""What squeue shows of the user's jobs. It is run for all watchers at once, and at most once in 10 s.
 
-The longer nothing changes, the rarer it is asked. If the controller or the login node does not answer, watchers learn
-that, and the watch goes on.
+The longer no job changes, the more rarely squeue is run. If the controller or the login node does not answer, watchers
+learn that, and the watch goes on.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from ...wire.runtime import Runtime
 from .dialect import GONE, JobState
 
 INTERVAL = 10.0
-"""Seconds between two times, at least."""
+"""The least seconds between two runs of squeue."""
 LONGEST_INTERVAL = 60.0
+"""The most seconds between two runs, while a job is watched."""
 FIRST_LOOK = 3.5
 """Seconds from a new watch to the first look, if the last one is long enough ago: jobs submitted at once share it, and
 Slurm may have started them. It takes up to 3 s for that by default, while others submit (its `batch_sched_delay`)."""
@@ -29,7 +30,7 @@ HasEnded = Callable[[str, str], Awaitable[bool]]
 
 
 class JobQueue:
-    """`watch(job_id, changed)`, and `await jobs()`."""
+    """The user's jobs: `await jobs()` returns them, and `watch(…)` reports the changes of one of them."""
 
     def __init__(self, runtime: Runtime, ask: Ask, has_ended: HasEnded, log: logging.Logger) -> None:
         """`ask(everyone)` returns the user's jobs by id, with their places if other users' jobs are counted;
@@ -69,12 +70,12 @@ class JobQueue:
                 await self._look()
 
     def add(self, job: JobState) -> None:
-        """Record a job that was submitted just now."""
+        """Add a job that was submitted just now."""
         self._added[job.id] = job
         self._jobs.setdefault(job.id, job)
 
     def remove(self, job_id: str) -> None:
-        """A job was cancelled just now. Until Slurm is asked again, it is not listed."""
+        """Remove a job that was cancelled just now: it is not listed until squeue is run again."""
         self._jobs.pop(job_id, None)
         self._added.pop(job_id, None)
         self._removed.add(job_id)
@@ -116,7 +117,7 @@ class JobQueue:
                 await self._look()
 
     def _next_time(self) -> float:
-        """Return when to ask."""
+        """Return when to run squeue the next time."""
         new = [one for one in self._watched if one.state is None]
         if self._problem is not None:
             unchanged = self._asked - self._failed_since
@@ -127,12 +128,12 @@ class JobQueue:
         return self._asked + max(INTERVAL, min(LONGEST_INTERVAL, unchanged / 10))
 
     async def _look(self) -> None:
-        """Ask once, and tell the watchers."""
+        """Run squeue once, and report to the watchers."""
         everyone = any(one.state is None or one.state.state == "PENDING" for one in self._watched)
         watched = list(self._watched)  # a job that is submitted meanwhile may be missing in the answer
         self._added.clear()
         self._removed.clear()
-        late = asyncio.get_running_loop().call_later(PATIENCE, self._tell_late)
+        late = asyncio.get_running_loop().call_later(PATIENCE, self._report_late)
         try:
             jobs = await self._ask(everyone)
             await self._confirm_ends(watched, jobs)
@@ -141,12 +142,12 @@ class JobQueue:
                 self._failed_since = self._runtime.monotonic()
                 self._log.warning("%s: the jobs are not known at present: %s", error.hop, error.cause)
             self._problem = error
-            self._tell_problem(error)
+            self._report_problem(error)
         else:
             self._problem = None
             listed = {**self._added, **jobs}
             self._jobs = {job_id: job for job_id, job in listed.items() if job_id not in self._removed}
-            self._tell(watched, jobs)
+            self._report(watched, jobs)
         finally:
             late.cancel()
             self._asked = self._runtime.monotonic()
@@ -158,7 +159,7 @@ class JobQueue:
             if (state is None or state.over) and not await self._has_ended(one.job_id, one.name):
                 jobs[one.job_id] = one.state or JobState(one.job_id, "PENDING")
 
-    def _tell(self, watched: list[_Watched], jobs: dict[str, JobState]) -> None:
+    def _report(self, watched: list[_Watched], jobs: dict[str, JobState]) -> None:
         for one in watched:
             state = jobs.get(one.job_id, JobState(one.job_id, GONE))
             if one in self._watched:
@@ -166,10 +167,10 @@ class JobQueue:
                     self._watched.remove(one)
                 self._notify(one, state)
 
-    def _tell_late(self) -> None:
-        self._tell_problem(self._problem or ConnectError(f"there has been no answer for {PATIENCE:.0f} s"))
+    def _report_late(self) -> None:
+        self._report_problem(self._problem or ConnectError(f"there has been no answer for {PATIENCE:.0f} s"))
 
-    def _tell_problem(self, error: GpuKernelError) -> None:
+    def _report_problem(self, error: GpuKernelError) -> None:
         for one in list(self._watched):
             state = one.state or JobState(one.job_id, "PENDING")
             self._notify(one, state._replace(problem=str(error)))
@@ -182,7 +183,7 @@ class JobQueue:
         one.state = state
         try:
             one.changed(state)
-        except Exception:  # the other watchers must learn it all the same
+        except Exception:  # the other watchers must get the report
             self._log.exception("the state of job %s was not taken", one.job_id)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from ...errors import AgentError, GpuKernelError
 from ...wire.runtime import Runtime
@@ -24,13 +24,12 @@ from .job_queue import INTERVAL, Changed, JobQueue
 from .partitions import SlurmCluster
 from .words import JobEnd, job_end
 
-T = TypeVar("T")
 _TIMEOUT = 60.0
 _SUBMIT_TIMEOUT = 180.0  # sbatch itself repeats its request while the controller is busy
 
 
 class Scheduler:
-    """`await submit(script, call)`, `watch(job_id, changed)`, `await ended(job_id)`, `await cancel(job_id)`."""
+    """Slurm's commands on one login node. `call`: the hub client's call for which a command runs, if there is one."""
 
     def __init__(self, runtime: Runtime, node: Callable[[], Node], log: logging.Logger) -> None:
         """`node()` returns the login node."""
@@ -56,7 +55,7 @@ class Scheduler:
 
     async def run(self, line: str, call: Call | None = None) -> Output:
         """Run lines of sh with Slurm's commands on the login node. They must be harmless when they run twice."""
-        return (await self._read(line, lambda output: None, call))[0]
+        return await self._run(call, (await self.commands(call)).script(line))
 
     # -------------------------------------------------------------------------------------- jobs
 
@@ -76,15 +75,10 @@ class Scheduler:
         place = await self.commands(call)
         first = place.script(commands.submit_command(script))
         retry = place.script(commands.submit_command(script, check_name=True))
-        attempts = 0
-
-        def work(connection: Connection) -> Output:
-            nonlocal attempts
-            attempts += 1
-            return _output_of(connection, first if attempts == 1 else retry, _SUBMIT_TIMEOUT)
-
+        attempt = first
         while True:
-            output = await self._on_connection(call, work)
+            output = await self._run(call, attempt, retry, _SUBMIT_TIMEOUT)
+            attempt = retry
             if job_id := dialect.submitted(output):
                 self._queue.add(JobState(job_id, "PENDING", name=commands.job_name(script)))
                 return job_id
@@ -97,7 +91,8 @@ class Scheduler:
                 return ""
 
     async def test(self, script: bytes, call: Call | None) -> str:
-        """Return what `sbatch --test-only` says of a script; no job is left. Raises SettingsError if it refuses it."""
+        """Return what `sbatch --test-only` says of a script, without submitting a job. Raises SettingsError if sbatch
+        refuses the script."""
         output = await self.run(commands.submit_command(script, test_only=True), call)
         if output.status:
             raise words.rejected(output, self.name)
@@ -118,7 +113,7 @@ class Scheduler:
             raise self._failed("scancel", output)
 
     async def ended(self, job_id: str, name: str, call: Call | None = None) -> JobEnd | None:
-        """Return how the user's job of this id and name ended; None if it has not ended."""
+        """Return how the user's job of this id and name ended; None if the job has not ended."""
         output = await self.run(commands.show_command(job_id), call)
         record = dialect.shown(output, job_id, name)
         if record is None and output.status and not words.is_gone(output):
@@ -153,7 +148,8 @@ class Scheduler:
         """Return the partitions and nodes, as they were within the last 10 s."""
         now = self._runtime.monotonic()
         if self._cluster is None or now - self._cluster_time >= INTERVAL:
-            output, found = await self._read(partitions.COMMAND, partitions.cluster, call)
+            output = await self.run(partitions.COMMAND, call)
+            found = await asyncio.to_thread(partitions.cluster, output)  # there may be thousands of nodes
             if found is None:
                 raise self._failed("sinfo", output)
             self._cluster, self._cluster_time = found, self._runtime.monotonic()
@@ -166,7 +162,7 @@ class Scheduler:
     # -------------------------------------------------------------------------------------- helpers
 
     async def _locate(self, call: Call | None) -> Commands:
-        output = await self._on_connection(call, lambda connection: _output_of(connection, commands.LOCATE))
+        output = await self._run(call, commands.LOCATE)
         found = commands.located(output)
         if found is None:
             raise AgentError(
@@ -180,8 +176,9 @@ class Scheduler:
 
     async def _squeue(self, everyone: bool) -> dict[str, JobState]:
         place = await self.commands()
-        read = partial(dialect.queue, private=place.private_jobs or not everyone)
-        output, jobs = await self._read(commands.queue_command(everyone), read)
+        output = await self.run(commands.queue_command(everyone))
+        private = place.private_jobs or not everyone
+        jobs = await asyncio.to_thread(dialect.queue, output, private)  # the queue may be long
         if jobs is None:
             raise self._failed("squeue", output)
         return jobs
@@ -193,29 +190,22 @@ class Scheduler:
         away = words.is_away(output)
         return words.away(output, self.name) if away else words.failed(command, output, self.name)
 
-    async def _read(
-        self, line: str, read: Callable[[Output], T], call: Call | None = None
-    ) -> tuple[Output, T]:
-        """Run lines of sh. Return their output, and what `read` makes of it on the worker thread, as it may be long."""
-        script = (await self.commands(call)).script(line)
+    async def _run(
+        self, call: Call | None, script: bytes, retry: bytes | None = None, timeout: float = _TIMEOUT
+    ) -> Output:
+        """Run a script for /bin/sh on the login node. `retry`: what is run in its place if it may have run already, as
+        the connection was lost."""
+        scripts = itertools.chain([script], itertools.repeat(retry or script))
 
-        def work(connection: Connection) -> tuple[Output, T]:
-            output = _output_of(connection, script)
-            return output, read(output)
+        def work(connection: Connection) -> Output:
+            return Output.of(connection.run("/bin/sh", stdin=next(scripts), timeout=timeout))
 
-        return await self._on_connection(call, work)
-
-    async def _on_connection(self, call: Call | None, work: Callable[[Connection], T]) -> T:
         node = self._node()
         try:
             return await node.run(call, work)
         except GpuKernelError as error:
             error.fill_in("NAME", (node.describe()["names"] or [""])[-1])
             raise
-
-
-def _output_of(connection: Connection, script: bytes, timeout: float = _TIMEOUT) -> Output:
-    return Output.of(connection.run("/bin/sh", stdin=script, timeout=timeout))
 
 
 class Schedulers:
