@@ -1,4 +1,4 @@
-"""A kernel that is started when its user runs a cell: until then it has no node, and its `Starter` decides the rest."""
+"""A kernel that is started when its user runs a cell. Before that it has no node, and its `Starter` acts for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .states import AttachTiming, LinkState, Phase
 
 
 class LateStart:
-    """What a starter does with its kernel, and what the kernel reports to it. Without a starter nothing happens."""
+    """What a starter does with its kernel, and what the kernel reports to its starter, if it has one."""
 
     def __init__(
         self, kernel: KernelState, relay: HubRelay, attach_timing: AttachTiming, starter: Starter | None
@@ -27,7 +27,7 @@ class LateStart:
         self._attach_timing = attach_timing
 
     def begin(self) -> None:
-        """From now on the kernel does not exist, if it has a starter."""
+        """Begin without a kernel on a node, if there is a starter."""
         kernel = self._kernel
         if self.starter is None:
             return
@@ -53,29 +53,29 @@ class LateStart:
         return self.pending and not self._relay.held and bool(self._not_started.cells)
 
     def show(self, text: str) -> None:
-        """Show in the cell that waits why the kernel is not there yet."""
+        """Show in the waiting cell why the kernel has not been started yet."""
         self._not_started.show(self._relay.for_user(text))
 
     def tell(self, text: str) -> None:
-        """Show this in the first cell that the kernel runs."""
+        """Show this text in the first cell that the kernel runs."""
         self._not_started.tell(text)
 
     def start_on(self, link: NodeLink, settings: KernelSettings, delivered: Path) -> None:
-        """Create the kernel, or find it, on this host. What waits is sent when it can be used."""
+        """Create the kernel, or find it, on this host. Requests that wait are sent when the kernel can be used."""
         self._kernel.link, self._kernel.settings = link, settings
         self._relay.set_link(link, delivered)
         self._kernel.open_arguments = {"create": settings.to_json()}
         self._attach_timing.start(link)
 
     def failed(self, error: GpuKernelError) -> None:
-        """The kernel cannot be started: the cells that wait end with the error, and the next one may try again."""
+        """End the cells that wait with the error, as the kernel cannot be started. The next cell may try again."""
         reason = (
             f"{error.hop}: {error.cause}. {error.remedy}" if error.hop else f"{error.cause}. {error.remedy}"
         )
         self._not_started.end_cells(type(error).__name__, self._relay.for_user(reason.strip()))
 
     def undo(self, link: NodeLink, settings: KernelSettings, delivered: Path, kernel_id: str) -> None:
-        """The kernel does not exist any more; a cell of its user starts another one, with this id."""
+        """Return to the state without a kernel, as it does not exist any more: a cell starts one with this id."""
         self._attach_timing.move(link, attached=False)
         self._kernel.link, self._kernel.settings, self._kernel.kernel_id = link, settings, kernel_id
         self._relay.set_link(link, delivered)
@@ -83,31 +83,36 @@ class LateStart:
         self.begin()
 
     def restart(self, *, requested: bool) -> None:
-        """The front end has restarted a kernel that was not started. `requested`: by a shutdown_request, after which
-        cells were discarded; those that wait now are for the new kernel."""
+        """Show the kernel as idle: the front end has restarted it before it was started.
+
+        `requested`: by a shutdown_request, which discarded the cells, so that those that wait are for the new kernel.
+        """
         if not requested:
             self._not_started.discard()
         self._kernel.show_status(state="idle", asked="")
 
     def shut_down(self, *, restart: bool) -> None:
-        """A front end has requested the shutdown of a kernel that was not started."""
+        """Show the kernel as ended: a front end has requested its shutdown before it was started."""
         asked = "restart" if restart else "shutdown"
         self._kernel.show_status(state="ended", asked=asked, cause="shut down", returncode=0)
 
     def cell_waits(self) -> None:
-        """A cell of the user waits for the kernel."""
+        """Report to the starter that a cell of the user waits for the kernel."""
         if self.starter is not None:
             self.starter.cell_waits()
 
     def interrupted(self) -> None:
-        """The user has interrupted the kernel: the cells that waited were canceled."""
+        """Report to the starter that the user has interrupted the kernel. The cells that waited were canceled."""
         if self.starter is not None:
             self.starter.interrupted()
 
     def replace(self, kernel_id: str, stop: Callable[[], Awaitable[None]]) -> bool:
-        """The front end has restarted that kernel by this one. Return whether the starter calls `stop`."""
+        """Report to the starter that the front end has restarted another kernel, with this id, by starting this one.
+
+        Return whether the starter calls `stop` for the other kernel.
+        """
         return self.pending and self.starter is not None and self.starter.replace(kernel_id, stop)
 
     def lost(self, error: GpuKernelError) -> bool:
-        """The keeper does not exist any more. Return whether the starter handles it."""
+        """Report to the starter that the keeper does not exist any more. Return whether the starter handles that."""
         return self.starter is not None and self.starter.lost(error)
