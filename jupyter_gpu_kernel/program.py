@@ -37,7 +37,7 @@ def installed_program() -> Path:
             return (folder / name).absolute()
     raise SettingsError(
         f"the program {name} is not in {folders[0]}, where front ends would start it",
-        remedy=f"Reinstall it: {sys.executable} -m pip install --force-reinstall jupyter-gpu-kernel",
+        remedy=f"“{sys.executable} -m pip install --force-reinstall jupyter-gpu-kernel” installs it again.",
     )
 
 

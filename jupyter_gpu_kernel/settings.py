@@ -118,7 +118,9 @@ class Settings:
         for uuid in self.ignore_lease:
             if not _UUID.fullmatch(uuid):
                 cause = f"“ignore_lease” contains {in_message(uuid)}, which is no UUID of a GPU"
-                raise SettingsError(cause, remedy="Copy the UUID from: jupyter gpu-kernel gpus --json")
+                raise SettingsError(
+                    cause, remedy="Copy the UUID that “jupyter gpu-kernel gpus --json” shows."
+                )
         for user in self.ignore_place:
             if not _USER.fullmatch(user):
                 cause = f"“ignore_place” contains {in_message(user)}, which is no name of a user"
@@ -218,7 +220,8 @@ def _check_command(command: str) -> None:
         if re.match(r"~|\$\w", word):
             raise SettingsError(
                 f"“via” contains {word!r}, which would not be replaced, as no shell reads it",
-                remedy="Write the value itself; or let a shell read it: sh -c 'exec apptainer exec ~/a.sif \"$@\"' sh",
+                remedy="Write the value itself; or let a shell read it, as "
+                "“sh -c 'exec apptainer exec ~/a.sif \"$@\"' sh” does.",
             )
 
 
@@ -272,7 +275,7 @@ def read_env_file(path: str) -> dict[str, str]:
     except UnicodeDecodeError:
         raise SettingsError(f"the env file {path} is not UTF-8 text", remedy=_ENV_LINES) from None
     if sys.platform != "win32" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        remedy = f"Run: chmod 600 {shlex.quote(path)}"
+        remedy = f"“chmod 600 {shlex.quote(path)}” makes it readable for you alone."
         raise SettingsError(f"others can read or change the env file {path}", remedy=remedy)
     return dict(
         _parse_env_line(line, path, number)

@@ -64,7 +64,7 @@ class Remove(Verb):
             raise SettingsError(
                 f"the kernelspec {spec.name} has no environment that “add --create-env” made for it "
                 f"(it uses {python})",
-                remedy=f"To remove the kernelspec alone, run: jupyter gpu-kernel remove {spec.name}",
+                remedy=f"“jupyter gpu-kernel remove {spec.name}” removes the kernelspec alone.",
             )
         if spec.settings.get("slurm"):
             self._refuse_jobs(spec)
@@ -112,13 +112,13 @@ class Remove(Verb):
                         f"the kernelspec {other.name} has the same path, and its node cannot be asked whether this is "
                         f"the same environment: {error.cause}",
                         hop=error.hop,
-                        remedy="Nothing was removed. Try again when that node can be reached, or remove the kernelspec "
-                        f"first: jupyter gpu-kernel remove {other.name}",
+                        remedy="Nothing was removed. Try again when that node can be reached, or remove the "
+                        f"kernelspec first, with “jupyter gpu-kernel remove {other.name}”.",
                     ) from None
                 if status["id"] in ids:
                     raise SettingsError(
                         f"the kernelspec {other.name} uses the environment {path}, too",
-                        remedy=f"Nothing was removed. First run: jupyter gpu-kernel remove {other.name}",
+                        remedy=f"Nothing was removed. First run “jupyter gpu-kernel remove {other.name}”.",
                     )
                 _refuse_running(status, path)
 
@@ -151,5 +151,5 @@ def _refuse_running(status: dict[str, Any], path: str) -> None:
         raise AgentError(
             f"these kernels use the environment {path}: {', '.join(kernels[:10])}",
             hop=status["node"],
-            remedy=f"Nothing was removed. First run: jupyter gpu-kernel stop {' '.join(kernels[:10])}",
+            remedy=f"Nothing was removed. First run “jupyter gpu-kernel stop {' '.join(kernels[:10])}”.",
         )

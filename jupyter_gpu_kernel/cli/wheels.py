@@ -157,7 +157,7 @@ def _find_pip() -> list[str]:
                 return [*command, "--no-input", "--disable-pip-version-check"]
     raise GpuKernelError(
         f"this computer's Python {sys.executable} has no pip, which downloads the packages: {problem}",
-        remedy=f"Run: {sys.executable} -m ensurepip --upgrade (or: uv pip install pip)",
+        remedy=f"“{sys.executable} -m ensurepip --upgrade” (or “uv pip install pip”) installs it.",
     )
 
 

@@ -30,7 +30,7 @@ def run_demo(lab: bool = False) -> int:
     if missing:
         raise SettingsError(
             f"the demo needs {' and '.join(missing)}",
-            remedy=f"{sys.executable} -m pip install {' '.join(missing)}",
+            remedy=f"“{sys.executable} -m pip install {' '.join(missing)}” installs what is missing.",
         )
     from .lab import run_in_lab
     from .show import run_in_terminal

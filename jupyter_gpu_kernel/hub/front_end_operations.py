@@ -350,7 +350,7 @@ def _timed_out(remote: RemoteKernel) -> GpuKernelError:
 def _ended_early(remote: RemoteKernel) -> GpuKernelError:
     stderr = sanitize.block(_without_traceback(str(remote.status.get("stderr") or "")))
     cause = f"the kernel ended while it started: {remote.status.get('cause') or '?'}"
-    remedy = "Try its Python by hand on the node: PYTHON -m ipykernel_launcher --version"
+    remedy = "Try by hand on the node whether “PYTHON -m ipykernel_launcher --version” works."
     return KernelStartError(
         f"{cause}; its output:\n{stderr}" if stderr else cause, hop=remote.link.name, remedy=remedy
     )

@@ -167,8 +167,8 @@ def test_without_ipykernel_the_command_to_run_is_given(node: Node) -> None:
     assert f"{system} (Python 3.11.7) has no ipykernel" in raised.value.cause
     assert "Run “jupyter gpu-kernel add” with --create-env" in raised.value.remedy
     assert raised.value.remedy.endswith(
-        "on gpu2 (or the login node, if the home is shared), run: "
-        f"{shlex.quote(str(python))} -m pip install ipykernel"
+        f"Or run “{shlex.quote(str(python))} -m pip install ipykernel” on gpu2 (or on the login node, if the home is "
+        "shared)."
     )
 
 
@@ -217,7 +217,7 @@ def test_a_wanted_python_that_will_not_do(node: Node) -> None:
         ("/nowhere/python", "/nowhere/python cannot be started", "another one with --python"),
         (str(plain), "data.txt cannot be run as a program", "another one with --python"),
         (str(old), "is Python 3.6.8", "another one with --python"),
-        (str(without), "has no ipykernel", f"run: {without} -m pip install ipykernel"),
+        (str(without), "has no ipykernel", f"run “{without} -m pip install ipykernel”"),
         ("python3.99", "python3.99 is not on the PATH of", "Give --python its path"),
         ("a;b", "'a;b' is not the name of a program", "Give --python a path"),
     ]:

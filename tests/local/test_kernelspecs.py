@@ -307,7 +307,7 @@ def test_a_broken_one_does_not_hide_the_others_and_can_be_removed(data: Path) ->
         ({**ROUTE, "env": {"A-B": "1"}}, "'A-B' in “env”"),
         (
             {**ROUTE, "ignore_lease": ["0"]},
-            "“ignore_lease” contains '0', which is no UUID of a GPU\nCopy the UUID from",
+            "“ignore_lease” contains '0', which is no UUID of a GPU\nCopy the UUID that",
         ),
         ({**ROUTE, "ignore_place": ["a b"]}, "“ignore_place” contains 'a b', which is no name of a user"),
         ({**ROUTE, "hosts": ["gpu1", "gpu1"]}, "“hosts” contains a host twice\nWrite each host once."),

@@ -57,7 +57,9 @@ def not_reached(hop: Hop, log: Log, jump: str, jump_lines: Sequence[str]) -> Gpu
     said = explanation([*log.heard, *words])
     if hop.proxy_command and _first(_CLOSED, words):
         cause = f"its ProxyCommand ended{f': {said}' if said else ''}"
-        return ConnectError(cause, hop=hop.label, remedy=f"Try it by hand: {_expanded_command(hop)}")
+        return ConnectError(
+            cause, hop=hop.label, remedy=f"Try by hand whether “{_expanded_command(hop)}” works."
+        )
     if _first(_CLOSED, words):
         raise ServerBusy(greeted=any("Remote protocol version" in line for line in log.lines()))
     return ConnectError(

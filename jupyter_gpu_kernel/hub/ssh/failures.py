@@ -63,7 +63,7 @@ def forwarding_refused(hop: Hop, jump: str) -> ConnectError:
         f"does not permit TCP forwarding to {hop.label} (AllowTcpForwarding or PermitOpen)",
         hop=jump,
         remedy="Use another login node as the jump host; or let this one sign in there by itself, if you trust it with "
-        f'what passes: jupyter gpu-kernel add {jump} --via "ssh {hop.host}"',
+        f'what passes: “jupyter gpu-kernel add {jump} --via "ssh {hop.host}"” adds that route.',
     )
 
 

@@ -195,12 +195,12 @@ def changed(hop: Hop, known: Sequence[Entry], key_type: str, fingerprint: str) -
     """Return the error for another key than those that are known."""
     places = ", ".join(f"{entry.file} line {entry.line}" for entry in known)
     files = dict.fromkeys(str(entry.file) for entry in known)
-    commands = [as_typed(["ssh-keygen", "-R", names(hop)[0], "-f", file]) for file in files]
+    commands = [f"“{as_typed(['ssh-keygen', '-R', names(hop)[0], '-f', file])}”" for file in files]
     return HostKeyError(
         f"its host key has changed: it is now {key_type} {fingerprint}, and the known one is in {places}",
         hop=hop.label,
         remedy="This may be a man-in-the-middle attack, or the machine was reinstalled. Only if its administrators "
-        f"confirm the new fingerprint, remove the old key: {'; '.join(commands)}",
+        f"confirm the new fingerprint, remove the old key with {' and '.join(commands)}, and connect again.",
     )
 
 

@@ -86,7 +86,7 @@ class AttachHandler(KernelHandler):
         if not found:
             raise SettingsError(
                 "no kernelspec of this computer leads to the kernel's node", hop=row["hop"],
-                remedy="Add one: jupyter gpu-kernel add",
+                remedy="“jupyter gpu-kernel add” adds one.",
             )  # fmt: skip
         return str(found[0])
 

@@ -221,7 +221,7 @@ def _install_command(python: Python, node: NodeFacts, hop: str) -> str:
         by_hand = f"{program} -m venv {folder} && {folder}/bin/python {install}"
     return (
         "Run “jupyter gpu-kernel add” with --create-env: it makes an environment with ipykernel there, also if the "
-        f"node has no internet access. Or, on {hop} (or the login node, if the home is shared), run: {by_hand}"
+        f"node has no internet access. Or run “{by_hand}” on {hop} (or on the login node, if the home is shared)."
     )
 
 

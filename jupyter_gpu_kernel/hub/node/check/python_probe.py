@@ -124,7 +124,7 @@ class Probe:
         return AgentError(
             f"/bin/sh failed on the node (exit status {completed.returncode}): {output}",
             hop=self._hop,
-            remedy="Check that the account may run commands there: try ssh with the command /bin/sh -c id",
+            remedy="Check that the account may run commands there, by ssh with the command “/bin/sh -c id”.",
         )
 
 
