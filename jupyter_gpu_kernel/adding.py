@@ -67,14 +67,14 @@ def settings_of(given: GivenRoute, more: Mapping[str, Any]) -> dict[str, Any]:
 
 def split_hosts(texts: Sequence[str]) -> list[str]:
     """Return the machines in comma-separated lists."""
-    from .hub.ssh.config.route import split_jumps
+    from .hub.ssh.config.destination import split_jumps
 
     return [host for text in texts for host in split_jumps(text)]
 
 
 def hop_names(settings: Mapping[str, Any]) -> list[str]:
     """Return the names that the hops of the route have in progress and in errors."""
-    from .hub.ssh.config.route import parse_destination
+    from .hub.ssh.config.destination import parse_destination
 
     return [parse_destination(text).label for text in settings["route"]] + list(settings.get("via", ()))
 

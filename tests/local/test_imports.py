@@ -22,7 +22,7 @@ def test_a_jupyter_server_loads_no_ssh(module: str) -> None:
     """At its start; paramiko takes 50 ms. The form for a new machine loads it."""
     loaded = loaded_by(f"import {module}")
     assert module in loaded
-    assert not loaded & {"paramiko", "cryptography", "jupyter_gpu_kernel.hub.ssh.route"}
+    assert not loaded & {"paramiko", "cryptography", "jupyter_gpu_kernel.hub.ssh.config.route"}
 
 
 def test_a_launcher_loads_little() -> None:

@@ -20,7 +20,7 @@ from ..ssh.config.route import Hop
 from ..ssh.connector import Connector, ServerBusy
 from ..ssh.route_connection import RouteConnection
 from ..ssh.sign_in.deadline import Deadline, TimedAsker
-from ..ssh.sign_in.keys import UserKeys, open_agent
+from ..ssh.sign_in.keys import UserKeys, agent_keys
 from . import complaints
 from .askpass_server import AskpassServer
 from .log import HOST_KEY, REACH, SIGN_IN, HostKey, Log
@@ -52,16 +52,17 @@ class OpenSSHConnector(Connector):
         for number, hop in reversed(list(enumerate(route))[begun:]):
             control = open_master(hop)
             if control is not None:
-                with self._step(hop, "your own connection"):
+                with self.step(hop, "your own connection"):
                     self.connection.add(hop, MasterHop(hop.label, self.program, control, None))
                 return number + 1
         return begun
 
     def _connect_hop(self, hop: Hop, ask: TimedAsker | None) -> None:
         accepted: HostKey | None = None
-        since = time.monotonic()
+        since, completed = time.monotonic(), len(self.connection.steps)
         try:
             for number in self._attempts(hop):
+                del self.connection.steps[completed:]  # those of the attempt before
                 attempt = _Attempt(self, hop, ask, accepted)
                 try:
                     return attempt.run()
@@ -84,8 +85,8 @@ class _Attempt:
     ) -> None:
         """`accepted`: the host key that the user has accepted just now."""
         self._hop, self._ask, self._accepted = hop, ask, accepted
-        self._connection, self._deadline = connector.connection, connector.deadline
-        self._progress, self._trust_file = connector.progress, connector.trust_file
+        self._connector, self._connection = connector, connector.connection
+        self._deadline, self._trust_file = connector.deadline, connector.trust_file
         self._program = connector.program
         self._jump = self._connection.label
         before = self._connection.opened[-1] if self._connection.opened else None
@@ -93,7 +94,7 @@ class _Attempt:
         self._before = before.master.log if before is not None and before.master is not None else None
         self._before_lines = self._before.count if self._before else 0
         folder, name, log = control_folder(), secrets.token_hex(4), Log()
-        self._questions = Questions(hop, self._program.version, ask, log, accepted, self._progress)
+        self._questions = Questions(hop, self._program.version, ask, log, accepted, connector.progress)
         self._server: AskpassServer | None = None
         if self._ask is not None:
             token = secrets.token_hex(16)
@@ -125,42 +126,40 @@ class _Attempt:
 
     def _follow(self) -> None:
         """Wait for each step of ssh, then add the hop."""
-        log = self.master.log
         for step, name in _STEPS.items():
-            self._progress(self._hop.label, name)
-            while not log.wait_beyond(step, self._deadline.remaining(1.0)):
-                if self._deadline.expired:
-                    raise self._with_steps(complaints.timed_out(self._hop, log, self._jump), step)
-            if log.step > SIGN_IN and not self.master.listens:
-                self._failed()
+            with self._connector.step(self._hop, name):
+                self._wait(step)
         opened = MasterHop(self._hop.label, self._program, self.master.control, self.master)
         self._connection.add(self._hop, opened)
-        self._connection.steps += self._steps(SIGN_IN)
 
-    def _failed(self) -> None:
-        """Raise the error for an ssh that has ended, or that is about to."""
+    def _wait(self, step: int) -> None:
+        """Wait until ssh has come further than this step. Raises the error for an ssh that comes no further."""
+        log = self.master.log
+        while not log.wait_beyond(step, self._deadline.remaining(1.0)):
+            if self._deadline.expired:
+                raise complaints.timed_out(self._hop, log, self._jump)
+        has_ended = log.step > SIGN_IN and not self.master.listens
+        if has_ended and min(log.last_step, SIGN_IN) == step:
+            self.master.end()
+            raise self._questions.problem or self._failure(step)
+
+    def _failure(self, step: int) -> GpuKernelError:
+        """Return the error for an ssh that has ended in this step. Raises ServerBusy or _UnknownHost."""
         log, hop = self.master.log, self._hop
-        self.master.end()
-        if self._questions.problem is not None:
-            raise self._questions.problem
-        step = log.last_step
         if step == REACH:
             lines = self._before.lines(self._before_lines) if self._before else []
             try:
-                error: GpuKernelError = complaints.not_reached(hop, log, self._jump, lines)
+                return complaints.not_reached(hop, log, self._jump, lines)
             except ServerBusy:
                 if self._before is None or self._connection.alive():
                     raise
-                error = _lost(self._jump)
-        elif step == HOST_KEY:
+                return _lost(self._jump)
+        can_ask = self._ask is not None
+        if step == HOST_KEY:
             if self._accepts_host():
                 raise _UnknownHost
-            error = complaints.host_key_refused(hop, log, self._trust_file, self._ask is not None)
-        else:
-            error = complaints.sign_in_failed(
-                hop, log, _unused_keys(hop), self._ask is not None, self._questions.typed
-            )
-        raise self._with_steps(error, step)
+            return complaints.host_key_refused(hop, log, self._trust_file, can_ask)
+        return complaints.sign_in_failed(hop, log, _unused_keys(hop), can_ask, self._questions.typed)
 
     def _accepts_host(self) -> bool:
         """Whether the host key is only unknown, and the user accepts it now."""
@@ -171,22 +170,6 @@ class _Attempt:
             return False
         return self._ask.confirm_host(self._hop.label, log.host_key.fingerprint, log.host_key.type)
 
-    def _with_steps(self, error: GpuKernelError, step: int) -> GpuKernelError:
-        """Return the error with the steps so far; `step` has failed."""
-        error.add_steps([*self._connection.steps, *self._steps(step)])
-        return error
-
-    def _steps(self, last: int) -> list[tuple[str, str, float]]:
-        """Return (hop, step, seconds) of the steps up to `last`."""
-        moments = self.master.log.times
-        steps = []
-        for step, name in _STEPS.items():
-            if step <= last:
-                since = moments.get(step, time.monotonic())
-                until = min((at for other, at in moments.items() if other > step), default=time.monotonic())
-                steps.append((self._hop.label, name, until - since))
-        return steps
-
 
 def _lost(hop: str) -> ConnectError:
     return ConnectError("the connection was lost", hop=hop, remedy="Check the network and try again.")
@@ -194,14 +177,10 @@ def _lost(hop: str) -> ConnectError:
 
 def _unused_keys(hop: Hop) -> UserKeys:
     """Return the user's keys with the reasons why some of them cannot be used: ssh does not tell."""
-    agent = open_agent(hop, _AGENT_TIMEOUT)
-    try:
-        keys = UserKeys(hop, None, agent.get_keys() if agent else ())
+    with agent_keys(hop, _AGENT_TIMEOUT) as held:
+        keys = UserKeys(hop, None, held)
         for _ in keys.offered():
             pass
-    finally:
-        if agent is not None:
-            agent.close()
     return keys
 
 

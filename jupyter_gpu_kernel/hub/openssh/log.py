@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections import deque
 from typing import IO, NamedTuple
 
@@ -40,7 +39,8 @@ class Log:
     """The lines so far, and how far ssh has come."""
 
     def __init__(self) -> None:
-        self.step = REACH
+        self.step = self.last_step = REACH
+        """How far ssh has come, and the last step before it ended."""
         self.host_key: HostKey | None = None
         self.methods: tuple[str, ...] = ()
         """The methods of signing in that the server accepts, as it said last."""
@@ -58,7 +58,6 @@ class Log:
         self.count = 0
         """The number of lines so far."""
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
-        self._times = {REACH: time.monotonic()}
         self._changed = threading.Condition()
 
     def read(self, stream: IO[bytes]) -> None:
@@ -96,17 +95,6 @@ class Log:
         with self._changed:
             self._changed.wait_for(lambda: self.questions >= count, seconds)
 
-    @property
-    def times(self) -> dict[int, float]:
-        """When ssh came to each step."""
-        with self._changed:
-            return dict(self._times)
-
-    @property
-    def last_step(self) -> int:
-        """The last step that ssh came to before it ended."""
-        return max(step for step in self.times if step != ENDED)
-
     def _add(self, line: str) -> None:
         with self._changed:
             self._lines.append(line)
@@ -134,5 +122,5 @@ class Log:
         with self._changed:
             if step > self.step:
                 self.step = step
-                self._times[step] = time.monotonic()
+                self.last_step = step if step != ENDED else self.last_step
             self._changed.notify_all()

@@ -45,10 +45,10 @@ class ParamikoConnector(Connector):
         before = self._last_transport
         entries = hostkeys.lookup(hop, self.trust_file)
         wanted = hop.restrictions.algorithms.offering(hostkeys.offer(entries))
-        with self._step(hop, "reach"):
+        with self.step(hop, "reach"):
             transport = self._reach(hop, before, wanted)
         self.connection.add(hop, ParamikoHop(transport))
-        with self._step(hop, "host key"):
+        with self.step(hop, "host key"):
             key = transport.get_remote_server_key()
             if key.get_name() == "ssh-rsa":
                 hostkeys.check_rsa_size(hop, key.get_bits())
@@ -56,7 +56,7 @@ class ParamikoConnector(Connector):
             hostkeys.verify(hop, key.get_name(), key.asbytes(), entries, self.trust_file, confirm)
             if hop.restrictions.check_address and before is None:
                 hostkeys.verify_address(hop, transport.getpeername()[0], key.asbytes(), self.trust_file)
-        with self._step(hop, "sign in"), _ssh_errors(hop, transport):
+        with self.step(hop, "sign in"), _ssh_errors(hop, transport):
             sign_in(transport, hop, ask, self.deadline.remaining)
 
     @property

@@ -76,7 +76,7 @@ class Connector(ABC):
         """Connect to the next hop, sign in, and add it to the connection."""
 
     @contextlib.contextmanager
-    def _step(self, hop: Hop, step: str) -> Iterator[None]:
+    def step(self, hop: Hop, step: str) -> Iterator[None]:
         """Record the time of one step, which ends with the block."""
         self.progress(hop.label, step)
         since = time.monotonic()

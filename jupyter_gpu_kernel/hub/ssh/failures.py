@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 
 from ...errors import BY_LOGIN, AuthError, ConnectError
 from ..sanitize import one_line
+from .config.destination import parse_destination
 from .config.restrictions import switched
-from .config.route import Hop, parse_destination
+from .config.route import Hop
 from .sign_in.keys import UserKeys
 
 MAX_QUESTIONS = 12

@@ -38,7 +38,7 @@ def settings_from(body: Any) -> dict[str, Any]:
     All but the destination may be left out. "jumps" are comma-separated; "settings" is an object of other settings.
     Raises FieldError. This runs ssh, and so may block.
     """
-    from ...hub.ssh.config.route import existing_files, parse_destination  # paramiko is large
+    from ...hub.ssh.config.destination import existing_files, parse_destination
 
     if not isinstance(body, dict):
         raise FormError(SettingsError("the request is not an object"), "")

@@ -26,8 +26,8 @@ class HostsHandler(Handler):
 
 
 def _hosts(config: str) -> list[dict[str, Any]]:
-    from ...hub.ssh.config.hosts import hosts  # paramiko is large
-    from ...hub.ssh.config.route import existing_files
+    from ...hub.ssh.config.destination import existing_files
+    from ...hub.ssh.config.hosts import hosts
 
     return hosts(*existing_files([config] if config else []))
 

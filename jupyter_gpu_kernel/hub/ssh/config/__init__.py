@@ -1,7 +1,8 @@
 """The user's ssh configuration, and the route that it makes of what the user wrote. Nothing here connects.
 
-- `ssh_config.py` looks up one host with `ssh -G`; `hosts.py` lists the hosts that the files name.
-- `route.py` makes the hops of a route from destinations and the configuration.
+- `destination.py` parses what a user writes for one machine.
+- `ssh_config.py` looks that machine up with `ssh -G`; `hosts.py` lists the hosts that the files name.
+- `route.py` makes the hops of a route of both.
 - `directives.py` has the table of all directives. `restrictions.py` and `algorithms.py` read what they permit.
 - `reasons.py` says why a hop needs the ssh program.
 """

@@ -12,7 +12,8 @@ from typing import Any
 
 from ....errors import RouteError
 from . import ssh_config
-from .route import config_jumps, parse_destination
+from .destination import Destination, parse_destination
+from .route import config_jumps
 
 MAX_HOSTS = 300
 _MAX_FILES = 100
@@ -56,7 +57,7 @@ def _names(file: Path, seen: set[Path]) -> Iterator[str]:
 def _host(name: str, config: str | None) -> dict[str, Any] | None:
     try:
         parse_destination(name)
-        values = ssh_config.lookup(name, config=config)
+        values = ssh_config.lookup(Destination(name, name, config=config))
     except RouteError:
         return None
     one = {key: (values.get(key) or [""])[0] for key in ("user", "port")}

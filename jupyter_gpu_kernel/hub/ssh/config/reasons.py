@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...transport.process import run_quietly
 from .. import hostkeys
-from ..sign_in.keys import CERTIFICATE, open_agent
+from ..sign_in.keys import CERTIFICATE, agent_keys
 from . import directives, ssh_config
 from .restrictions import switched
 from .route import Hop
@@ -95,13 +95,10 @@ def _token_keys(hop: Hop) -> Iterator[str]:
 def _certificates(hop: Hop) -> Iterator[str]:
     files = hop.certificate_files or [Path(f"{key}-cert.pub") for key in hop.identity_files]
     yield from (f"the certificate {file}" for file in files if file.is_file())
-    agent = open_agent(hop, _AGENT_TIMEOUT) if not hop.identities_only else None
-    if agent is not None:
-        try:
-            if any(key.get_name().endswith(CERTIFICATE) for key in agent.get_keys()):
+    if not hop.identities_only:
+        with agent_keys(hop, _AGENT_TIMEOUT) as held:
+            if any(key.get_name().endswith(CERTIFICATE) for key in held):
                 yield "a certificate in the ssh agent"
-        finally:
-            agent.close()
 
 
 def _authorities(hop: Hop) -> Iterator[str]:

@@ -17,23 +17,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import TypedDict
 
 from ....errors import RouteError
 from ...transport.process import run_quietly
+from .destination import Destination
 from .directives import normalized
 
 Values = Mapping[str, Sequence[str]]
-
-
-class Given(TypedDict):
-    """What the user wrote beside the host."""
-
-    user: str | None
-    port: int | None
-    identity: Sequence[str]
-    config: str | None
-
 
 _TIMEOUT = 20.0  # seconds; `Match exec` in the user's own file may run programs
 _DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
@@ -43,26 +33,11 @@ _SYSTEM = (
 _INSTALL = "Install OpenSSH's client; on Windows: Settings, Optional features, OpenSSH Client."
 
 
-def lookup(
-    host: str,
-    *,
-    user: str | None = None,
-    port: int | None = None,
-    identity: Sequence[str] = (),
-    config: str | None = None,
-) -> Values:
-    """Return all values for `host`, several for keywords that repeat. Raises RouteError if it is unusable."""
+def lookup(destination: Destination) -> Values:
+    """Return all values for this machine, several for keywords that repeat. Raises RouteError if the configuration
+    cannot be used."""
     program = shutil.which("ssh")
-    if program is None:
-        return _as_typed(host, user, port, identity, config)
-    return normalized(_ask_ssh(program, options(user, port, identity, config), host, config))
-
-
-def options(user: str | None, port: int | None, identity: Sequence[str], config: str | None) -> list[str]:
-    """Return the options of `ssh` for what was given beside the host."""
-    given = [*(["-F", config] if config else [])]
-    given += [word for key in identity for word in ("-i", key)]
-    return [*given, *(["-l", user] if user else []), *(["-p", str(port)] if port else [])]
+    return _as_typed(destination) if program is None else normalized(_ask_ssh(program, destination))
 
 
 def defaults() -> Values:
@@ -73,20 +48,19 @@ def defaults() -> Values:
 
 @functools.cache
 def _defaults_of(program: str) -> Values:
-    return normalized(_ask_ssh(program, ["-F", "none"], "host", None))
+    return normalized(_ask_ssh(program, Destination("host", "host", config="none")))
 
 
-def _ask_ssh(program: str, options: Sequence[str], host: str, config: str | None) -> Values:
-    command = [program, "-G", *options, "--", host]
+def _ask_ssh(program: str, destination: Destination) -> Values:
+    command = [program, "-G", *destination.options, "--", destination.host]
     try:
         done = _run(command)
     except OSError as error:
-        raise _unusable(host, config, f"{program} -G failed ({error})") from error
+        raise _unusable(destination, f"{program} -G failed ({error})") from error
     if done.returncode != 0:
         complaint = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise _unusable(
-            host, config, "; ".join(complaint[-2:]) or f"ssh -G ended with exit status {done.returncode}"
-        )
+        ended = f"ssh -G ended with exit status {done.returncode}"
+        raise _unusable(destination, "; ".join(complaint[-2:]) or ended)
     return _collect(line.split(" ", 1) for line in done.stdout.decode("utf-8", "replace").splitlines())
 
 
@@ -106,9 +80,9 @@ def _collect(pairs: Iterator[list[str]]) -> dict[str, list[str]]:
     return values
 
 
-def _unusable(host: str, config: str | None, cause: str) -> RouteError:
-    where = config or "~/.ssh/config"
-    return RouteError(f"the ssh configuration cannot be used: {cause}", hop=host, remedy=f"Correct {where}.")
+def _unusable(destination: Destination, cause: str) -> RouteError:
+    remedy = f"Correct {destination.config or '~/.ssh/config'}."
+    return RouteError(f"the ssh configuration cannot be used: {cause}", hop=destination.host, remedy=remedy)
 
 
 def expand(text: str, host: str, values: Values, original: str) -> Path:
@@ -148,20 +122,18 @@ def paths(value: str) -> list[str]:
 # --- without an ssh program
 
 
-def _as_typed(
-    host: str, user: str | None, port: int | None, identity: Sequence[str], config: str | None
-) -> Values:
+def _as_typed(destination: Destination) -> Values:
     """Return what the user wrote, and ssh's usual files. Raises RouteError if there is a configuration: only ssh itself
     knows what it permits."""
     home = Path.home() / ".ssh"
-    for file in [Path(config)] if config else [home / "config", _SYSTEM]:
+    for file in [Path(destination.config)] if destination.config else [home / "config", _SYSTEM]:
         if next(parsed_lines(file), None) is not None:
             cause = f"{file} can only be read by the ssh program, which is not installed"
-            raise RouteError(cause, hop=host, remedy=_INSTALL)
+            raise RouteError(cause, hop=destination.host, remedy=_INSTALL)
     return {
-        "user": [user or getpass.getuser()],
-        "port": [str(port or 22)],
-        "identityfile": list(identity) or [str(home / name) for name in _DEFAULT_KEYS],
+        "user": [destination.user or getpass.getuser()],
+        "port": [str(destination.port or 22)],
+        "identityfile": list(destination.identity) or [str(home / name) for name in _DEFAULT_KEYS],
         "userknownhostsfile": [str(home / "known_hosts")],
         "globalknownhostsfile": [str(_SYSTEM.with_name("ssh_known_hosts"))],
     }

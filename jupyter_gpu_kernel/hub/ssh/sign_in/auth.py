@@ -22,24 +22,21 @@ from .. import Asker, failures
 from ..config.route import Hop
 from ..transport import Transport
 from . import secret_kinds
-from .keys import UserKeys, open_agent
+from .keys import UserKeys, agent_keys
 
 _INTERACTIVE_TIMEOUT = 180.0  # seconds for the user to type; most servers give up after 120 (LoginGraceTime)
 
 
 def sign_in(transport: Transport, hop: Hop, ask: Asker | None, remaining: Callable[[], float]) -> None:
     """Sign in, or raise AuthError, which says what was tried. `remaining()`: seconds until the deadline."""
-    agent = open_agent(hop, remaining())
     try:
-        keys = UserKeys(hop, ask, agent.get_keys() if agent else ())
-        _SignIn(transport, hop, ask, remaining, keys).run()
+        with agent_keys(hop, remaining()) as held:
+            _SignIn(transport, hop, ask, remaining, UserKeys(hop, ask, held)).run()
     except BaseException as error:
         clear_frames(error)  # their variables hold secrets, and an error may be kept for long
         raise
     finally:
         transport.forget_secrets()
-        if agent is not None:
-            agent.close()
 
 
 def clear_frames(error: BaseException) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
 import socket
 import sys
@@ -166,8 +167,19 @@ class _SocketAgent(AgentSSH):
         self._close()  # type: ignore[attr-defined]
 
 
-def open_agent(hop: Hop, timeout: float) -> Any:
-    """Return the ssh agent, or None. A missing or broken agent is no error, as there are other methods."""
+@contextlib.contextmanager
+def agent_keys(hop: Hop, timeout: float) -> Iterator[Sequence[paramiko.PKey]]:
+    """Yield the keys of the ssh agent, which is connected until the end of the block. A missing or broken agent has
+    none, and is no error, as there are other methods."""
+    agent = _open_agent(hop, timeout)
+    try:
+        yield agent.get_keys() if agent is not None else ()
+    finally:
+        if agent is not None:
+            agent.close()
+
+
+def _open_agent(hop: Hop, timeout: float) -> Any:
     if hop.identity_agent == "none":
         return None
     try:
