@@ -5,7 +5,7 @@ BIN := .venv/bin
 BIN38 := .venv-py38check/bin
 BINLOW := .venv-lowest/bin
 JOBS ?= 4
-BESIDE := jupyter-collaboration jupyter_server_documents jupyter_server_nbmodel
+BESIDE := jupyter-collaboration jupyter_server_documents jupyter_server_nbmodel notebook
 LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
 LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 
@@ -84,8 +84,8 @@ test-lowest: .venv-lowest/installed sshd programs  ## all tests with the lowest 
 	$(BIN)/python tests/programs/environment_beside.py $(@D) $*
 	@touch $@
 
-test-collaboration: $(BESIDE:%=.venv-beside/%/installed) sshd  ## JupyterLab beside extensions that share notebooks or execute cells
-	JUPYTER_GPU_KERNEL_BESIDE=$(CURDIR)/.venv-beside $(BIN)/python -m pytest tests/browser/test_beside.py $(ARGS)
+test-collaboration: $(BESIDE:%=.venv-beside/%/installed) sshd  ## JupyterLab beside extensions that share notebooks or execute cells; Notebook 7
+	JUPYTER_GPU_KERNEL_BESIDE=$(CURDIR)/.venv-beside $(BIN)/python -m pytest tests/browser/test_beside.py tests/browser/test_notebook7.py $(ARGS)
 
 check: .venv/installed .venv-py38check/installed  ## style, types (also as Python 3.8), import contracts, lines of code, documents
 	$(BIN)/ruff check .

@@ -40,6 +40,7 @@ class Page {
   constructor() {
     this.session = null;
     this.kernelDisplayName = 'Remote GPU (gpu2)';
+    this.kernelPreference = { language: 'python' };
     this.statusChanged = new Signal(this);
     this.disposed = new Signal(this);
     this.nodes = [shut];
@@ -53,6 +54,7 @@ class Page {
         this.said(`told ${node.node} ${name}`);
         return () => this.said('taken back');
       },
+      preselect: name => this.said(`preselects ${name}`),
       interval: 1
     });
   }
@@ -154,6 +156,7 @@ test('a start of another page that its user cancels here is told in the page of 
   page.signIn.cancelled('gpu2', 'other.ipynb');
   page.nodes = []; // the start has not failed yet
   page.signIn.cancelled('gpu2', 'work/a.ipynb');
+  assert.deepEqual([page.kernelPreference, page.story], [{ language: 'python', name: 'gpu2' }, ['preselects gpu2']]);
   await page.until('asked');
   page.nodes = [shut];
   await page.until('told work gpu2');

@@ -24,19 +24,25 @@ class Lab(Server):
     """`root` holds its notebooks. Scripts in its pages have JupyterLab's application as `jupyterapp`."""
 
     def __init__(
-        self, remote: Remote, folder: Path, python: str = sys.executable, more: Sequence[str] = ()
+        self,
+        remote: Remote,
+        folder: Path,
+        python: str = sys.executable,
+        more: Sequence[str] = (),
+        program: str = "jupyterlab",
     ) -> None:
-        """`more`: options of the server."""
+        """`more`: options of the server; `program`: "notebook" for Notebook 7."""
         self.root, self._settings = folder / "root", folder / "settings"
         self.root.mkdir(exist_ok=True)
         for plugin, settings in SETTINGS.items():
             self.set(plugin, settings)
+        app = "JupyterNotebookApp" if program == "notebook" else "LabApp"
         options = [
-            "--LabApp.expose_app_in_browser=True",
-            f"--LabApp.user_settings_dir={self._settings}",
-            f"--LabApp.workspaces_dir={folder / 'workspaces'}",
+            f"--{app}.expose_app_in_browser=True",
+            f"--{app}.user_settings_dir={self._settings}",
+            f"--{app}.workspaces_dir={folder / 'workspaces'}",
         ]
-        super().__init__(remote, self.root, program=["jupyterlab", *options, *more], python=python)
+        super().__init__(remote, self.root, program=[program, *options, *more], python=python)
 
     def set(self, plugin: str, settings: dict[str, Any]) -> None:
         """The user's settings of a plugin, for pages that are opened from now on."""

@@ -2,6 +2,7 @@
  * The plugin that starts a kernel after its user has signed in.
  */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { Dialog } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
@@ -27,7 +28,8 @@ export const signIn: JupyterFrontEndPlugin<void> = {
         sessionContext,
         specs: () => kernelspecs.specs,
         fetch: async () => (await get(serverSettings, NODES_PATH)) as INode[],
-        tell: (node, name) => askToSignIn(app.commands, node, name, trans)
+        tell: (node, name) => askToSignIn(app.commands, node, name, trans),
+        preselect: name => preselect(name, sessionContext.name)
       });
       const onCancelled = (_: object, { waits }: IPrompt): void => signIn.cancelled(waits.name, waits.notebook);
       cancelled.connect(onCancelled);
@@ -35,3 +37,14 @@ export const signIn: JupyterFrontEndPlugin<void> = {
     });
   }
 };
+
+/** Selects a kernelspec in JupyterLab's dialogs for the kernel of this notebook, which have another one selected. */
+function preselect(name: string, notebook: string): void {
+  Dialog.tracker.forEach(({ node }) => {
+    const options = Array.from(node.querySelectorAll('option'));
+    const own = options.find(({ value }) => value === JSON.stringify({ name }));
+    if (own && node.querySelector('label')?.textContent?.includes(`"${notebook}"`)) {
+      own.selected = true;
+    }
+  });
+}

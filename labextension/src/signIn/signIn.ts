@@ -49,11 +49,14 @@ export class SignIn {
 
   /**
    * The user has cancelled the sign-in for which the kernel of a notebook waits. Where another page has started it, as
-   * the list of files of Notebook 7 does, this page would not say why its notebook has no kernel.
+   * the list of files of Notebook 7 does, this page would not say why its notebook has no kernel, nor know which one
+   * the user wants.
    */
   cancelled(name: string, notebook: string): void {
-    const { path, session } = this._options.sessionContext;
-    if (this._name === undefined && !session?.kernel && notebook === path) {
+    const { sessionContext, preselect } = this._options;
+    if (this._name === undefined && !sessionContext.session?.kernel && notebook === sessionContext.path) {
+      sessionContext.kernelPreference = { ...sessionContext.kernelPreference, name };
+      preselect(name);
       this._name = name;
       this._tries = TRIES;
       void this._poll.refresh();
@@ -118,6 +121,8 @@ export namespace SignIn {
     readonly fetch: () => Promise<INode[]>;
     /** Shows the user what to do. Returns a function that closes the notification. */
     readonly tell: (node: INode, name: string) => () => void;
+    /** Selects this kernelspec where JupyterLab already asks for the notebook's kernel. */
+    readonly preselect: (name: string) => void;
     /** Milliseconds between two requests. */
     readonly interval?: number;
   }
