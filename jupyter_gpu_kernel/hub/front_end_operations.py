@@ -75,7 +75,7 @@ class FrontEndOperations:
     async def op_attach(self, call: Call) -> dict[str, Any]:
         """Add a front end to a kernel that runs, here or on any node of `specs`; return the same as `start`."""
         kernel_id = _kernel_id(call.arguments["kernel"])
-        remote = self._kernels.here(kernel_id)
+        remote = self._kernels.by_id(kernel_id)
         if remote is None:
             node, state, settings = await self._where(kernel_id, call)
             settings = settings._replace(
@@ -107,7 +107,7 @@ class FrontEndOperations:
         settings = _settings(call)
         node = self._nodes.of(settings)
         in_job = settings.slurm  # then its node is another one
-        remote = self._kernels.here(kernel_id) if in_job else self._kernels.find(kernel_id, node)
+        remote = self._kernels.by_id(kernel_id) if in_job else self._kernels.find(kernel_id, node)
         if remote is not None:
             remote.front_ends.add(front_end_of(call, number))
         elif in_job:
@@ -218,7 +218,7 @@ class FrontEndOperations:
     def _here(self, wanted: str) -> RemoteKernel:
         """Return the kernel of a front end here with this id, ours or Jupyter's."""
         by_jupyters_id = (one for one in self._kernels if one.settings.kernel_id == wanted)
-        remote = next(by_jupyters_id, None) or self._kernels.here(wanted)
+        remote = next(by_jupyters_id, None) or self._kernels.by_id(wanted)
         if remote is None:
             raise AgentError(
                 f"no front end here has a kernel {wanted}",

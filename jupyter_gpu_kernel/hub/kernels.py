@@ -241,7 +241,7 @@ class Kernels:
         here = (remote for remote in self._kernels if remote.kernel_id == kernel_id)
         return next((remote for remote in here if self._node(remote).same_as(node)), None)
 
-    def here(self, kernel_id: str) -> RemoteKernel | None:
+    def by_id(self, kernel_id: str) -> RemoteKernel | None:
         """Return a kernel that front ends have here, on the node where this hub started it, if it did. Raises
         AgentError if two nodes report this id."""
         home = self._nodes.started_on(kernel_id)

@@ -333,7 +333,7 @@ class Operations:
 
     def _attached(self, call: Call) -> RemoteKernel | None:
         """Return the kernel if front ends here have it; None if it is detached, or another computer has it."""
-        remote = self._kernels.here(str(call.arguments["kernel"]))
+        remote = self._kernels.by_id(str(call.arguments["kernel"]))
         return None if remote is None or remote.link_state is LinkState.TAKEN else remote
 
     async def _ask_keeper(self, do: str, call: Call, **more: Any) -> NodeReply:

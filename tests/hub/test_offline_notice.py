@@ -16,7 +16,7 @@ from streams import QUICK, Breakable, LoopThread, Node, log, until, wait_for
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError
-from jupyter_gpu_kernel.hub.kernel import transient_displays
+from jupyter_gpu_kernel.hub.kernel import offline_notice
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession, VSCodeSessions
 from jupyter_gpu_kernel.hub.node.link import Link
@@ -30,7 +30,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells need not wait for long until they say so."""
-    monkeypatch.setattr(transient_displays, "NOTICE_DELAY", 0.2)
+    monkeypatch.setattr(offline_notice, "NOTICE_DELAY", 0.2)
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def test_it_is_gone_when_the_kernel_is(
 ) -> None:
     """The cell has ended then: it must not be told to wait, neither before nor later."""
     if not shown:
-        monkeypatch.setattr(transient_displays, "NOTICE_DELAY", DEADLINE)
+        monkeypatch.setattr(offline_notice, "NOTICE_DELAY", DEADLINE)
     link = loop.link(node)
     remote = loop.kernel(link)
     until(remote, "idle")

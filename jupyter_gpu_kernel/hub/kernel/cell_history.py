@@ -1,5 +1,5 @@
-"""The last cells of a kernel with their outputs, as its keeper keeps them. They are requested page by page, so that
-nothing else on the link has to wait. The node decides how many pages there are, so pages and bytes are limited."""
+"""The last cells of a kernel with their outputs, as the keeper keeps them. They are requested page by page, so that
+nothing else on the link has to wait. As the node decides how many pages there are, pages and bytes are limited."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ async def read_cell_history(link: NodeLink, kernel_id: str, cell_id: str = "") -
 
     Raises AgentError if the node cannot be asked, or does not come to an end.
     """
-    return await _Reader(link, kernel_id).cells(cell_id)
+    return await _HistoryReader(link, kernel_id).cells(cell_id)
 
 
-class _Reader:
+class _HistoryReader:
     def __init__(self, link: NodeLink, kernel_id: str) -> None:
         self._link = link
         self._kernel_id = kernel_id

@@ -1,4 +1,4 @@
-"""How a remote kernel is described to clients, and what it knows of the session of its launcher."""
+"""How a remote kernel is described to clients, and the interface of its launcher's session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Session(Protocol):
 
     @property
     def notebook(self) -> str:
-        """The notebook, "" while it is not known."""
+        """The path of the notebook; "" while it is not known."""
 
     @property
     def from_vs_code(self) -> bool:
@@ -57,7 +57,7 @@ def describe(
 
 def times_of(status: dict[str, Any], round_trip: float | None) -> dict[str, Any]:
     """Return {"busy_since", "ends_at", "round_trip_ms"}: since when a cell runs, the end of the kernel's job, and how
-    long a message takes to the node and back, over a link that is up; each None if it does not apply."""
+    long a message takes to the node and back, over a link that is up. A value that does not apply is None."""
     return {
         "busy_since": status.get("since") if status.get("state") == "busy" else None,
         "ends_at": (status.get("job") or {}).get("end_time"),

@@ -1,4 +1,5 @@
-"""What the keeper reports itself, besides the kernel's messages: its kernel's state, replays, and what it must know."""
+"""The events that a keeper sends besides the kernel's messages: the kernel's state, the begin and end of a replay, and
+what the keeper has to be told."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _RUNS = ("starting", "waiting", "idle", "busy")
 
 
 class KeeperEvents:
-    """Validates each event, and passes it to those whom it concerns."""
+    """Validates each event, and passes it on to the objects that need it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What is known of one remote kernel: where it is, its last status, and what its front ends want of it."""
+"""What the hub knows of one remote kernel: where it is, its last status, and what its front ends want of it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .states import LINK_STATES, PHASES, LinkState, Phase, transition
 class Origin:
     """How the hub comes to a kernel.
 
-    how: "create" a kernel, "attach" to a running one, or "adopt" that of a killed hub, whose front end uses these ports
-        already.
+    how: "create" a kernel; "attach" to a kernel that runs; or "adopt" a kernel of a hub that was killed, whose front
+        end uses these ports already.
     delivered: The file with what front ends have received.
     session: Finds out which notebook the kernel belongs to.
-    starter: Starts the kernel when its user runs a cell; until then the kernel's link is none.
+    starter: Starts the kernel when its user runs a cell. Until then the kernel has a `NoLink`.
     """
 
     how: str = "create"
@@ -38,10 +38,10 @@ CREATED = Origin()
 
 
 class KernelState:
-    """`status` is the last one that the keeper reported, as `ps` shows it."""
+    """`status` is the last status that the keeper has reported, as `ps` shows it."""
 
     def __init__(self, kernel_id: str, settings: KernelSettings, link: NodeLink, how: str) -> None:
-        """`how`: "create" a kernel, "attach" to a running one, or "adopt" that of a killed hub."""
+        """`how`: see Origin."""
         self.kernel_id = kernel_id
         self.settings = settings
         self.link = link
@@ -49,13 +49,14 @@ class KernelState:
         self.link_state = LinkState.CONNECTING
         self.phase = Phase.RUN
         self.end_wanted = False
-        """Whether its front ends want it to end for good, whatever becomes of it."""
+        """Whether the front ends want the kernel to end for good."""
         self.error: GpuKernelError | None = None
         self.open_arguments = open_arguments(how, settings)
         """{} once the kernel was attached."""
         self._taken_cause = ""
         self._pid_before_restart: int | None = None
-        """The process that a restart replaces, until the keeper reports the next one; 0 if there was none."""
+        """The pid of the process that a restart replaces, until the keeper reports another pid. 0: there was no
+        process; None: there is no restart."""
         self._watchers: list[Callable[[], None]] = []
 
     @property
@@ -93,12 +94,12 @@ class KernelState:
             self._watchers.remove(watcher)
 
     def show_status(self, **status: Any) -> None:
-        """The hub knows this of the kernel by itself."""
+        """Add to the status what the hub knows by itself."""
         self.status = dict(self.status, **status)
         self.notify()
 
     def set_phase(self, phase: Phase) -> None:
-        """Change what the front ends want of it."""
+        """Change what the front ends want of the kernel."""
         self.phase = transition(PHASES, self.phase, phase)
         if phase is not Phase.CLOSED:
             self.end_wanted = phase in (Phase.SHUT_DOWN, Phase.STOP)
@@ -108,15 +109,15 @@ class KernelState:
         self._pid_before_restart = int(self.status.get("pid") or 0)
 
     def is_outdated(self, status: dict[str, Any]) -> bool:
-        """Whether the keeper reported this end before it got the restart that is under way, as it does after a drop.
-        A launcher would exit, as if its front end were still to start the kernel again."""
+        """Return whether this status is the end of a process that a restart replaces: after a drop the keeper reports
+        the status before it gets the restart. A launcher would exit, as if its front end were to start it again."""
         if status.get("pid", 0) not in (0, self._pid_before_restart):
             self._pid_before_restart = None
         ended = status["state"] == "ended" and "returncode" in status  # else no process could be started
         return ended and self._pid_before_restart is not None and self.phase is Phase.RUN
 
     def set_link_state(self, state: LinkState) -> None:
-        """Change its attachment to its node."""
+        """Change the kernel's attachment to its node."""
         self.link_state = transition(LINK_STATES, self.link_state, state)
         self.notify()
 

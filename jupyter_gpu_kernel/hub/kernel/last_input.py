@@ -1,7 +1,7 @@
 """The kernel's last input_request, and the answer to it: the kernel sends the request again when its keeper was killed.
 
-A front end is asked once. If it has answered, the killed keeper may have had the answer, which is sent again; if the
-kernel has it already, it drops the second one, which has the same signature.
+A front end is asked once. Its answer is sent again, as the killed keeper may not have passed the answer on. A kernel
+that has the answer already drops the second message, whose signature it knows.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from ...wire.messages import Channel, Message, id_of
 
 
 class LastInput:
-    """`sent` gets every request to the keeper, `received` every message of it that is passed on."""
+    """`sent` gets every request to the keeper, and `received` every message of the keeper that is passed on."""
 
     def __init__(self) -> None:
         self.answer: Message | None = None
-        """The input_reply to the last request, if the front end has sent it, until the cell's end: it may be a
-        password."""
+        """The input_reply to the last input_request, if the front end has sent one. It is forgotten at the cell's end,
+        as it may be a password."""
         self._request_id = ""
 
     def sent(self, request: Message) -> None:
@@ -24,7 +24,7 @@ class LastInput:
             self.answer = request.unparsed()
 
     def repeats(self, message: Message) -> bool:
-        """Return whether this is an input_request that front ends have got."""
+        """Return whether this is an input_request that front ends have received."""
         return (
             message.channel is Channel.STDIN and bool(self._request_id) and id_of(message) == self._request_id
         )

@@ -1,8 +1,9 @@
-"""What front ends get while their kernel has not been started: it starts when its user runs the first cell.
+"""What front ends get while their kernel has not been started. Such a kernel starts when its user runs the first cell.
 
-A kernel in a job of a scheduler is one: opening a notebook submits no job. kernel_info requests and those whose answer
-is known for a kernel without variables are answered here. Code that front ends run by themselves (VS Code does at the
-start, and waits for the end of it) is answered here and repeated in the kernel. All else waits, in order.
+A kernel in a scheduler's job is started so late, as opening a notebook submits no job. Until then kernel_info requests,
+and requests whose answer is known for a kernel without variables, are answered by the hub. Code that front ends run by
+themselves (VS Code does at the start, and waits for its end) is answered by the hub and repeated in the kernel. All
+other requests wait, in order.
 
 This module knows neither link nor sockets, and not how the kernel is started: that is the `Starter`'s job.
 """
@@ -27,7 +28,7 @@ _ANSWERED, _WAITS = "a", "w"
 
 
 class Starter(Protocol):
-    """Starts one kernel, when a cell of its user waits. All calls return at once."""
+    """Starts one kernel when a cell of the kernel's user waits. All calls return at once."""
 
     def cell_waits(self) -> None:
         """A cell of the user waits for the kernel."""
@@ -36,11 +37,12 @@ class Starter(Protocol):
         """The user has interrupted the kernel, which has not been started: no cell waits any more."""
 
     def restart(self) -> None:
-        """The kernel does not exist any more, and is to be started again: with the next cell."""
+        """The kernel does not exist any more, and is to be started again with the next cell."""
 
     def replace(self, kernel_id: str, stop: Callable[[], Awaitable[None]]) -> bool:
-        """The front end has restarted that kernel by this one, which begins where that one is. `stop` is called when it
-        has begun there, or cannot. Return False if it has begun elsewhere: then `stop` is not called."""
+        """The front end has replaced the kernel `kernel_id` by the starter's kernel, which starts in the job of the old
+        one. `stop` is called when the new kernel has started there, or cannot. Return False if the new kernel has a job
+        of its own already; then `stop` is not called."""
 
     def lost(self, error: GpuKernelError) -> bool:
         """The kernel's keeper does not exist any more, or could not be started. Return whether this is handled, with
@@ -48,7 +50,8 @@ class Starter(Protocol):
 
 
 class UnstartedKernel:
-    """`take` gets every request while it is `active`; `end` returns those for the kernel, which can be used now."""
+    """`take` gets every request while this object is `active`; `end` returns the requests for the kernel when the
+    kernel can be used."""
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class UnstartedKernel:
 
     @property
     def cells(self) -> list[Message]:
-        """The user's cells among them."""
+        """The cells of the user among the requests that wait."""
         return [one for one in self._messages if is_user_cell(one)]
 
     def begin(self) -> None:
@@ -105,7 +108,7 @@ class UnstartedKernel:
             self._placeholder.show_state("busy")
 
     def show(self, text: str) -> None:
-        """Show in the first cell that waits why it does."""
+        """Show in the first cell that waits why the cell waits."""
         first = next(iter(self.cells), None)
         if first is None:
             return self.hide()
@@ -124,7 +127,7 @@ class UnstartedKernel:
         self._shown_in = ""
 
     def end(self) -> list[Message]:
-        """The kernel can be used: return the requests for it, in order."""
+        """The kernel can be used: return the requests for the kernel, in order."""
         if not self.active:
             return []
         self.active = False
@@ -149,7 +152,7 @@ class UnstartedKernel:
         self._placeholder.end_cells(cells, name, reason)
 
     def cancel_cells(self) -> None:
-        """The user has interrupted them."""
+        """The user has interrupted the cells that wait."""
         self.end_cells("KeyboardInterrupt", "the kernel had not started yet; its start was cancelled")
 
     def discard(self) -> None:
@@ -164,7 +167,8 @@ class UnstartedKernel:
             self._placeholder.show_state("idle")
 
     def _repeat(self, request: Message) -> bool:
-        """Keep a request that is answered here for the kernel, if there is room."""
+        """Keep a request that the hub answers, so that the kernel executes it later. Return False if there is no
+        room."""
         size = sum(map(len, request.parts))
         if len(self._answered) >= _MAX_REPEATED or sum(self._answered.values()) + size > _MAX_REPEATED_BYTES:
             return False
@@ -185,7 +189,7 @@ class UnstartedKernel:
             self._delivered.waiting.replace([(self._mark(one), one.encode()) for one in self._messages])
 
     def _recall(self) -> None:
-        """A hub was killed before the kernel was started: its requests still wait."""
+        """Take over the requests that wait since another hub, which was killed."""
         for mark, data in self._delivered.waiting.read() if self._delivered is not None else []:
             with contextlib.suppress(MessageError):  # the file was damaged
                 request = Message.decode(data)
@@ -200,7 +204,7 @@ class UnstartedKernel:
 
 
 def known_answer(request: Message) -> dict[str, Any] | None:
-    """Return the content of the reply of a kernel in which nothing was executed, if that is known without it."""
+    """Return the content of the reply of a kernel in which nothing was executed; None if only the kernel knows it."""
     kind = type_of(request)
     if request.channel is not Channel.SHELL:
         return None

@@ -1,5 +1,6 @@
-"""The rate at which the keeper's messages are passed on: live messages at once, as long as the front ends read; those
-that waited at the keeper (a replay) below jupyter_server's rate limit, which would drop the rest.
+"""The rate at which the keeper's messages are passed on. Live messages are passed on at once, as long as the front ends
+read. Messages that waited at the keeper (a replay) stay below jupyter_server's rate limit, as the rest would be
+dropped.
 
 Messages that wait here are not acknowledged, so the keeper sends no more than its window, and a killed hub loses
 nothing. This module knows neither link nor sockets.
@@ -44,7 +45,7 @@ class _Pace(enum.Enum):
     """At a limited rate, until nothing waits: a front end had not read for a while."""
 
 
-class _Waiting(NamedTuple):
+class _PacedMessage(NamedTuple):
     number: int
     message: Message
     lane: Lane
@@ -79,7 +80,7 @@ class Pacer:
         self._has_room = has_room
         self._rate_limited = rate_limited
         self._pace = _Pace.LIVE
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[_PacedMessage] = deque()
         self._size = 0
         self._due = 0.0
         self._stalled_since: float | None = None
@@ -92,7 +93,7 @@ class Pacer:
 
     @property
     def oldest(self) -> int:
-        """The number of the oldest message that waits here, 0 if none does."""
+        """The number of the oldest message that waits; 0 if no message waits."""
         return self._queue[0].number if self._queue else 0
 
     def begin_replay(self) -> None:
@@ -127,7 +128,9 @@ class Pacer:
         pieces = split(message, msg_type)
         self.waiting_by_lane[lane] += 1
         for piece in pieces:
-            waiting = _Waiting(number, piece.unparsed(), lane, _seconds(piece, msg_type), piece is pieces[-1])
+            waiting = _PacedMessage(
+                number, piece.unparsed(), lane, _seconds(piece, msg_type), piece is pieces[-1]
+            )
             self._queue.append(waiting)
             self._size += waiting.size
         if self._timer is None:
@@ -182,7 +185,7 @@ class Pacer:
 
 
 def _seconds(message: Message, msg_type: str) -> float:
-    """Return how long no other message may follow this one, by the way jupyter_server counts."""
+    """Return the seconds in which no other message may follow this message, as jupyter_server counts."""
     if message.channel is not Channel.IOPUB or msg_type in _NOT_COUNTED:
         return 0.0
     size = sum(map(len, message.parts)) + 100 if msg_type == "stream" else 0

@@ -12,11 +12,11 @@ from typing import Any
 from ...wire.compose import is_user_cell
 from ...wire.messages import Channel, Lane, Message, MessageError, id_of, parent_id_of, type_of
 from ..front_end.requests import EXECUTED, has_reply, is_own_code, lane_of_request
+from .offline_notice import OfflineNotice
 from .placeholder import Placeholder
-from .transient_displays import OfflineNotice
 
 _MAX_INTERRUPTS = 1000
-"""Interrupts whose reply is expected; a front end has one at a time."""
+"""Interrupts whose reply is expected. A front end sends one at a time."""
 _MAX_CELLS = 1000
 """Cells in flight that an interrupt names."""
 _INTERRUPTED = (
@@ -28,10 +28,11 @@ _UNKNOWN_STATE = "?"
 class DeferredRequests:
     """The requests that wait at the hub, for the link or for a kernel that is still to be started or found.
 
-    `defer_if_needed` is asked for every request; `resume` and `link_up` return those that can be sent now, in order.
-    None has been sent, so an interrupt cancels them at once. An interrupt_request that was lost with the link is
-    answered here as well, as VS Code does nothing for ten seconds otherwise. So is code that a front end runs by itself
-    while the kernel waits for its first connection, as VS Code lets its user do nothing before the reply.
+    `defer_if_needed` is asked for every request; `resume` and `link_up` return the requests that can be sent now, in
+    order. As none has been sent, an interrupt cancels the cells among them at once. An interrupt_request that was lost
+    with the link is answered by the hub, as VS Code does nothing for ten seconds otherwise. So is code that a front end
+    runs by itself while the kernel waits for its first connection, as VS Code lets its user do nothing before the
+    reply.
     """
 
     def __init__(self, placeholder: Placeholder, notice: OfflineNotice) -> None:
@@ -55,7 +56,7 @@ class DeferredRequests:
 
     @property
     def held(self) -> bool:
-        """Whether all requests have to wait, as it is not known yet for which kernel they are."""
+        """Whether all requests have to wait because the kernel that will get them is not known yet."""
         return self._held
 
     def hold(self) -> None:
@@ -90,7 +91,7 @@ class DeferredRequests:
         return self._pop_sendable()
 
     def defer_if_needed(self, request: Message) -> bool:
-        """Let this request wait here, if it cannot be sent now. Return whether it waits."""
+        """Let this request wait if it cannot be sent now. Return whether the request waits."""
         if not self._held and (not self._link_down or lane_of_request(request) is Lane.URGENT):
             return False
         self._messages.append(request.unparsed())
@@ -120,12 +121,12 @@ class DeferredRequests:
         self._placeholder.cancel(cells)
 
     def sent(self, request: Message, in_flight: InFlightCells) -> None:
-        """Take note of a request to the keeper, and of the cells in flight if it interrupts them."""
+        """Take note of a request to the keeper; of an interrupt_request, with the cells in flight."""
         if type_of(request) == "interrupt_request" and len(self._interrupts) < _MAX_INTERRUPTS:
             self._interrupts[id_of(request)] = (request, in_flight.ids)
 
     def answered_here(self, message: Message) -> bool:
-        """Return whether this message of the kernel belongs to a request that was answered here."""
+        """Return whether this message of the kernel belongs to a request that the hub has answered."""
         if not self._interrupts and not self._answered and not self._ended:
             return False
         parent = parent_id_of(message)
@@ -156,10 +157,10 @@ def _put(known: dict[str, None], msg_id: str) -> None:
 
 
 class InFlightCells:
-    """The cells that were sent to the keeper, or that a killed hub has left, and have no reply yet: a killed keeper's
-    successor asks for them.
+    """The cells without a reply that were sent to the keeper, by this hub or by one that was killed. The successor of a
+    killed keeper asks for them.
 
-    `sent` gets every request to the keeper, `received` every message of it.
+    `sent` gets every request to the keeper, and `received` every message of the keeper.
     """
 
     def __init__(self) -> None:
@@ -184,42 +185,42 @@ class InFlightCells:
 
     @property
     def size(self) -> int:
-        """Bytes of all of them."""
+        """The bytes of all cells in flight."""
         return sum(len(part) for cell in self._cells.values() for part in cell.parts)
 
     @property
     def ids(self) -> list[str]:
-        """Their msg_ids, oldest first; of very many the newest."""
+        """The msg_ids of the cells in flight, oldest first; of very many cells only the newest."""
         return list(self._cells)[-_MAX_CELLS:]
 
     @property
     def oldest(self) -> tuple[Message | None, bool]:
-        """The oldest one, if it is a user's cell, and whether it is known to run."""
+        """The oldest cell in flight, if a user has run it, and whether that cell is known to run."""
         msg_id, cell = next(iter(self._cells.items()), ("", None))
         is_users = cell is not None and is_user_cell(cell)
         return (cell, self._states.get(msg_id) == "busy") if is_users else (None, False)
 
     @property
     def busy_ids(self) -> set[str]:
-        """The msg_ids of those that are busy, as far as front ends know."""
+        """The msg_ids of the cells that are busy as far as front ends know."""
         return {msg_id for msg_id, state in self._states.items() if state == "busy"}
 
     @property
     def all(self) -> list[Message]:
-        """All of them, oldest first."""
+        """The cells in flight, oldest first."""
         return list(self._cells.values())
 
     @property
     def user_cells(self) -> list[Message]:
-        """Those that are cells of users."""
+        """The cells in flight that users have run."""
         return [cell for cell in self._cells.values() if is_user_cell(cell)]
 
     def has_output(self, cell: Message) -> bool:
-        """Whether this cell, if it is one of them, has shown something."""
+        """Return whether this cell is in flight and has shown something."""
         return id_of(cell) in self._cells and id_of(cell) not in self._silent
 
     def forget(self, cell: Message) -> None:
-        """This cell was answered here."""
+        """The hub has answered this cell."""
         for known in (self._cells, self._states):
             known.pop(id_of(cell), None)
         self._silent.discard(id_of(cell))
@@ -261,7 +262,7 @@ class InFlightCells:
         return [cell for msg_id, cell in self._cells.items() if msg_id not in ids] + queued
 
     def clear(self) -> list[Message]:
-        """Forget all of them, and return them."""
+        """Forget the cells in flight, and return them."""
         cells, self._cells, self._states = list(self._cells.values()), {}, {}
         self._silent.clear()
         return cells

@@ -48,7 +48,8 @@ class Placeholder:
         self._answers = Answers(self._make)
         self.state = "starting"
         self.since = 0.0
-        """Since when, as the kernel's messages show it, in seconds since 1970; 0: as the keeper has reported."""
+        """Since when the kernel has this state, by its own messages, in seconds since 1970; 0: since the time that the
+        keeper has reported."""
         self._reported_busy = False  # by a status without a request, which no idle follows by itself
         self._waits = False  # for GPUs, as the keeper has reported
         self._busy_with: dict[str, None] = {}  # msg_ids: while a cell runs, control requests come and go
@@ -84,7 +85,7 @@ class Placeholder:
             self._answers.observe(message)
 
     def answer(self, request: Message) -> bool:
-        """Answer a kernel_info_request, if the reply is known. Return whether it was answered."""
+        """Answer the request if it is a kernel_info_request whose reply is known. Return whether it was answered."""
         if self._kernel_info is None or type_of(request) != "kernel_info_request":
             return False
         self._answers.reply(request, json.loads(self._kernel_info))
@@ -115,7 +116,7 @@ class Placeholder:
             self._make(Channel.IOPUB, 0, "stream", content, request.parts[0])
 
     def acknowledge(self, interrupt: Message) -> None:
-        """Answer an interrupt_request, for cells that wait here or that are interrupted when the link is up."""
+        """Answer an interrupt_request. The cells wait at the hub, or are interrupted when the link is up."""
         self._answers.reply(interrupt, {"status": "ok"})
         self._repeat_busy()
 
@@ -129,7 +130,8 @@ class Placeholder:
         self.end_cells(cells, "KeyboardInterrupt", "the cell had not been sent to the node yet")
 
     def end_cells(self, cells: list[Message], name: str, reason: str) -> None:
-        """End these cells, which were not sent, with an error; with stop on error if the first one wants it."""
+        """End these cells, which were not sent, with an error. If the first cell has `stop_on_error`, the others are
+        aborted."""
         for cell in cells:
             if cell is not cells[0] and cells[0].content().get("stop_on_error", True):
                 self._answers.abort(cell)
@@ -182,7 +184,7 @@ class Placeholder:
             self.state = reported
 
     def show_state(self, state: str) -> None:
-        """There is no kernel, and its cells make it busy, or it is idle."""
+        """Show this state, busy or idle, of a kernel that does not exist: waiting cells make it busy."""
         self._busy_with.clear()
         if state != self.state:
             self.state = state
@@ -214,7 +216,8 @@ class Placeholder:
 
 class KernelInfoCache:
     """Contents of kernel_info replies (JSON bytes) by node and Python, one file each under `folder`, so that the
-    placeholder of the next kernel has one. If it is lost, broken or not read yet, a front end waits a second longer."""
+    placeholder of the next kernel has one. If a reply is lost, broken or not read yet, a front end waits a second
+    longer."""
 
     def __init__(self, folder: Path, disk: DiskThread) -> None:
         self._folder = folder
@@ -253,7 +256,7 @@ class KernelInfoCache:
 def recall(
     infos: KernelInfoCache | None, node: str, python: str
 ) -> tuple[bytes | None, Callable[[bytes], None]]:
-    """Return the reply of the last kernel of this node and Python, and the function that keeps a newer one."""
+    """Return the reply of the last kernel of this node and Python, and the function that keeps a newer reply."""
     if infos is None:
         return None, lambda content: None
     return infos.get(node, python), functools.partial(infos.put, node, python)

@@ -21,20 +21,21 @@ from ..front_end.unanswered import UnansweredCells
 from ..kernel_settings import KernelSettings
 from ..node.attachments import new_endpoint
 from ..node.node_link import NodeLink
+from .displays import TransientDisplays
 from .keeper_events import KeeperEvents
 from .last_input import LastInput
+from .moved_requests import MovedRequests
 from .not_started import UnstartedKernel
+from .offline_notice import OfflineNotice
 from .pacing import Pacer
 from .pending_requests import DeferredRequests, InFlightCells
 from .placeholder import Placeholder, recall
 from .relayed_kernel import HubContext, RelayedKernel
-from .repeated import Repeated
 from .states import AttachTiming
-from .transient_displays import OfflineNotice, TransientDisplays
 
 
 class HubRelay:
-    """The way between the front ends and the keeper of one kernel."""
+    """Passes the messages between the front ends and the keeper of one kernel."""
 
     def __init__(
         self,
@@ -55,9 +56,9 @@ class HubRelay:
         self._in_flight = InFlightCells()
         self._unanswered = UnansweredCells(None) if delivered is None else delivered.cells
         self._last_input = LastInput()
-        self._repeated = Repeated()
+        self._moved = MovedRequests()
         info, learn = recall(context.infos, link.name, settings.python)
-        self._again: list[Message] = []
+        self._retry: list[Message] = []
         self.placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
         self.displays = TransientDisplays(runtime, self._send_to_front_ends)
         has_output = self._in_flight.has_output
@@ -78,7 +79,7 @@ class HubRelay:
         self._recall_cells()
 
     def _recall_cells(self) -> None:
-        """Take over the cells of a hub that was killed, perhaps before it had sent them."""
+        """Take over the cells of a hub that was killed, perhaps before that hub had sent the cells."""
         cells = self._unanswered.recall()
         if cells:
             self._in_flight.recall(cells)
@@ -88,7 +89,7 @@ class HubRelay:
 
     @property
     def away_since(self) -> float:
-        """Since when the link is down, in seconds since 1970; 0 if it is not."""
+        """Since when the link is down, in seconds since 1970; 0 if the link is up."""
         return self._notice.since
 
     @property
@@ -127,11 +128,11 @@ class HubRelay:
         self.send(Lane.URGENT, keeper_message(do=do, **arguments))
 
     def _end_interrupted(self) -> None:
-        """Cells are interrupted in an outage. Some end here: those that wait on several hosts, as no keeper runs them
-        unconfirmed, and those of VS Code, which would ask its user to restart the kernel."""
+        """Cells are interrupted in an outage. The hub ends cells that wait on several hosts, as an unconfirmed keeper
+        runs none, and the cells of VS Code, which would ask its user to restart the kernel."""
         cells = self._in_flight.user_cells
-        if self._kernel.waits_for_host and self._repeated.can_move:
-            self._repeated.answered_here(cells)
+        if self._kernel.waits_for_host and self._moved.can_move:
+            self._moved.answered_here(cells)
             self.placeholder.cancel(cells)
             self._kernel.waiting_cells_ended()
         elif self._kernel.is_of_vs_code:
@@ -140,7 +141,7 @@ class HubRelay:
             return
         for cell in cells:
             self._in_flight.forget(cell)
-            self.send(Lane.ORDERED, keeper_message(do="heard", reply=id_of(cell)))  # or it aborts the next
+            self._report_failure_seen(id_of(cell))
 
     def send(self, lane: Lane, message: Message) -> None:
         """Send a message to the keeper, when the link is up."""
@@ -184,7 +185,7 @@ class HubRelay:
         self._forward(request)
 
     def _receive_before_start(self, request: Message) -> None:
-        """There is no kernel yet: it starts with a cell of its user."""
+        """Take a request for a kernel that has not been started, and that a cell of its user starts."""
         kind = type_of(request)
         if kind == "interrupt_request":
             self.command("interrupt")
@@ -201,7 +202,7 @@ class HubRelay:
             self._kernel.cell_waits_for_start()
 
     def _check_access(self, front: FrontEnd, request: Message) -> bool:
-        """Return whether the kernel may get this request. If not, it is answered here."""
+        """Return whether the kernel may get this request. If not, the hub answers the request."""
         taken_cause = self._kernel.taken_cause
         access = self.front_ends.access(front, request, kernel_taken=bool(taken_cause))
         if access is Access.TAKES_OVER:
@@ -238,8 +239,8 @@ class HubRelay:
         self._in_flight.sent(request)
         self._last_input.sent(request)
         self.displays.cell_sent(request)
-        if self._repeated.can_move:
-            self._repeated.sent(request)
+        if self._moved.can_move:
+            self._moved.sent(request)
         self.send(requests.lane_of_request(request), request)
 
     # -------------------------------------------------------------------------------------- to the front ends
@@ -262,13 +263,13 @@ class HubRelay:
         if self._deferred.answered_here(message) or self.placeholder.is_outdated(message):
             self._in_flight.received(message)
             return self._acknowledge_failure(message)
-        if self._repeated.drops(message):
+        if self._moved.drops(message):
             return self._acknowledge_failure(message)
         if self._last_input.repeats(message):
             return self._answer_again()
         self._last_input.received(message)
-        if self._repeated.can_move:
-            self._repeated.observe(message)
+        if self._moved.can_move:
+            self._moved.observe(message)
         self._in_flight.received(message)
         if self.not_started.drops(message):
             if message.channel is Channel.SHELL:
@@ -287,9 +288,14 @@ class HubRelay:
             self.send(Lane.URGENT, self._last_input.answer)
 
     def _acknowledge_failure(self, message: Message) -> None:
-        """At once, so that the front end's next requests, sent after the reply to a cell that failed, follow it."""
+        """Tell the keeper at once that the front end has the reply of a cell that failed, so that what the front end
+        sends next comes behind this."""
         if failed := requests.failed_cell(message):
-            self.send(Lane.ORDERED, keeper_message(do="heard", reply=failed))
+            self._report_failure_seen(failed)
+
+    def _report_failure_seen(self, cell: str) -> None:
+        """The front end has the reply of this cell, which failed: cells that are sent from now on are not aborted."""
+        self.send(Lane.ORDERED, keeper_message(do="heard", reply=cell))
 
     def _subscribed(self) -> None:
         self.placeholder.greet_subscriber()
@@ -304,7 +310,7 @@ class HubRelay:
     # -------------------------------------------------------------------------------------- link and kernel
 
     def link_up(self) -> None:
-        """The keeper is attached (again): send what waited."""
+        """The link carries the kernel, for the first time or after an outage: send what waited."""
         kernel_id = self._kernel.kernel_id
         if self._delivered is not None and self._delivered.kernel_id != kernel_id:
             self._delivered.switch(kernel_id)  # its notebook had left that kernel, and has it again
@@ -322,7 +328,7 @@ class HubRelay:
             self.send(Lane.URGENT, keeper_message(do="cancel", cells=interrupted))
 
     def stop_waiting(self) -> None:
-        """The node has answered that it has no such kernel for us: no cell waits for the link any more."""
+        """The node has answered that it has no such kernel for this hub: no cell waits for the link any more."""
         self._notice.link_up()
 
     def kernel_lost(self, reason: str) -> None:
@@ -339,7 +345,7 @@ class HubRelay:
         self.placeholder.fail(in_flight + self._deferred.clear() + others, self._notice.for_user(reason))
 
     def kernel_taken(self, by: str, remedy: str) -> None:
-        """Another computer has the kernel: our requests, which the node does not get, are answered here."""
+        """Another computer has the kernel: answer the requests that the node did not get."""
         for request in map(Message.decode, self.endpoint.outbox.withdraw()):
             if requests.needs_owner(request):
                 self.placeholder.deny(request, by)
@@ -348,56 +354,56 @@ class HubRelay:
         self.placeholder.fail(self._in_flight.clear() + self._deferred.clear(), f"{by}. {remedy}")
 
     def discard_requests(self) -> None:
-        """Forget the requests to a kernel that does not exist any more, of which the last one was its shutdown."""
+        """Forget the requests to a kernel that does not exist any more. The last of them was the kernel's shutdown."""
         self._in_flight.clear()
         self._unanswered.replace([])
         self.not_started.discard()
         self.endpoint.outbox.withdraw()
 
     def switch(self, kernel_id: str) -> None:
-        """The front ends get another kernel, and so another keeper: it gets the requests without a reply."""
+        """The front ends get another kernel, whose keeper gets the requests without a reply."""
         self._take_endpoint(new_endpoint(self._runtime, None))
         if self._delivered is not None:
             self._delivered.switch(kernel_id)
-        self._send_again()
+        self._send_retry()
 
     @property
     def can_move(self) -> bool:
-        """Whether another kernel can do what this one has done so far: its user's cells wait."""
-        return self._repeated.can_move and bool(self._in_flight.user_cells)
+        """Whether a kernel on another host can take the place of the present one, whose user's cells wait."""
+        return self._moved.can_move and bool(self._in_flight.user_cells)
 
     def settle(self) -> None:
         """The kernel stays on this host."""
-        self._repeated.settle()
+        self._moved.settle()
 
     def set_link(self, link: NodeLink, delivered: Path) -> None:
-        """The front ends get a kernel of another node. `delivered`: the file for its counts; those of it stay."""
+        """The front ends get a kernel of another node. `delivered`: the file for the counts of that kernel."""
         self._link = link
         self._notice.set_node(link.name)
         if self._delivered is not None:
             self._delivered.move(delivered)
 
     def move(self, endpoint: Endpoint) -> None:
-        """The front ends get a kernel of another host (after `set_link`), whose keeper has this endpoint: it repeats
-        what the kernel before has executed for them, and gets the cells that wait."""
-        repeated = self._repeated.begin(set(self._in_flight.ids), self._in_flight.busy_ids)
+        """The front ends get a kernel of another host, whose keeper has this endpoint; `set_link` was called before.
+        This kernel repeats what the kernel before has executed for the front ends, and gets the cells that wait."""
+        repeated = self._moved.begin(set(self._in_flight.ids), self._in_flight.busy_ids)
         self.displays.clear()
         self._take_endpoint(endpoint)
         for request in repeated:
             self.send(requests.lane_of_request(request), request)
-        self._send_again()
+        self._send_retry()
 
     def _take_endpoint(self, endpoint: Endpoint) -> None:
         """From now on messages pass through this endpoint."""
         self._pacer.flush()
         self.placeholder.kernel_changed()
         queued = list(map(Message.decode, self.endpoint.outbox.withdraw()))
-        self._again = self._in_flight.with_queued(queued)
+        self._retry = self._in_flight.with_queued(queued)
         self.endpoint = endpoint
         self._in_flight.clear()
 
-    def _send_again(self) -> None:
-        again, self._again = self._again, []
-        for request in again:
+    def _send_retry(self) -> None:
+        retry, self._retry = self._retry, []
+        for request in retry:
             self._in_flight.sent(request)
             self.send(requests.lane_of_request(request), request)

@@ -1,5 +1,5 @@
-"""The kernel whose messages a relay passes on: what the relay asks of it, and what it reports to it; and what all
-kernels share."""
+"""What a relay asks of the kernel whose messages it passes on, and what it reports to that kernel; and what all kernels
+of a hub share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RelayedKernel(Protocol):
 
     @property
     def kernel_id(self) -> str:
-        """Its id at the node."""
+        """The kernel's id at the node."""
 
     @property
     def taken_cause(self) -> str:
@@ -43,21 +43,21 @@ class RelayedKernel(Protocol):
 
     @property
     def is_reachable(self) -> bool:
-        """Whether it was attached before, or can be attached now."""
+        """Whether the kernel was attached before, or can be attached at present."""
 
     @property
     def waits_for_host(self) -> bool:
-        """Whether its cells wait for GPUs, on this host or another one."""
+        """Whether the kernel's cells wait for GPUs, on the present host or another one."""
 
     @property
     def is_of_vs_code(self) -> bool:
-        """Whether its front end is known to be VS Code."""
+        """Whether the kernel's front end is known to be VS Code."""
 
     def event(self) -> dict[str, Any]:
-        """Return its state as an event for front ends."""
+        """Return the kernel's state as an event for front ends."""
 
     def revive_if_ended(self, front: FrontEnd, request: Message) -> None:
-        """Start the kernel anew if it has ended and this request is a cell that may do so."""
+        """Start the kernel anew if it has ended by itself and this request is a cell of its user."""
 
     def observe_shell_request(self, request: Message) -> None:
         """A front end sends this request on the shell channel."""
@@ -69,7 +69,7 @@ class RelayedKernel(Protocol):
         """A cell of the user waits for the kernel, which has not been started."""
 
     def interrupted_before_start(self) -> None:
-        """The user has interrupted the kernel, which has not been started: its cells were canceled."""
+        """The user has interrupted the kernel, which has not been started: the cells that waited were canceled."""
 
     def shut_down_before_start(self, *, restart: bool) -> None:
         """A front end has requested the shutdown of the kernel, which has not been started."""
@@ -78,7 +78,7 @@ class RelayedKernel(Protocol):
         """A user's cell takes the kernel back from another computer."""
 
     def waiting_cells_ended(self) -> None:
-        """All cells that waited were interrupted here, as the keeper is out of reach."""
+        """The hub has ended all cells that waited, as the keeper cannot be reached."""
 
     def status_reported(self, status: dict[str, Any]) -> None:
         """The keeper reports the kernel's status."""

@@ -1,6 +1,6 @@
-"""One remote kernel as the hub sees it: its life cycle, its attachment to the link, and its last known status.
+"""One remote kernel in the hub: its life cycle, its attachment to the link, and its last known status.
 
-Its messages pass through `relay.py`. This module knows no SSH.
+The kernel's messages pass through `relay.py`. This module knows no SSH.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ..node.node_link import NodeLink
 from .description import describe
 from .kernel_state import CREATED, KernelState, Origin
 from .late_start import LateStart
+from .offline_notice import KEEPS_RUNNING, STARTS, WAITS_FOR_HOST
 from .relay import HubRelay
 from .relayed_kernel import HubContext
 from .reservation import Reservation
 from .standby import Standby
 from .states import AttachTiming, LinkState, Phase
-from .transient_displays import KEEPS_RUNNING, STARTS, WAITS_FOR_HOST
 
 
 class RemoteKernel(KernelState):
-    """A kernel, for its front ends (`front_ends`) and for the link, whose `Attachment` it is."""
+    """A kernel with its front ends (`front_ends`). For the link it is an `Attachment`."""
 
     def __init__(
         self,
@@ -40,14 +40,15 @@ class RemoteKernel(KernelState):
         link: NodeLink,
         origin: Origin = CREATED,
     ) -> None:
-        """`front_end`: the first one."""
+        """`front_end`: the kernel's first front end."""
         super().__init__(kernel_id, settings, link, origin.how)
         self._runtime = context.runtime
         self.owner = dict(context.owner)
         self.session = origin.session
-        self.on_create = self.create_anew  # on a link that may be another one by then
+        self.on_create = self.create_anew  # `several_hosts` passes a function that first renews the link
         self.on_host_lost: Callable[[], None] | None = None
-        self.is_lost = False  # its keeper does not exist any more, and its cells wait for another host
+        self.is_lost = False
+        """Whether the keeper does not exist any more, while the kernel's cells wait for another host."""
         self._delivered = origin.delivered
         self._attach_timing = AttachTiming(link, self)
         self._relay = HubRelay(context, self, link, self._attach_timing, settings, origin.delivered)
@@ -76,7 +77,9 @@ class RemoteKernel(KernelState):
         since = self._relay.placeholder.since or self.status.get("since")
         status = {**self.status, "state": state, "since": since}
         away_since = self._relay.away_since
-        link_state = LinkState.UP if self.late_start.pending else self.link_state  # it needs none yet
+        link_state = (
+            LinkState.UP if self.late_start.pending else self.link_state
+        )  # no link is needed before the start
         described = describe(self.settings, status, self.link, link_state, problem, away_since)
         return {**described, "front_ends": len(self.front_ends)}
 
@@ -100,7 +103,7 @@ class RemoteKernel(KernelState):
         self._relay.send(Lane.URGENT, keeper_message(do="notebook", notebook=notebook))
 
     def hold(self) -> None:
-        """From now on requests wait for `resume`: they are for a kernel that is still to be started or found."""
+        """From now on requests wait for `resume`, as their kernel is still to be started or found."""
         self._relay.hold()
 
     def resume(self) -> None:
@@ -136,8 +139,8 @@ class RemoteKernel(KernelState):
         self.resume()
 
     def switch(self, kernel_id: str) -> None:
-        """Give the front ends another kernel: one that their notebook had left, or this one anew. It gets the requests
-        to which there is no reply yet."""
+        """Give the front ends the kernel with this id: a kernel that their notebook had left, or a new one. That kernel
+        gets the requests to which there is no reply yet."""
         self._attach_timing.release()
         self._relay.switch(kernel_id)
         self.kernel_id = kernel_id
@@ -147,17 +150,18 @@ class RemoteKernel(KernelState):
 
     @property
     def waits_for_host(self) -> bool:
-        """Whether its cells wait for GPUs, on this host or another one."""
+        """Whether the kernel's cells wait for GPUs, on the present host or another one."""
         return self.standby.waits_for_host
 
     def fail(self, error: GpuKernelError) -> None:
-        """It cannot be created on any host."""
+        """The kernel cannot be created on any host."""
         on_host_lost, self.on_host_lost = self.on_host_lost, None
         self.lost(error)
         self.on_host_lost = on_host_lost
 
     def move(self, to: Reservation, delivered: Path) -> None:
-        """Replace the kernel, which waits, by the one with GPUs on another host. The caller ends the old one."""
+        """Replace the waiting kernel by its reservation on another host, which has its GPUs. The caller ends the old
+        keeper."""
         self.relocate(to.link, to.settings, delivered, attached=True)
         self.kernel_id, self.status = to.kernel_id, dict(to.status)
         self.standby.settled()
@@ -171,13 +175,14 @@ class RemoteKernel(KernelState):
     def relocate(
         self, link: NodeLink, settings: KernelSettings, delivered: Path, *, attached: bool = False
     ) -> None:
-        """The kernel is on this host now. `delivered`: the file for its counts; `attached`: if the link carries it."""
+        """The kernel is on another host now, to which `link` and `settings` lead. `delivered`: the file for the
+        kernel's counts; `attached`: whether the link carries the kernel already."""
         self._attach_timing.move(link, attached=attached)
         self.link, self.settings, self.is_lost = link, settings, False
         self._relay.set_link(link, delivered)
 
     def restart_on(self, link: NodeLink, settings: KernelSettings, delivered: Path) -> None:
-        """Create the kernel anew on another host, as its GPUs are lost. The caller ends the old one."""
+        """Create the kernel anew on another host, as its GPUs are lost. The caller ends the old kernel."""
         for front in self.front_ends:
             front.edge.restore_ipc_files()
         self._relay.discard_requests()
@@ -186,7 +191,8 @@ class RemoteKernel(KernelState):
         self.resume()
 
     def create_anew(self) -> None:
-        """Create a kernel with another id on this host, as something of this one may still run."""
+        """Create the kernel anew on the present host. It gets another id, as processes of the old kernel may still
+        run."""
         self.set_phase(Phase.RUN)
         self.status, self.error = dict(self.status, state="starting", gpus=[]), None
         self.standby.begin(self.settings)
@@ -197,11 +203,11 @@ class RemoteKernel(KernelState):
     # -------------------------------------------------------------------------------------- the end
 
     def refuse(self, error: GpuKernelError) -> None:
-        """The front end does not get this kernel: end the cells that it has sent. VS Code waits for the replies."""
+        """The front end does not get this kernel: answer all its requests, as VS Code waits for the replies."""
         self._relay.kernel_lost(str(error))
 
     def stop(self, why: str) -> None:
-        """End a kernel that has no front end: unbind its ports at once, and close when the keeper has gone."""
+        """End a kernel that no front end needs: unbind its ports at once, and close it when the keeper has gone."""
         if self.phase in (Phase.STOP, Phase.CLOSED):
             return
         self.front_ends.close()
@@ -211,7 +217,7 @@ class RemoteKernel(KernelState):
         self._close_if_stopped()
 
     def close(self) -> None:
-        """Give the kernel up: ports and attachment. The keeper is told nothing, and lives on."""
+        """Give up the kernel's ports and its attachment. The keeper lives on."""
         if self.closed:
             return
         self.standby.confirm_if_waiting()
@@ -236,7 +242,7 @@ class RemoteKernel(KernelState):
         return {**self.owner, **boot, **({} if self.phase is Phase.STOP else self.open_arguments)}
 
     def opened(self, kernel_id: str) -> None:
-        """The agent has opened a stream to this kernel, perhaps another one that the notebook had left."""
+        """The agent has opened a stream to the kernel with this id, which may be one that the notebook had left."""
         self.kernel_id = kernel_id
 
     def deliver(self, data: Data) -> None:
@@ -244,7 +250,7 @@ class RemoteKernel(KernelState):
         self._relay.deliver(data)
 
     def attached(self) -> None:
-        """The stream to the keeper is open (again)."""
+        """The stream to the keeper is open, for the first time or after an outage."""
         self.open_arguments = {}
         self.set_link_state(LinkState.UP)
         if text := self.link.connection:
@@ -252,7 +258,7 @@ class RemoteKernel(KernelState):
         self._relay.link_up()
 
     def detached(self, reason: str) -> None:
-        """The link is down; it reconnects by itself."""
+        """The link is down, and reconnects by itself."""
         if not self.open_arguments or self.waits_for_link:
             silence = self._runtime.monotonic() - self.link.last_received
             kernel = (
@@ -262,7 +268,7 @@ class RemoteKernel(KernelState):
         self.set_link_state(LinkState.CONNECTING if self.open_arguments else LinkState.AWAY)
 
     def lost(self, error: GpuKernelError) -> None:
-        """The keeper does not exist any more, or never did; or another computer has the kernel now."""
+        """The keeper does not exist any more, or could not be started; or another computer has the kernel now."""
         self._relay.stop_waiting()
         if getattr(error, "code", "") == "taken":
             self._taken_cause = error.cause
@@ -292,17 +298,18 @@ class RemoteKernel(KernelState):
 
     @property
     def is_reachable(self) -> bool:
-        """Whether it was attached before, or can be attached now."""
+        """Whether the kernel was attached before, or can be attached at present."""
         return not self.open_arguments or self.link.state == "up" or self.waits_for_link
 
     @property
     def is_of_vs_code(self) -> bool:
-        """Whether its front end is known to be VS Code."""
+        """Whether the kernel's front end is known to be VS Code."""
         return self.session is not None and self.session.from_vs_code
 
     @property
     def waits_for_link(self) -> bool:
-        """Whether it is a restart or return of VS Code, on a link that is down for a while: this waits as cells do."""
+        """Whether VS Code restarts a kernel, or returns to one, while the link is down: the start waits for the link,
+        as cells do."""
         return self.session is not None and self.session.expected and self.link.state == "away"
 
     def observe_shell_request(self, request: Message) -> None:
@@ -320,7 +327,7 @@ class RemoteKernel(KernelState):
         self.late_start.cell_waits()
 
     def interrupted_before_start(self) -> None:
-        """The user has interrupted the kernel, which has not been started: its cells were canceled."""
+        """The user has interrupted the kernel, which has not been started: the cells that waited were canceled."""
         self.late_start.interrupted()
 
     def shut_down_before_start(self, *, restart: bool) -> None:
@@ -335,7 +342,7 @@ class RemoteKernel(KernelState):
         self.switch(self.kernel_id)
 
     def waiting_cells_ended(self) -> None:
-        """All cells that waited were interrupted here; the keeper, out of reach, does not know it yet."""
+        """The hub has ended all cells that waited. The keeper, which cannot be reached, does not know that yet."""
         self.status = dict(self.status, state="idle")
         self.notify()
 
@@ -350,7 +357,8 @@ class RemoteKernel(KernelState):
         self.notify()
 
     def revive_if_ended(self, front: FrontEnd, request: Message) -> None:
-        """Start the kernel anew if it has ended by itself and its user runs a cell: nobody else may do so."""
+        """Start the kernel anew if it has ended by itself and this request is a cell of its user. Nobody else may do
+        so."""
         if not (front.spec.revives and self.ended and is_user_cell(request)) or self.phase is Phase.RESTART:
             return
         cause = self.status.get("cause") or (self.error.cause if self.error else "?")
@@ -368,7 +376,7 @@ class RemoteKernel(KernelState):
     # -------------------------------------------------------------------------------------- helpers
 
     def _create_anew(self) -> None:
-        """Create the kernel anew; if it has several hosts, on the best one."""
+        """Create the kernel anew; a kernel with several hosts on the best of them."""
         if self.late_start.starter is not None:
             return self.late_start.starter.restart()
         if self.on_host_lost is None:

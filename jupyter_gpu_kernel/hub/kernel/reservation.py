@@ -1,7 +1,7 @@
-"""A second keeper of a kernel that waits for GPUs on several hosts: it waits on another one, and runs no cell.
+"""A second keeper of a kernel that waits for GPUs on several hosts. It waits on another host, and runs no cell.
 
-If its GPUs are granted first, `RemoteKernel.move` takes over its endpoint and its place on the link. The keeper ends by
-itself when it is not renewed.
+If this keeper gets its GPUs first, `RemoteKernel.move` takes over its endpoint and its place on the link. The keeper
+ends by itself when the hub does not renew the reservation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _START_WITHIN = 30.0
 
 
 class Reservation:
-    """It is an `Attachment` of the link. `on_change()` is called when `status`, `up` or `error` have changed."""
+    """The second keeper, which is an `Attachment` of the link to its host. `on_change()` is called when `status`, `up`
+    or `error` have changed."""
 
     def __init__(
         self,
@@ -35,7 +36,7 @@ class Reservation:
         link: Link,
         on_change: Callable[[], None],
     ) -> None:
-        """`settings`: those of the kernel for this host."""
+        """`settings`: the settings of the kernel for this host."""
         self.kernel_id = kernel_id
         self.settings = settings
         self.link = link
@@ -50,28 +51,29 @@ class Reservation:
 
     @property
     def was_up(self) -> bool:
-        """Whether its keeper was started."""
+        """Whether the keeper was started."""
         return self._created
 
     @property
     def granted(self) -> bool:
-        """Whether it has its GPUs, and can be used. A keeper that was told its GPUs in an outage calls itself idle."""
+        """Whether the keeper has its GPUs, and can be used. A keeper that got its GPUs in an outage calls itself
+        idle."""
         return self.up and bool(self.status["gpus"]) and self.status["state"] in ("waiting", "idle")
 
     def renew(self) -> None:
-        """Keep the keeper waiting."""
+        """Let the keeper wait on."""
         if self.up:
             self.endpoint.send(Lane.URGENT, keeper_message(do="standby").encode())
             self.link.pump(self.endpoint)
 
     async def set_priority(self, priority: int | None) -> None:
-        """Let it have the priority that the kernel has by now."""
+        """Give the keeper the priority that the kernel has by now."""
         if self.up and priority is not None and priority != self.status.get("priority"):
             with contextlib.suppress(GpuKernelError):
                 await self.link.request("priority", kernel=self.kernel_id, priority=priority)
 
     async def cancel(self, why: str) -> None:
-        """End the keeper; where the node cannot be reached, it ends by itself."""
+        """End the keeper; a keeper whose node cannot be reached ends by itself."""
         settled = asyncio.Event()
         self._on_change = settled.set
         if not self._created and self.error is None:  # a keeper that is starting cannot be asked yet
@@ -84,7 +86,7 @@ class Reservation:
     # -------------------------------------------------------------------------------------- calls of the link
 
     def open_request(self) -> dict[str, Any]:
-        """Create the keeper the first time."""
+        """Return the arguments of `open`: the first time, to create the keeper."""
         if self._created:
             return dict(self._owner)
         # Its notebook must not find it, but is shown in the queue.
@@ -97,7 +99,7 @@ class Reservation:
         self.kernel_id = kernel_id
 
     def deliver(self, data: Data) -> None:
-        """Take a message of the keeper: only its status matters."""
+        """Take a message of the keeper, of which only the status matters."""
         message = validate.message(data)
         if message.channel is not Channel.KEEPER:
             return
@@ -110,12 +112,12 @@ class Reservation:
             self._on_change()
 
     def attached(self) -> None:
-        """The stream to the keeper is open (again)."""
+        """The stream to the keeper is open, for the first time or after an outage."""
         self._created = self.up = True
         self._on_change()
 
     def detached(self, reason: str) -> None:
-        """The link is down; it reconnects by itself."""
+        """The link is down, and reconnects by itself."""
         self.up = False
         self._on_change()
 

@@ -1,4 +1,4 @@
-"""A kernel with several hosts, on the one that it has: it is on standby there until the hub confirms it."""
+"""A kernel with several hosts: on the host where it was created, it is on standby until the hub confirms it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StandbyKernel(Protocol):
 
 
 class Standby:
-    """Whether one kernel may still move to another host, and the hub's decision that it stays."""
+    """Whether one kernel may still move to another host, and the hub's decision that the kernel stays."""
 
     def __init__(self, kernel: StandbyKernel, relay: HubRelay, settings: KernelSettings) -> None:
         self._kernel = kernel
@@ -27,20 +27,20 @@ class Standby:
         self.begin(settings)
 
     def begin(self, settings: KernelSettings) -> None:
-        """The kernel is created (anew) with these settings."""
+        """The kernel is created with these settings, for the first time or anew."""
         self.unconfirmed = bool(settings.standby)
-        """Whether its keeper runs no cell of the user until it is confirmed."""
+        """Whether the keeper runs no cell of the user until the hub confirms the kernel."""
         self._confirmed = False
 
     @property
     def waits_for_host(self) -> bool:
-        """Whether its cells wait for GPUs, on this host or another one."""
+        """Whether the kernel's cells wait for GPUs, on this host or another one."""
         kernel = self._kernel
         return self.unconfirmed and kernel.status["state"] == "waiting" and kernel.phase is Phase.RUN
 
     @property
     def can_move(self) -> bool:
-        """Whether the kernel can be replaced by one on another host: it has run no cell of its user."""
+        """Whether a kernel on another host can replace this kernel, which has run no cell of its user."""
         return self.waits_for_host and self._relay.can_move
 
     def reported(self, status: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ class Standby:
         self.unconfirmed = bool(status.get("standby")) and not self._confirmed
 
     def renew(self, elsewhere: str) -> None:
-        """Keep the kernel waiting. `elsewhere`: what the waiting cell shows of the other hosts."""
+        """Let the kernel wait on. `elsewhere`: what the waiting cell shows of the other hosts."""
         if self._kernel.link_state is LinkState.UP:
             self._relay.send(Lane.URGENT, keeper_message(do="standby", elsewhere=elsewhere))
 
@@ -60,10 +60,10 @@ class Standby:
             self._relay.send(Lane.URGENT, keeper_message(do="confirm"))
 
     def settled(self) -> None:
-        """It is confirmed."""
+        """The kernel is confirmed."""
         self.unconfirmed, self._confirmed = False, True
 
     def confirm_if_waiting(self) -> None:
-        """No front end is left that would wait on several hosts: the kernel waits on this one, as any other."""
+        """No front end is left that would wait on several hosts: let the kernel wait on its present host only."""
         if self.waits_for_host and self._kernel.link_state is LinkState.UP:
             self.confirm()

@@ -1,5 +1,5 @@
-"""The states of a remote kernel and the transitions between them: of its attachment to the link, and of what its front
-ends want of it. And when it is attached: at once, or when the front ends of a killed hub have connected again.
+"""The states of a remote kernel and the transitions between them: the state of its attachment to the link, and what its
+front ends want of it. Also when it is attached: at once, or when the front ends of a killed hub have connected again.
 
 This module knows no messages.
 """
@@ -22,7 +22,7 @@ class LinkState(str, enum.Enum):
     """The kernel's attachment to its node. The values are public words, in events and `--json`."""
 
     CONNECTING = "connecting"
-    """It was not attached yet."""
+    """The kernel was not attached yet."""
     UP = "up"
     AWAY = "away"
     """The link is down and reconnects."""
@@ -80,7 +80,7 @@ class _Timing(enum.Enum):
     """For front ends, for a limited time."""
     ATTACHED = "attached"
     CLOSED = "closed"
-    """It is not attached again."""
+    """The kernel is not attached any more."""
 
 
 class AttachTiming:
@@ -94,8 +94,8 @@ class AttachTiming:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, at_once: bool) -> None:
-        """Attach the kernel: `at_once`, or when all front ends are here (output for the others would be lost) and one
-        of them has subscribed. The wait is limited, as a front end may never come back."""
+        """Attach the kernel: `at_once`, or when all front ends have connected (output for the others would be lost) and
+        one of them has subscribed. The wait is limited, as a front end may never come back."""
         if at_once:
             self.attach()
         else:
@@ -104,7 +104,7 @@ class AttachTiming:
             self._attach_if_ready()
 
     def complete(self) -> None:
-        """All front ends that are known are here."""
+        """All front ends that a killed hub had have connected."""
         self._complete = True
         self._attach_if_ready()
 
@@ -126,14 +126,14 @@ class AttachTiming:
             self._link.release(self._attachment)
 
     def move(self, link: NodeLink, *, attached: bool) -> None:
-        """The kernel belongs to another link now. `attached`: that link carries it already."""
+        """The kernel belongs to another link now. `attached`: whether that link carries the kernel already."""
         self.release()
         self._link = link
         if attached and self._state is _Timing.DETACHED:
             self._state = _Timing.ATTACHED
 
     def start(self, link: NodeLink) -> None:
-        """The kernel, which had no node, is attached to this link, when its front ends are here."""
+        """Attach the kernel, which had no node, to this link when its front ends have connected."""
         if self._state is _Timing.WAITING:
             self._link = link
         else:

@@ -51,16 +51,16 @@ class Attachment(Protocol):
         """Return arguments for the agent's `open`, such as {"create": settings}; {} to return to a known keeper."""
 
     def opened(self, kernel_id: str) -> None:
-        """The agent has opened a stream to this kernel, perhaps another one that the notebook had left."""
+        """The agent has opened a stream to the kernel with this id, which may be one that the notebook had left."""
 
     def deliver(self, data: Data) -> None:
         """Take a message of the keeper. Raise MessageError or ProtocolError if a keeper may not send it."""
 
     def attached(self) -> None:
-        """The stream to the keeper is open (again)."""
+        """The stream to the keeper is open, for the first time or after an outage."""
 
     def detached(self, reason: str) -> None:
-        """The link is down; it reconnects by itself."""
+        """The link is down, and reconnects by itself."""
 
     def lost(self, error: GpuKernelError) -> None:
         """The keeper cannot be reached any more."""
@@ -99,7 +99,7 @@ class ReopenBackoff:
         return delay * self._runtime.random.uniform(0.7, 1.3)
 
 
-class _Entry(NamedTuple):
+class _AttachedKernel(NamedTuple):
     attachment: Attachment
     backoff: ReopenBackoff
 
@@ -124,7 +124,7 @@ class Attachments:
         self._next_delay = next_delay
         self._log = log
         self._stream: StreamThreads | None = None
-        self._entries: dict[int, _Entry] = {}
+        self._entries: dict[int, _AttachedKernel] = {}
         self._ready: dict[
             int, None
         ] = {}  # numbers of those that may have something to send, whose turn it is first
@@ -143,14 +143,14 @@ class Attachments:
 
     def add(self, attachment: Attachment) -> None:
         """Carry this attachment from now on, over every reconnect, until `remove`."""
-        self._entries[next(self._numbers)] = _Entry(
+        self._entries[next(self._numbers)] = _AttachedKernel(
             attachment, ReopenBackoff(self._runtime, self._next_delay)
         )
         if self._stream is not None:
             self._open_anew(attachment)
 
     def remove(self, attachment: Attachment) -> None:
-        """Stop to carry this attachment; its keeper lives on."""
+        """Stop to carry this attachment. The keeper lives on."""
         for number, entry in list(self._entries.items()):
             if entry.attachment is attachment:
                 attachment.endpoint.acknowledge()  # what the front end has got must not be sent to the next one
@@ -161,7 +161,7 @@ class Attachments:
                 self._write(Frame(Kind.CLOSE, number))
 
     def hand_over(self, attachment: Attachment, to: Attachment) -> None:
-        """Another attachment, which has taken over the endpoint, has this one's place."""
+        """Carry the attachment `to`, which has taken over the endpoint, in place of `attachment`."""
         for number, entry in list(self._entries.items()):
             if entry.attachment is attachment:
                 self._entries[number] = entry._replace(attachment=to)
@@ -181,8 +181,9 @@ class Attachments:
             entry.attachment.detached(reason)
 
     def pump(self, number: int = 0) -> None:
-        """Write frames that attachments have to send, a chunk each in turn, so that none starves. `number`: of one that
-        has something new to send. The others are not looked at: there may be hundreds."""
+        """Write frames that attachments have to send, a chunk of each attachment in turn, so that none starves.
+        `number`: the attachment that has something new to send. The others are not looked at, as there may be
+        hundreds."""
         if number in self._entries:
             self._ready[number] = None
         stream = self._stream
@@ -262,13 +263,14 @@ class Attachments:
         task.add_done_callback(self._tasks.discard)
 
     def _renumber(self, attachment: Attachment) -> int:
-        """Give it a new number, so that frames which still arrive under the old one are not mistaken for new ones."""
+        """Give the attachment a new number, so that frames which still arrive under the old number are not mistaken for
+        new ones."""
         backoff = ReopenBackoff(self._runtime, self._next_delay)
         for number, entry in list(self._entries.items()):
             if entry.attachment is attachment:
                 backoff = self._entries.pop(number).backoff
         number = next(self._numbers)
-        self._entries[number] = _Entry(attachment, backoff)
+        self._entries[number] = _AttachedKernel(attachment, backoff)
         attachment.endpoint.closed()
         return number
 
@@ -287,12 +289,12 @@ class Attachments:
                 answer = await self._request("open", **arguments, **more)
         except AgentRefusal as error:
             return self._open_refused(number, attachment, arguments, error)
-        except AgentError as error:  # no answer, which concerns this kernel only
+        except AgentError as error:  # the agent did not answer, which concerns this kernel only
             if number in self._entries:
                 self._reopen(attachment, error.cause)
             return
         except GpuKernelError:
-            return  # the link went down meanwhile, and `disconnected` reports it
+            return  # the link went down meanwhile, which `disconnected` reports
         if stream is not self._stream:
             return
         if number not in self._entries:  # removed, or opened again, meanwhile
@@ -313,7 +315,7 @@ class Attachments:
         self._lose(number, error)
 
     def _reopen(self, attachment: Attachment, reason: str) -> None:
-        """Open it again after its keeper has hung up or broken the protocol, with growing delays."""
+        """Open the attachment again after the keeper has hung up or broken the protocol, with growing delays."""
         number = self._renumber(attachment)
         backoff = self._entries[number].backoff
         delay = backoff.delay()
@@ -330,8 +332,8 @@ class Attachments:
             self._open_anew(entry.attachment)
 
     def _take_from_others(self, attachment: Attachment) -> None:
-        """Lose every other attachment to the same kernel, as when its notebook is opened again after a drop: a keeper
-        has one attachment at a time, so two of them would replace each other indefinitely."""
+        """Lose every other attachment to the kernel of this attachment. There is one if a notebook is opened again
+        after a drop. A keeper has one attachment at a time, so two would replace each other indefinitely."""
         for number, entry in list(self._entries.items()):
             other = entry.attachment
             if other is not attachment and other.kernel_id == attachment.kernel_id:
@@ -347,12 +349,13 @@ class Attachments:
 
 
 def open_arguments(how: str, settings: KernelSettings) -> dict[str, Any]:
-    """Return arguments for the agent's `open`: "create" a keeper, "attach" to one, or "adopt" a known one."""
+    """Return arguments for the agent's `open`. `how`: see `kernel_state.py: Origin`."""
     if how == "create":
         return {"create": settings.to_json()}
     return {"attach": {}} if how == "attach" else {}
 
 
 def new_endpoint(runtime: Runtime, delivered: list[int] | None) -> Endpoint:
-    """Return an endpoint. `delivered`: how many messages per lane a killed hub had delivered of this kernel."""
+    """Return the hub's endpoint for one kernel. `delivered`: how many of the kernel's messages a killed hub had
+    delivered, per lane."""
     return Endpoint(runtime, first=True, delivered=delivered, features=["heard", "unanswered", COMPRESSION])

@@ -37,8 +37,9 @@ _MAX_UNEXPECTED = 50_000
 
 
 class LinkTimeouts(NamedTuple):
-    """Durations in seconds. `dead_after`: of silence, while pings go out; `retry`: before the first attempt to
-    reconnect; `retry_refused`: the same after a refused sign-in or host key."""
+    """Durations in seconds. `dead_after`: the silence after which the link counts as lost, while pings go out. `retry`:
+    the delay before the first attempt to reconnect, `retry_most`: before later ones, at most. `retry_refused` and
+    `retry_refused_most`: these delays after a refused sign-in or host key."""
 
     ping_every: float = 3.0
     dead_after: float = 9.0
@@ -49,8 +50,9 @@ class LinkTimeouts(NamedTuple):
     retry_refused_most: float = 600.0
 
     def next_delay(self, previous: float, refused: bool = False) -> float:
-        """Return the delay until the next attempt, after a `previous` one (0: none). Refused sign-ins wait longer:
-        servers block clients that fail often, usually after five attempts in ten minutes."""
+        """Return the delay until the next attempt. `previous`: the delay before the last attempt, 0 if there was none.
+        After a refused sign-in the delay is longer: servers block clients that fail often, usually after five attempts
+        in ten minutes."""
         first, most = self.retry, self.retry_most
         if refused:
             first, most = self.retry_refused, self.retry_refused_most
@@ -90,7 +92,7 @@ class Link:
         self.state: _State = "connecting"
         self.problem: GpuKernelError | None = None
         self.root_id = ""
-        """The identity of the agent's folder, which the node's last answer named; "" before."""
+        """The identity of the agent's folder, which each answer of the node names; "" before the first answer."""
         self._dial = dial
         self._about = about
         self._carry = carry
@@ -122,17 +124,17 @@ class Link:
 
     @property
     def kernel_ids(self) -> list[str]:
-        """The kernels that are attached, or about to be."""
+        """The ids of the kernels that are attached, or about to be."""
         return self._attachments.kernel_ids
 
     @property
     def round_trip(self) -> float | None:
-        """The seconds from a ping to its answer, the median of the last few; None if it is not known yet, or down."""
+        """The seconds from a ping to its answer, the median of the last few; None while it is not known."""
         return statistics.median(self._round_trips) if self._round_trips else None
 
     @property
     def connection(self) -> str:
-        """The connection of its last stream, in words: what speaks SSH, and the host keys; "" if that is not known."""
+        """The connection of the last stream, in words: what speaks SSH, and the host keys; "" if that is not known."""
         return self._about()
 
     @property
@@ -141,7 +143,7 @@ class Link:
         return self._last_received if self._stream is None else self._stream.last_received
 
     async def up(self) -> None:
-        """Return once the link is up; raise the reason if it cannot be."""
+        """Return once the link is up. Raise the reason if an attempt to connect fails."""
         while self.state != "up":
             if self.problem is not None:
                 raise self.problem
@@ -189,11 +191,11 @@ class Link:
             self._retry_now.set()
 
     def hand_over(self, attachment: Attachment, to: Attachment) -> None:
-        """Another attachment, which has taken over the endpoint, has this one's place."""
+        """Carry the attachment `to`, which has taken over the endpoint, in place of `attachment`."""
         self._attachments.hand_over(attachment, to)
 
     def release(self, attachment: Attachment) -> None:
-        """Stop to carry this kernel; its keeper lives on."""
+        """Stop to carry this kernel. The keeper lives on."""
         self._attachments.remove(attachment)
 
     def pump(self, endpoint: Endpoint) -> None:
@@ -280,11 +282,13 @@ class Link:
         """Send pings until the stream is gone; return the reason."""
         timeouts = self._timeouts
         for number in itertools.count(1):
-            left = stream.last_received + timeouts.dead_after - self._loop.time()
-            if left <= 0:
+            remaining = stream.last_received + timeouts.dead_after - self._loop.time()
+            if remaining <= 0:
                 return f"nothing received for {timeouts.dead_after:g} s"
             with contextlib.suppress(asyncio.TimeoutError):
-                return await asyncio.wait_for(asyncio.shield(stream.ended), min(timeouts.ping_every, left))
+                return await asyncio.wait_for(
+                    asyncio.shield(stream.ended), min(timeouts.ping_every, remaining)
+                )
             self._unexpected = 0
             self._ping = number, self._loop.time()
             stream.write(Frame(Kind.PING, number=number).encode())

@@ -45,8 +45,8 @@ class Node:
         on_sign_in: Callable[[], None] = lambda: None,
         name: str = "",
     ) -> None:
-        """`asks`: as in `SharedConnection`. `on_sign_in` is called when the user may have typed a secret. `name`: what
-        messages call it, if not what the user wrote."""
+        """`asks`: see `SharedConnection`. `on_sign_in()` is called when the user may have typed a secret. `name`: the
+        node's name in messages, if it is not what the user wrote."""
         self._runtime = runtime
         self.settings = settings
         self.python = ""
@@ -75,7 +75,7 @@ class Node:
 
     @property
     def kernel_ids(self) -> list[str]:
-        """The kernels that are attached, or about to be."""
+        """The ids of the kernels that are attached, or about to be."""
         return self._link.kernel_ids if self._link is not None else []
 
     @property
@@ -85,7 +85,7 @@ class Node:
 
     @property
     def trouble(self) -> GpuKernelError | None:
-        """Why the link of attached kernels is down, if it is and reconnects without the user's help."""
+        """Why the link of attached kernels is down, if the link reconnects without the user's help."""
         away = self._link is not None and self._link.in_use and self._link.state == "away"
         problem = self._link.problem if self._link is not None and away else None
         return None if isinstance(problem, AuthError | HostKeyError) else problem
@@ -102,8 +102,8 @@ class Node:
 
     @property
     def known(self) -> bool:
-        """Whether a kernelspec has led to it, or something of ours has connected. A host for which somebody has only
-        searched, perhaps mistyped, is not."""
+        """Whether a kernelspec has led to this node, or the hub has connected to it. A host that somebody has only
+        searched for, perhaps with a wrong name, is not known."""
         return bool(self._names) or self._link is not None or self.alive
 
     @property
@@ -148,8 +148,8 @@ class Node:
         }
 
     def same_as(self, other: Node) -> bool:
-        """Whether both are one machine: by the same route, or by another one that leads to the same folder of the
-        agent, or to the same host key as long as the folder is not known."""
+        """Return whether both are one machine: their routes are equal, or lead to one folder of the agent, or, as long
+        as the folders are not known, to one host key."""
         if self.settings == other.settings:
             return True
         if self._root_id and other._root_id:
@@ -162,7 +162,7 @@ class Node:
             self._names = [*(one for one in self._names if one != name), name][-_MAX_NAMES:]
 
     def keep_open(self, seconds: float) -> None:
-        """Keep the connection so long, also without a kernel."""
+        """Keep the connection open for so long, also without a kernel."""
         self._keep_until = self._runtime.monotonic() + seconds
 
     async def connected(self, call: Call | None) -> Connection:
@@ -177,7 +177,7 @@ class Node:
             self._link.retry()
 
     def with_own_link(self) -> Node:
-        """Return this node, over the same connection, with a link of its own, which the caller must close."""
+        """Return this node with its present connection and another link, which the caller must close."""
         node = copy.copy(self)
         node._link = None
         return node
@@ -235,7 +235,7 @@ class Node:
     async def request(
         self, python: str | None, call: Call | None, do: str, timeout: float = 30.0, **more: Any
     ) -> dict[str, Any]:
-        """Return the agent's answer. Ask twice if the link goes down: it may have been dead before, unnoticed."""
+        """Return the agent's answer. Ask twice if the link goes down, as it may have been dead before, unnoticed."""
         try:
             link = await self._link_for_request(python, call)
             return await link.request(do, timeout=timeout, **more)
@@ -261,7 +261,7 @@ class Node:
             self._link = None
 
     async def _link_for_request(self, python: str | None, call: Call | None) -> Link:
-        """Return the link; if it is reconnecting for its kernels, wait for it only shortly."""
+        """Return the link. If the link is reconnecting for its kernels, wait only shortly."""
         if self.trouble is not None:
             raise self.trouble
         link = self._link
@@ -297,12 +297,12 @@ class Node:
             self._link.retry()  # it may be waiting for a connection
         return result
 
-    def _dial(self, again: bool) -> Stream:
-        """Return a stream to the agent, over the existing connection or a new one. Runs on a worker thread."""
-        if again:
+    def _dial(self, reconnecting: bool) -> Stream:
+        """Return a stream to the agent, over the existing connection or a new connection. Runs on a worker thread."""
+        if reconnecting:
             self._ssh.close_if_silent()
-        call = None if again or self._call is None or self._call.abandoned else self._call
-        return self._ssh.run(call, self._start_agent, proven=again, close_on_failure=True)
+        call = None if reconnecting or self._call is None or self._call.abandoned else self._call
+        return self._ssh.run(call, self._start_agent, proven=reconnecting, close_on_failure=True)
 
     def _start_agent(self, connection: Connection) -> Stream:
         stream = deploy.dial(connection, pack(), self.python, self.name)

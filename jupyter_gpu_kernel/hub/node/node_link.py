@@ -1,4 +1,4 @@
-"""The link of a kernel, as the kernel sees it: a real one, or the one of a kernel that has no node yet."""
+"""What a kernel uses of its link: the interface, and the link of a kernel that has no node yet."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .attachments import Attachment
 
 
 class NodeLink(Protocol):
-    """`link.py: Link` is the one to a node."""
+    """`link.py: Link` is a link to a node; `NoLink` stands for one that does not exist yet."""
 
     name: str
-    """The node in messages."""
+    """The node's name, for messages."""
 
     @property
     def state(self) -> str:
@@ -21,11 +21,11 @@ class NodeLink(Protocol):
 
     @property
     def problem(self) -> GpuKernelError | None:
-        """Why it is not up, if that is known."""
+        """Why the link is not up, if that is known."""
 
     @property
     def kernel_ids(self) -> list[str]:
-        """The kernels that are attached, or about to be."""
+        """The ids of the kernels that are attached, or about to be."""
 
     @property
     def round_trip(self) -> float | None:
@@ -52,17 +52,17 @@ class NodeLink(Protocol):
         """Carry this kernel from now on."""
 
     def hand_over(self, attachment: Attachment, to: Attachment) -> None:
-        """Another attachment, which has taken over the endpoint, has this one's place."""
+        """Carry the attachment `to`, which has taken over the endpoint, in place of `attachment`."""
 
     def release(self, attachment: Attachment) -> None:
         """Stop to carry this kernel."""
 
     def pump(self, endpoint: Endpoint) -> None:
-        """Write what attachments have to send, of which this endpoint has something new."""
+        """Write what attachments have to send, as this endpoint has something new."""
 
 
 class NoLink:
-    """The link of a kernel that has no node yet: it carries nothing, and its agent has no kernel."""
+    """The link of a kernel that has no node yet. It carries nothing, and refuses every request."""
 
     state = "connecting"
     problem = None
@@ -81,11 +81,11 @@ class NoLink:
     until_up = up
 
     async def request(self, do: str, timeout: float = 30.0, **more: Any) -> dict[str, Any]:
-        """There is no agent: refuse, as an agent without the kernel does."""
+        """Refuse, as an agent does that does not have the kernel."""
         raise AgentRefusal("the kernel has not been started yet", code="gone", hop=self.name)
 
     def attach(self, attachment: Attachment) -> None:
-        """It is attached when it has a node."""
+        """The kernel is attached when it has a node."""
 
     def hand_over(self, attachment: Attachment, to: Attachment) -> None:
         """There is nothing to hand over."""

@@ -23,8 +23,8 @@ from ..transport.connection import Connection
 from .hosts import each_spec
 from .link import TRY_AGAIN_SOON
 from .node import Node
-from .repeated_requests import RepeatedRequests
 from .shared_connection import Connect, RouteSettings
+from .watch import WatchedRequests
 
 _MAX_KERNELS = 10_000
 """Kernels of which it is remembered where they were started."""
@@ -44,7 +44,7 @@ class Nodes:
         self._log = log
         self._nodes: dict[RouteSettings, Node] = {}
         self._started_on: dict[str, RouteSettings] = {}
-        self._repeated = RepeatedRequests[NodeReply](runtime.monotonic, lambda reply: reply.error is not None)
+        self._repeated = WatchedRequests[NodeReply](runtime.monotonic, lambda reply: reply.error is not None)
 
     @property
     def in_use(self) -> bool:

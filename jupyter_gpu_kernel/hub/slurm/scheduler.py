@@ -13,8 +13,8 @@ from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings
 from ..node.node import Node
 from ..node.nodes import Nodes
-from ..node.repeated_requests import RepeatedRequests
 from ..node.shared_connection import RouteSettings
+from ..node.watch import WatchedRequests
 from ..rpc import Call
 from ..transport.connection import Connection
 from . import commands, dialect, partitions, words
@@ -216,7 +216,7 @@ class Schedulers:
         self._nodes = nodes
         self._log = log
         self._schedulers: dict[RouteSettings, Scheduler] = {}
-        self.repeated = RepeatedRequests[dict[str, Any]](runtime.monotonic, lambda row: "error" in row)
+        self.repeated = WatchedRequests[dict[str, Any]](runtime.monotonic, lambda row: "error" in row)
         """Requests that clients repeat, one for each scheduler."""
 
     def of(self, settings: KernelSettings) -> Scheduler:

@@ -20,7 +20,7 @@ class _Open(NamedTuple, Generic[T]):
     since: float
 
 
-class RepeatedRequests(Generic[T]):
+class WatchedRequests(Generic[T]):
     """`await reply(key, …)` with the same key for the same request to the same node."""
 
     def __init__(self, now: Callable[[], float], failed: Callable[[T], bool]) -> None:

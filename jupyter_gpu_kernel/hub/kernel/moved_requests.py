@@ -1,7 +1,8 @@
-"""What is repeated when a kernel that has run no user cell moves to another host, and what front ends do not get twice.
+"""What is sent again when a kernel that has run no user cell moves to another host, and what front ends get only once.
 
-Front ends run code of their own at the start (VS Code does): the other kernel runs it, too, and its replies are
-dropped. A cell that waits was busy before: the second busy is dropped. This module knows neither link nor sockets.
+Some front ends, such as VS Code, run code of their own at the start. The kernel on the other host runs that code, too,
+and its replies are dropped. Front ends know already that a waiting cell is busy, so a second busy status is dropped.
+This module knows neither link nor sockets.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ _MAX_REQUESTS = 50
 _MAX_BYTES = 1024 * 1024
 
 
-class Repeated:
-    """`sent` gets every request while the kernel may still move, `received` every reply to a user cell."""
+class MovedRequests:
+    """`sent` gets every request to the kernel as long as the kernel can move, and `observe` every message of the
+    kernel."""
 
     def __init__(self) -> None:
         self.can_move = True
-        """Whether another kernel can do what this one has done so far."""
+        """Whether another kernel can repeat everything that the kernel has executed so far."""
         self._requests: dict[str, Message] = {}
         self._size = 0
         self._cells: set[str] = set()
@@ -38,7 +40,7 @@ class Repeated:
             self.can_move = False
 
     def observe(self, message: Message) -> None:
-        """Take note of a message of the kernel: a cell that it has executed cannot be executed elsewhere."""
+        """Take note of a message of the kernel. When a user's cell was executed, the kernel cannot move any more."""
         if message.channel is Channel.SHELL and b'"execute_reply"' in message.parts[0]:
             msg_id = parent_id_of(message)
             if msg_id in self._cells:
@@ -47,14 +49,14 @@ class Repeated:
                     self.can_move = False
 
     def settle(self) -> None:
-        """The kernel stays where it is."""
+        """The kernel stays on its host."""
         self.can_move = False
         self._requests.clear()
         self._cells.clear()
 
     def begin(self, unanswered: set[str], busy: set[str]) -> list[Message]:
-        """Return the requests to repeat at another kernel. `unanswered`: the ids of cells that it gets anyway; `busy`:
-        of those that front ends were told are busy."""
+        """Return the requests that the kernel on the other host has to repeat. `unanswered`: the ids of the cells that
+        this kernel gets anyway; `busy`: the ids of the cells that are busy as far as front ends know."""
         repeated = [one for msg_id, one in self._requests.items() if msg_id not in unanswered]
         self._dropped = {id_of(one) for one in repeated}
         self._busy = set(busy)
@@ -62,11 +64,11 @@ class Repeated:
         return repeated
 
     def answered_here(self, cells: list[Message]) -> None:
-        """These cells were interrupted here: front ends do not get what a keeper says of them later."""
+        """These cells were interrupted by the hub: front ends do not get a keeper's later messages about them."""
         self._dropped.update(map(id_of, cells))
 
     def drops(self, message: Message) -> bool:
-        """Whether front ends do not get this message of the other kernel."""
+        """Return whether front ends do not get this message of the other kernel."""
         if not self._dropped and not self._busy:
             return False
         parent = parent_id_of(message)

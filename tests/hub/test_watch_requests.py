@@ -6,7 +6,7 @@ import asyncio
 
 from runtimes import Clock
 
-from jupyter_gpu_kernel.hub.node.repeated_requests import KEPT, RepeatedRequests
+from jupyter_gpu_kernel.hub.node.watch import KEPT, WatchedRequests
 
 
 class Node:
@@ -14,7 +14,7 @@ class Node:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.requests = RepeatedRequests[str](self.clock.monotonic, lambda reply: reply.startswith("error"))
+        self.requests = WatchedRequests[str](self.clock.monotonic, lambda reply: reply.startswith("error"))
         self.asked = 0
         self._answer: asyncio.Future[str] | None = None
 

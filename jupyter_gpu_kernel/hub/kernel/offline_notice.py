@@ -1,7 +1,5 @@
-"""Displays that a cell shows for a while and that are removed again, so that they are not saved with the notebook.
+"""The notice in a cell that the node cannot be reached: since when, why, and what becomes of the cell.
 
-`OfflineNotice` is our own: the node cannot be reached. `TransientDisplays` are all that are shown: those of the keeper,
-too, such as why a cell waits. The keeper removes them, but not from the notebooks of front ends that have left before.
 This module knows neither link nor sockets.
 """
 
@@ -9,35 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import re
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from ...errors import GpuKernelError
-from ...wire.compose import PASSING, TransientDisplay, is_user_cell, make
-from ...wire.messages import Channel, Message, MessageError
+from ...wire.compose import TransientDisplay, make
+from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
 from ...wire.texts import with_program
 from ..kernel_settings import KernelSettings
 
 NOTICE_DELAY = 3.0
 """Seconds a cell waits until it shows the notice: most interruptions are shorter."""
-_MAX_SHOWN = 100
-"""Displays that are remembered, so that a kernel cannot fill our memory."""
-_TAIL = 200
-"""Bytes at the end of a display that contain its id, as keepers write it."""
 _OFFLINE = "offline-"
-"""In the display ids of the offline notice. Our extension of JupyterLab shows a notice of its own in its place."""
+"""Part of the display ids of the notice. Our extension of JupyterLab shows a notice of its own in place of this one."""
 KEEPS_RUNNING = "the kernel keeps running. {cell}"
 WAITS_FOR_HOST = "the kernel waits for GPUs on its other hosts, and there again when it is back."
 STARTS = "the kernel starts when it is back. {cell}"
-_ID = re.compile(f'"({PASSING}[^"]*)"'.encode())
-_EMPTY = b'"text/plain": ""'
 
 
 class _CellState(enum.Enum):
-    """What becomes of the cell that shows the notice, as the notice says it."""
+    """What becomes of the cell that shows the notice, in the words of the notice."""
 
     DEFERRED = "This cell will run when the node is back."
     SENT = "This cell has been sent: it runs, or it will run when the node is back."
@@ -46,10 +37,8 @@ class _CellState(enum.Enum):
 
 
 class OfflineNotice:
-    """The notice that the node cannot be reached: since when, why, and what can be done.
-
-    It is shown in the cell that was sent first and has not ended, or else in the first cell that waits.
-    """
+    """The notice of one kernel. Of the cells that were sent and have not ended, the first one shows the notice; if
+    there is none, the first cell that waits."""
 
     def __init__(
         self,
@@ -59,8 +48,8 @@ class OfflineNotice:
         settings: KernelSettings,
         has_output: Callable[[Message], bool],
     ) -> None:
-        """`settings`: the kernel's; "program" is how the user runs our commands. `has_output(cell)`: whether the cell
-        shows something besides the notice."""
+        """`send(message)` sends a message to front ends. `settings`: the settings of the kernel. `has_output(cell)`:
+        whether the cell shows something besides the notice."""
         self._runtime = runtime
         self._program = settings.program
         self._name = settings.name
@@ -95,9 +84,9 @@ class OfflineNotice:
     ) -> None:
         """The link is (still) down; the node has been silent for `silence` seconds.
 
-        problem: Why it cannot reconnect, if that is known.
+        problem: Why the link cannot reconnect, if that is known.
         sent: The user's cell that was sent first and has not ended.
-        begun: Whether it is known to run.
+        begun: Whether that cell is known to run.
         kernel: What the kernel does: KEEPS_RUNNING, WAITS_FOR_HOST or STARTS.
         """
         self._problem = problem
@@ -111,12 +100,12 @@ class OfflineNotice:
             self._show()
 
     def link_up(self) -> None:
-        """The link is up, or is not waited for any more: remove the notice."""
+        """The link is up, or nobody waits for the link any more: remove the notice."""
         self._remove()
         self._since = 0.0
 
     def cell_deferred(self, cell: Message) -> None:
-        """A user's cell has to wait if the link is down."""
+        """A cell of the user waits at the hub. If the link is down, this cell may show the notice."""
         if self._since and self._cell is None:
             self._schedule(cell, _CellState.DEFERRED, NOTICE_DELAY)
 
@@ -159,71 +148,3 @@ class OfflineNotice:
         kernel = self._kernel.format(cell=self._cell_state.value)
         text = f"{self._node} has been out of reach since {since}; {kernel}"
         return self.for_user(f"{text}\n{self._problem}") if self._problem is not None else text
-
-
-class _Shown(NamedTuple):
-    cell: str
-    header: bytes
-    of_keeper: bool
-
-
-class TransientDisplays:
-    """All transient displays that front ends show. `clear` removes the keeper's before the front ends leave."""
-
-    def __init__(self, runtime: Runtime, send: Callable[[Message], None]) -> None:
-        self._runtime = runtime
-        self._send = send
-        self._shown: dict[str, _Shown] = {}  # by display id
-        self._inherited: list[str] = []
-
-    @property
-    def ids(self) -> list[str]:
-        """The display ids of those that are shown."""
-        return list(self._shown)
-
-    def send(self, message: Message) -> None:
-        """Send a message that the hub made."""
-        self.observe(message, of_keeper=False)
-        self._send(message)
-
-    def observe(self, message: Message, of_keeper: bool = True) -> None:
-        """Take note of a message to front ends."""
-        if message.channel is not Channel.IOPUB:
-            return
-        header, content = message.parts[0], message.parts[3]
-        try:
-            found = _ID.search(content[-_TAIL:]) if b'display_data"' in header else None
-            if found is not None:
-                self._note(found[1].decode(), _Shown(message.parent_id, message.parts[1], of_keeper), content)
-            elif self._shown and (b'"clear_output"' in header or b'"idle"' in content[:_TAIL]):
-                ended = message.parent_id
-                self._shown = {name: one for name, one in self._shown.items() if one.cell != ended}
-        except MessageError:
-            pass  # front ends cannot read it either
-
-    def _note(self, display_id: str, shown: _Shown, content: bytes) -> None:
-        self._shown.pop(display_id, None)
-        if _EMPTY not in content:
-            self._shown[display_id] = shown
-        if len(self._shown) > _MAX_SHOWN:
-            del self._shown[next(iter(self._shown))]
-
-    def clear(self) -> None:
-        """Remove those of the keeper."""
-        for header in {one.cell: one.header for one in self._shown.values() if one.of_keeper}.values():
-            self.send(Message(Channel.IOPUB, 0, make(self._runtime, "clear_output", {"wait": False}, header)))
-
-    def inherit(self, ids: Sequence[str]) -> None:
-        """VS Code shows these of a kernel that this one replaces, whose messages it does not receive any more."""
-        self._inherited = list(ids)
-
-    def cell_sent(self, cell: Message) -> None:
-        """A front end has sent a request: if it is a cell of the user, the inherited displays become empty by its
-        output, as VS Code finds them by their ids."""
-        if not self._inherited or not is_user_cell(cell):
-            return
-        ids, self._inherited = self._inherited, []
-        for one in ids:
-            content = {"data": {"text/plain": ""}, "metadata": {}, "transient": {"display_id": one}}
-            parts = make(self._runtime, "update_display_data", content, cell.parts[0])
-            self.send(Message(Channel.IOPUB, 0, parts))
