@@ -56,7 +56,7 @@ class Remove(Verb):
         return []
 
     def _remove_environment(self) -> list[dict[str, Any]]:
-        """Remove it from each host that has one of its own. Return [{"node", "path", "mib"}]."""
+        """Remove the environment from each host that has one of its own. Return [{"node", "path", "mib"}]."""
         spec = kernelspecs.find(self.args.spec)
         path = spec.settings.get("env_dir")
         if not path:
@@ -66,6 +66,7 @@ class Remove(Verb):
                 f"(it uses {python})",
                 remedy=f"“jupyter gpu-kernel remove {spec.name}” removes the kernelspec alone.",
             )
+        self._refuse_other_kernelspecs(spec.name, path)
         if spec.settings.get("slurm"):
             self._refuse_jobs(spec)
         hosts = {}
@@ -80,7 +81,6 @@ class Remove(Verb):
             hosts[status["id"] or status["node"]] = (one, status)
             _refuse_running(status, path)
         found = {key: pair for key, pair in hosts.items() if pair[1]["there"]}
-        self._refuse_other_kernelspecs(spec.name, path, set(found))
         if not found and not self.args.json:
             print(printable(f"The environment {path} is not there any more."))
         for _, status in found.values():
@@ -99,28 +99,14 @@ class Remove(Verb):
         removed: dict[str, Any] = self._ask("remove_environment", settings, path=path, env_id=status["id"])
         return removed
 
-    def _refuse_other_kernelspecs(self, name: str, path: str, ids: set[str]) -> None:
-        """Raise if another kernelspec uses the same environment: the same path, on a node that has the same one."""
+    def _refuse_other_kernelspecs(self, name: str, path: str) -> None:
+        """Raise if another kernelspec has its Python in an environment with this path, on whichever node."""
         for other in kernelspecs.find_all(lambda error: None):
-            if other.name == name or not str(other.settings.get("python")).startswith(f"{path}/"):
-                continue
-            for one in each_host(other.settings):
-                try:
-                    status = self._status(one, path)
-                except GpuKernelError as error:
-                    raise AgentError(
-                        f"the kernelspec {other.name} has the same path, and its node cannot be asked whether this is "
-                        f"the same environment: {error.cause}",
-                        hop=error.hop,
-                        remedy="Nothing was removed. Try again when that node can be reached, or remove the "
-                        f"kernelspec first, with “jupyter gpu-kernel remove {other.name}”.",
-                    ) from None
-                if status["id"] in ids:
-                    raise SettingsError(
-                        f"the kernelspec {other.name} uses the environment {path}, too",
-                        remedy=f"Nothing was removed. First run “jupyter gpu-kernel remove {other.name}”.",
-                    )
-                _refuse_running(status, path)
+            if other.name != name and str(other.settings.get("python")).startswith(f"{path}/"):
+                raise SettingsError(
+                    f"the kernelspec {other.name} has its Python in the environment {path}, too",
+                    remedy=f"Nothing was removed. First run “jupyter gpu-kernel remove {other.name}”.",
+                )
 
     def _refuse_jobs(self, spec: kernelspecs.Kernelspec) -> None:
         """Raise if kernels of the kernelspec are in jobs: their nodes cannot be searched from the login node."""

@@ -121,9 +121,9 @@ def test_it_belongs_to_the_kernelspec_that_uses_its_python(node: Node, added: di
 
 
 def test_it_stays_while_a_kernel_or_another_kernelspec_uses_it(node: Node, added: dict[str, Any]) -> None:
-    node.remote.write("other", python=added["settings"]["python"])
-    answer = node.refused("remove", "made", "--env")
-    assert "the kernelspec other uses the environment" in answer and "remove other" in answer
+    node.remote.write("other", python=added["settings"]["python"], route=["alice@unreachable.example"])
+    answer = node.refused("remove", "made", "--env")  # by the path: that node is not asked
+    assert "the kernelspec other has its Python in the environment" in answer and "remove other" in answer
     assert node.remote.program("remove", "other").returncode == 0
     manager, client = start_new_kernel(kernel_name="made", startup_timeout=DEADLINE)
     try:
