@@ -19,7 +19,7 @@ if os.environ.setdefault("JUPYTER_GPU_KERNEL_SPARE", "off") != "off":
 if "TESTBED_SSH_CONFIG" not in os.environ:
     isolate()
 
-pytest_plugins = ["scheduling", "environments", "sshd", "house", "remote", "slurm"]
+pytest_plugins = ["scheduling", "environments", "sshd", "ssh_server", "remote", "slurm"]
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -16,8 +16,8 @@ import paramiko
 import pytest
 from certificates import Authority
 from connecting import connect
-from house import Door, House, RecordingPacketizer
 from paramiko.common import MSG_IGNORE
+from ssh_server import RecordingPacketizer, SignInRules, SshServer
 from sshd import TwoHops, make_key
 from waiting import DEADLINE, eventually
 
@@ -29,17 +29,17 @@ from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 ASKED = "The server asks: “Two factors · Look at your telephone · Code:” "
 
 
-class Slammed(Door):
+class Slammed(SignInRules):
     """Hangs up when a key comes, without a goodbye, as a network that is gone."""
 
-    house: House
+    ssh_server: SshServer
     said = ""
 
     def get_banner(self) -> tuple[str | None, str | None]:
         return self.said or None, "en"
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
-        self.house.transports[-1].sock.close()
+        self.ssh_server.transports[-1].sock.close()
         return paramiko.AUTH_FAILED
 
 
@@ -64,30 +64,30 @@ class GaveUpError(Exception):
     """The owner closed the dialog."""
 
 
-def test_a_password_is_asked_until_it_is_right(house: Callable[..., House]) -> None:
+def test_a_password_is_asked_until_it_is_right(ssh_server: Callable[..., SshServer]) -> None:
     owner = Owner("wrong", "sesame")
-    house("password").visit(owner)
+    ssh_server("password").visit(owner)
     assert owner.prompts == [
         ("login", "Password of alice: "),
         ("login", "Not accepted. Password of alice: "),
     ]
 
 
-def test_the_servers_own_words_reach_the_owner(house: Callable[..., House]) -> None:
+def test_the_servers_own_words_reach_the_owner(ssh_server: Callable[..., SshServer]) -> None:
     owner = Owner("123456")
-    house("keyboard-interactive").visit(owner)
+    ssh_server("keyboard-interactive").visit(owner)
     assert owner.prompts == [("login", ASKED)]
 
 
-def test_a_wrong_code_is_said_to_be(house: Callable[..., House]) -> None:
+def test_a_wrong_code_is_said_to_be(ssh_server: Callable[..., SshServer]) -> None:
     owner = Owner("000000", "123456")
-    house("keyboard-interactive").visit(owner)
+    ssh_server("keyboard-interactive").visit(owner)
     assert owner.prompts == [("login", ASKED), ("login", f"Not accepted. {ASKED}")]
 
 
-def test_a_right_password_is_not_called_wrong_before_its_code(house: Callable[..., House]) -> None:
+def test_a_right_password_is_not_called_wrong_before_its_code(ssh_server: Callable[..., SshServer]) -> None:
     owner = Owner("wrong", "sesame", "123456")
-    house("password", "keyboard-interactive").visit(owner)
+    ssh_server("password", "keyboard-interactive").visit(owner)
     assert [prompt for _, prompt in owner.prompts] == [
         "Password of alice: ",
         "Not accepted. Password of alice: ",
@@ -95,15 +95,15 @@ def test_a_right_password_is_not_called_wrong_before_its_code(house: Callable[..
     ]
 
 
-def test_a_key_and_then_a_code(house: Callable[..., House]) -> None:
-    here = house("publickey", "keyboard-interactive")
+def test_a_key_and_then_a_code(ssh_server: Callable[..., SshServer]) -> None:
+    here = ssh_server("publickey", "keyboard-interactive")
     here.visit(Owner("123456"), here.key)
-    assert here.door.tries == ["publickey", "keyboard-interactive"]
+    assert here.rules.tries == ["publickey", "keyboard-interactive"]
 
 
-def test_the_servers_host_keys_are_followed_by_a_message(house: Callable[..., House]) -> None:
+def test_the_servers_host_keys_are_followed_by_a_message(ssh_server: Callable[..., SshServer]) -> None:
     """It lets the host before acknowledge them, so that the server may send more."""
-    here = house("publickey")
+    here = ssh_server("publickey")
     connection = here.connect(None, here.key)
     server = here.transports[0]
     received = cast(RecordingPacketizer, server.packetizer).kinds
@@ -122,37 +122,37 @@ def test_the_servers_host_keys_are_followed_by_a_message(house: Callable[..., Ho
     ],
 )
 def test_without_anybody_to_ask_the_remedy_is_login(
-    house: Callable[..., House], methods: list[str], words: str
+    ssh_server: Callable[..., SshServer], methods: list[str], words: str
 ) -> None:
-    here = house(*methods)
+    here = ssh_server(*methods)
     with pytest.raises(AuthError, match=words) as caught:
         here.visit(None, here.key)
     assert "jupyter gpu-kernel login" in caught.value.remedy
-    assert set(here.door.tries) <= {"publickey"}
+    assert set(here.rules.tries) <= {"publickey"}
 
 
 @pytest.mark.parametrize("methods", ["gssapi-with-mic", ""])
 def test_a_server_that_takes_no_keys_is_not_offered_another_one(
-    house: Callable[..., House], methods: str
+    ssh_server: Callable[..., SshServer], methods: str
 ) -> None:
-    here = house(methods)
+    here = ssh_server(methods)
     with pytest.raises(AuthError, match=f"accepted methods: {methods or 'no supported method'}\n") as caught:
         here.visit(None, here.key)
     assert "accepts no keys" in caught.value.remedy and "-i" not in caught.value.remedy
 
 
 def test_a_key_that_would_not_be_taken_is_no_reason_to_refuse_a_password(
-    house: Callable[..., House], tmp_path: Path
+    ssh_server: Callable[..., SshServer], tmp_path: Path
 ) -> None:
-    here = house("password")
+    here = ssh_server("password")
     here.key.chmod(0o644)
     owner = Owner("sesame")
     here.visit(owner, here.key)
     assert [prompt for _, prompt in owner.prompts] == ["Password of alice: "]
 
 
-def test_that_the_ssh_config_forbids_keys_is_said(house: Callable[..., House]) -> None:
-    here = house("publickey")
+def test_that_the_ssh_config_forbids_keys_is_said(ssh_server: Callable[..., SshServer]) -> None:
+    here = ssh_server("publickey")
     with pytest.raises(AuthError) as caught:
         here.visit(None, here.key, limits=replace(UNRESTRICTED, methods=("password",)))
     assert "Your own ssh configuration forbids them" in caught.value.remedy
@@ -175,14 +175,14 @@ def made_secret(salt: bytes) -> str:
     return "s-" + hashlib.sha256(salt).hexdigest()
 
 
-class Checking(Door):
+class Checking(SignInRules):
     """Knows passwords and codes by how they are made. Hangs up at one of them."""
 
-    house: House
+    ssh_server: SshServer
 
     def check_auth_password(self, username: str, password: str) -> int:
         if password == made_secret(b"last"):
-            self.house.transports[-1].sock.close()
+            self.ssh_server.transports[-1].sock.close()
         return self._judge("password", password == made_secret(b"right"))
 
     def check_auth_interactive_response(self, responses: list[str]) -> int:
@@ -203,11 +203,13 @@ def holders(secret: str) -> list[str]:
 
 @pytest.mark.parametrize("method", ["password", "keyboard-interactive"])
 @pytest.mark.parametrize("salts", [[b"right"], [b"wrong", b"right"], [b"a", b"b", b"c"], [b"last"] * 3])
-def test_nothing_holds_what_was_typed(house: Callable[..., House], method: str, salts: list[bytes]) -> None:
+def test_nothing_holds_what_was_typed(
+    ssh_server: Callable[..., SshServer], method: str, salts: list[bytes]
+) -> None:
     """Neither the connection, nor an error that is kept."""
-    here = house(method)
-    here.door.__class__ = Checking
-    here.door.house = here
+    here = ssh_server(method)
+    here.rules.__class__ = Checking
+    here.rules.ssh_server = here
     kept: list[object] = []
     try:
         kept.append(here.connect(Forgetful(*salts)))
@@ -224,33 +226,35 @@ def test_nothing_holds_what_was_typed(house: Callable[..., House], method: str, 
 
 @pytest.mark.parametrize(("method", "asked"), [("password", True), ("publickey", False)])
 def test_whether_a_connection_could_be_made_anew_without_its_owner(
-    house: Callable[..., House], method: str, asked: bool
+    ssh_server: Callable[..., SshServer], method: str, asked: bool
 ) -> None:
-    here = house(method)
+    here = ssh_server(method)
     connection = here.connect(Owner("sesame"), here.key)
     assert connection.interactive is asked
     connection.close()
 
 
-def test_three_wrong_passwords_are_enough(house: Callable[..., House]) -> None:
+def test_three_wrong_passwords_are_enough(ssh_server: Callable[..., SshServer]) -> None:
     owner = Owner("a", "b", "c", "sesame")
     with pytest.raises(AuthError, match="the typed password or code"):
-        house("password").visit(owner)
+        ssh_server("password").visit(owner)
     assert len(owner.prompts) == 3
 
 
 @pytest.mark.parametrize("method", ["password", "keyboard-interactive"])
-def test_an_owner_who_gives_up_ends_it_in_his_own_words(house: Callable[..., House], method: str) -> None:
+def test_an_owner_who_gives_up_ends_it_in_his_own_words(
+    ssh_server: Callable[..., SshServer], method: str
+) -> None:
     with pytest.raises(GaveUpError):
-        house(method).visit(Owner())
+        ssh_server(method).visit(Owner())
 
 
-def test_a_server_that_falls_silent_is_given_up_in_time(house: Callable[..., House]) -> None:
-    here = house("publickey")
-    here.door.answers.clear()
+def test_a_server_that_falls_silent_is_given_up_in_time(ssh_server: Callable[..., SshServer]) -> None:
+    here = ssh_server("publickey")
+    here.rules.answers.clear()
     with pytest.raises(ConnectError, match="timed out while signing in"):
         here.visit(None, here.key, timeout=4)
-    here.door.answers.set()
+    here.rules.answers.set()
 
 
 @pytest.fixture
@@ -328,18 +332,18 @@ def test_an_agent_that_is_gone_is_no_obstacle(two_hops: TwoHops, tmp_path: Path)
 
 
 @pytest.fixture
-def lost(house: Callable[..., House]) -> House:
-    """A house with a `Slammed` door."""
-    lost = house("publickey")
-    lost.door.__class__ = Slammed
-    lost.door.house = lost
+def lost(ssh_server: Callable[..., SshServer]) -> SshServer:
+    """A server that hangs up."""
+    lost = ssh_server("publickey")
+    lost.rules.__class__ = Slammed
+    lost.rules.ssh_server = lost
     return lost
 
 
 @pytest.mark.parametrize("said", ["", "Welcome to the cluster"])
-def test_a_drop_while_we_sign_in_is_no_refusal(lost: House, said: str) -> None:
+def test_a_drop_while_we_sign_in_is_no_refusal(lost: SshServer, said: str) -> None:
     """Else a link that comes back would wait as after a wrong password."""
-    lost.door.said = said
+    lost.rules.said = said
     with pytest.raises(ConnectError, match="the connection was lost while signing in") as caught:
         lost.visit(None, lost.key)
     assert not isinstance(caught.value, AuthError)
@@ -352,9 +356,9 @@ def test_a_drop_while_we_sign_in_is_no_refusal(lost: House, said: str) -> None:
         ("Your account has expired; please contact\r\nyour administrator.\r\n", "administrators"),
     ],
 )
-def test_a_server_whose_rules_let_nobody_in_is_quoted(lost: House, said: str, remedy: str) -> None:
+def test_a_server_whose_rules_let_nobody_in_is_quoted(lost: SshServer, said: str, remedy: str) -> None:
     """It takes the key, says why not, and hangs up."""
-    lost.door.said = said
+    lost.rules.said = said
     with pytest.raises(AuthError) as caught:
         lost.visit(None, lost.key)
     assert f"“{' '.join(said.split())}”" in caught.value.cause and remedy in caught.value.remedy

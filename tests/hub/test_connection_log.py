@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from house import House
+from ssh_server import SshServer
 
 from jupyter_gpu_kernel.hub.connections.connect import Connections
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings, describe
@@ -29,11 +29,11 @@ def connected(
 
 @pytest.mark.parametrize("transport", ["paramiko", "ssh"])
 def test_over_ssh(
-    house: Callable[..., House], tmp_path: Path, transport: str, caplog: pytest.LogCaptureFixture
+    ssh_server: Callable[..., SshServer], tmp_path: Path, transport: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     if transport == "ssh" and shutil.which("ssh") is None:
         pytest.skip("needs the ssh program")
-    server = house("publickey")
+    server = ssh_server("publickey")
     config = tmp_path / "config"
     config.write_text(
         f"Host login\n  HostName 127.0.0.1\n  Port {server.port}\n  User alice\n  IdentityFile {server.key}\n"

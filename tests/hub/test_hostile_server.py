@@ -12,7 +12,7 @@ import paramiko
 import psutil
 import pytest
 from connecting import connect, transports
-from house import Door, House
+from ssh_server import SignInRules, SshServer
 from sshd import TwoHops
 from waiting import DEADLINE
 
@@ -98,7 +98,7 @@ def test_a_server_that_floods_is_refused_in_time_and_little_is_kept(
     assert len(caught.value.cause) < 400
 
 
-class Quiz(Door):
+class Quiz(SignInRules):
     """Asks `prompts`, again and again."""
 
     prompts: list[str]
@@ -133,23 +133,23 @@ class Patient:
 
 @pytest.mark.parametrize(("count", "asked"), [(10_000, 0), (1, 12), (5, 10)])
 def test_a_server_asks_a_few_questions_and_no_more(
-    house: Callable[..., House], count: int, asked: int
+    ssh_server: Callable[..., SshServer], count: int, asked: int
 ) -> None:
-    here = house("keyboard-interactive")
-    here.door.__class__ = Quiz
-    here.door.prompts = ["Code: "] * count  # type: ignore[attr-defined]
+    here = ssh_server("keyboard-interactive")
+    here.rules.__class__ = Quiz
+    here.rules.prompts = ["Code: "] * count  # type: ignore[attr-defined]
     owner = Patient()
     with pytest.raises(ConnectError, match="questions"):
         here.visit(owner)
     assert len(owner.prompts) == asked
 
 
-def test_what_a_server_asks_is_one_line_in_its_own_name(house: Callable[..., House]) -> None:
+def test_what_a_server_asks_is_one_line_in_its_own_name(ssh_server: Callable[..., SshServer]) -> None:
     """It must not pass for a question of another hop, or for one of ours."""
-    here = house("keyboard-interactive")
-    here.door.__class__ = Quiz
-    here.door.prompts = [LOOK, "x" * 5000]  # type: ignore[attr-defined]
-    here.door.title = here.door.instructions = LOOK  # type: ignore[attr-defined]
+    here = ssh_server("keyboard-interactive")
+    here.rules.__class__ = Quiz
+    here.rules.prompts = [LOOK, "x" * 5000]  # type: ignore[attr-defined]
+    here.rules.title = here.rules.instructions = LOOK  # type: ignore[attr-defined]
     owner = Patient()
     with pytest.raises(AuthError, match="more than 12 questions"):
         here.visit(owner)
@@ -159,7 +159,7 @@ def test_what_a_server_asks_is_one_line_in_its_own_name(house: Callable[..., Hou
         assert prompt.isprintable() and len(prompt) < 1300
 
 
-def test_a_count_beyond_all_reason_is_not_counted(house: Callable[..., House]) -> None:
+def test_a_count_beyond_all_reason_is_not_counted(ssh_server: Callable[..., SshServer]) -> None:
     """4,294,967,295 questions of no length, and as many extensions: paramiko would be busy for hours."""
 
     class Counting(Quiz):
@@ -172,16 +172,16 @@ def test_a_count_beyond_all_reason_is_not_counted(house: Callable[..., House]) -
             here.transports[-1]._send_message(m)  # type: ignore[attr-defined]
             return paramiko.AUTH_FAILED
 
-    here = house("keyboard-interactive")
-    here.door.__class__ = Counting
+    here = ssh_server("keyboard-interactive")
+    here.rules.__class__ = Counting
     owner = Patient()
     with pytest.raises(ConnectError, match="questions"):
         here.visit(owner)
     assert owner.prompts == []
 
 
-def test_extensions_are_counted_too(house: Callable[..., House]) -> None:
-    here = house("password")
+def test_extensions_are_counted_too(ssh_server: Callable[..., SshServer]) -> None:
+    here = ssh_server("password")
     connection = here.connect(Secret("sesame"))
     m = paramiko.Message()
     m.add_byte(bytes([7]))
@@ -210,8 +210,8 @@ def ended(alive: Callable[[], bool]) -> None:
     raise AssertionError("the connection is still there")
 
 
-def test_data_beyond_the_window_ends_the_connection(house: Callable[..., House]) -> None:
-    here = house("password")
+def test_data_beyond_the_window_ends_the_connection(ssh_server: Callable[..., SshServer]) -> None:
+    here = ssh_server("password")
     connection = here.connect(Secret("sesame"))
     (transport,) = transports(connection)
     channel = transport.open_session(WINDOW, timeout=DEADLINE)
@@ -227,10 +227,10 @@ def test_data_beyond_the_window_ends_the_connection(house: Callable[..., House])
     channel.close()
 
 
-def test_bytes_that_are_no_ssh_are_an_error_of_that_hop(house: Callable[..., House]) -> None:
+def test_bytes_that_are_no_ssh_are_an_error_of_that_hop(ssh_server: Callable[..., SshServer]) -> None:
     """After the key exchange, where paramiko raises whatever comes to its mind."""
 
-    class Garbling(Door):
+    class Garbling(SignInRules):
         def get_allowed_auths(self, username: str) -> str:
             m = paramiko.Message()
             m.add_byte(bytes([51]))
@@ -238,8 +238,8 @@ def test_bytes_that_are_no_ssh_are_an_error_of_that_hop(house: Callable[..., Hou
             here.transports[-1]._send_message(m)  # type: ignore[attr-defined]
             return self.methods[0]
 
-    here = house("password")
-    here.door.__class__ = Garbling
+    here = ssh_server("password")
+    here.rules.__class__ = Garbling
     with pytest.raises(GpuKernelError, match="violated the SSH protocol") as caught:
         here.visit(None)
     assert caught.value.hop == "login"

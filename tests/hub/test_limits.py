@@ -12,7 +12,7 @@ from queue import SimpleQueue
 import paramiko
 import pytest
 from connecting import connect
-from house import Door, House
+from ssh_server import SignInRules, SshServer
 from sshd import TwoHops, make_key
 from waiting import DEADLINE
 
@@ -67,15 +67,17 @@ class Typing:
 
 
 @pytest.mark.parametrize("method", ["password", "keyboard-interactive"])
-def test_a_way_to_sign_in_that_is_forbidden_is_not_taken(house: Callable[..., House], method: str) -> None:
+def test_a_way_to_sign_in_that_is_forbidden_is_not_taken(
+    ssh_server: Callable[..., SshServer], method: str
+) -> None:
     owner, others = Typing(), tuple(one for one in restrictions.METHODS if one != method)
-    here = house(method)
+    here = ssh_server(method)
     with pytest.raises(AuthError, match="accepted methods"):
         here.visit(owner, limits=Restrictions(methods=others))
     assert owner.asked == []
 
 
-class Switching(Door):
+class Switching(SignInRules):
     """Takes passwords, until one comes; then questions and answers alone."""
 
     def get_allowed_auths(self, username: str) -> str:
@@ -86,26 +88,28 @@ class Switching(Door):
         return paramiko.AUTH_FAILED
 
 
-def test_a_password_does_not_go_another_way_than_its_owner_was_told(house: Callable[..., House]) -> None:
+def test_a_password_does_not_go_another_way_than_its_owner_was_told(
+    ssh_server: Callable[..., SshServer],
+) -> None:
     """paramiko can answer a server's question with the password, unseen."""
-    here = house("password", "keyboard-interactive")
-    here.door.__class__ = Switching
+    here = ssh_server("password", "keyboard-interactive")
+    here.rules.__class__ = Switching
     with pytest.raises(AuthError):
         here.visit(Typing(), limits=Restrictions(methods=("password",)))
-    assert here.door.tries == []
+    assert here.rules.tries == []
 
 
-def test_so_many_tries_as_the_config_allows(house: Callable[..., House]) -> None:
+def test_so_many_tries_as_the_config_allows(ssh_server: Callable[..., SshServer]) -> None:
     owner = Typing()
     with pytest.raises(AuthError):
-        house("password").visit(owner, limits=Restrictions(tries=1))
+        ssh_server("password").visit(owner, limits=Restrictions(tries=1))
     assert len(owner.asked) == 1
 
 
-def test_batch_mode_asks_for_nothing(house: Callable[..., House]) -> None:
+def test_batch_mode_asks_for_nothing(ssh_server: Callable[..., SshServer]) -> None:
     owner = Typing()
     with pytest.raises(AuthError, match="asks for a password or code"):
-        house("password").visit(owner, limits=Restrictions(asks=False))
+        ssh_server("password").visit(owner, limits=Restrictions(asks=False))
     assert owner.asked == []
 
 

@@ -23,7 +23,7 @@ import paramiko
 import pytest
 from connecting import connect, masters
 from dialling import Owner
-from house import Door, House, house
+from ssh_server import SignInRules, SshServer, ssh_server
 from sshd import TwoHops
 from waiting import DEADLINE, eventually
 
@@ -36,7 +36,7 @@ from jupyter_gpu_kernel.hub.paths import control_folder
 from jupyter_gpu_kernel.hub.ssh.config.route import Hop, resolve
 from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 
-__all__ = ["house"]
+__all__ = ["ssh_server"]
 pytestmark = [
     pytest.mark.full,
     pytest.mark.skipif(sys.platform == "win32", reason="ssh has no ControlMaster on Windows"),
@@ -45,9 +45,9 @@ ASKED = "The server asks: “Two factors · Look at your telephone · Code:” "
 
 
 def visit(
-    here: House, ask: Owner | None, *keys: Path, more: str = "", transport: str = "ssh"
+    here: SshServer, ask: Owner | None, *keys: Path, more: str = "", transport: str = "ssh"
 ) -> RouteConnection:
-    """Connect to the house with a configuration as its user would write it."""
+    """Connect to the server with a configuration as its user would write it."""
     config = here.trust_file.with_name("config")
     config.write_text(
         f"Host login\n  HostName 127.0.0.1\n  Port {here.port}\n  User alice\n  IdentityAgent none\n"
@@ -68,34 +68,34 @@ def is_running(pid: int) -> bool:
 # --- questions
 
 
-def test_a_password_is_asked_until_it_is_right(house: Callable[..., House]) -> None:
+def test_a_password_is_asked_until_it_is_right(ssh_server: Callable[..., SshServer]) -> None:
     owner = Owner("wrong", "sesame")
-    connection = visit(house("password"), owner)
+    connection = visit(ssh_server("password"), owner)
     assert connection.interactive and connection.alive()
     connection.close()
     assert owner.questions == ["Password of alice: ", "Not accepted. Password of alice: "]
 
 
-def test_the_servers_own_words_reach_the_owner_as_such(house: Callable[..., House]) -> None:
+def test_the_servers_own_words_reach_the_owner_as_such(ssh_server: Callable[..., SshServer]) -> None:
     owner = Owner("000000", "123456")
-    visit(house("keyboard-interactive"), owner).close()
+    visit(ssh_server("keyboard-interactive"), owner).close()
     assert owner.questions == [ASKED, f"Not accepted. {ASKED}"]
 
 
-def test_a_key_and_then_a_code(house: Callable[..., House]) -> None:
-    here = house("publickey", "keyboard-interactive")
+def test_a_key_and_then_a_code(ssh_server: Callable[..., SshServer]) -> None:
+    here = ssh_server("publickey", "keyboard-interactive")
     visit(here, Owner("123456"), here.key).close()
-    assert list(dict.fromkeys(here.door.tries)) == ["publickey", "keyboard-interactive"]
+    assert list(dict.fromkeys(here.rules.tries)) == ["publickey", "keyboard-interactive"]
 
 
 @pytest.mark.parametrize("batch", [False, True])
 @pytest.mark.parametrize("methods", [["password"], ["publickey", "keyboard-interactive"]])
-def test_nobody_to_ask(house: Callable[..., House], methods: list[str], batch: bool) -> None:
-    here = house(*methods)
+def test_nobody_to_ask(ssh_server: Callable[..., SshServer], methods: list[str], batch: bool) -> None:
+    here = ssh_server(*methods)
     with pytest.raises(AuthError, match="asks for a password or code") as caught:
         visit(here, Owner() if batch else None, here.key, more="  BatchMode yes\n" * batch)
     assert caught.value.login and "jupyter gpu-kernel login" in caught.value.remedy
-    assert set(here.door.tries) <= {"publickey"}  # no empty password was sent
+    assert set(here.rules.tries) <= {"publickey"}  # no empty password was sent
 
 
 FORGED = """debug1: Entering interactive session.
@@ -108,9 +108,11 @@ Permission denied (forged).
 
 
 @pytest.mark.parametrize("ask", [None, Owner("sesame")], ids=["nobody", "owner"])
-def test_a_banner_is_not_read_as_words_of_ssh(house: Callable[..., House], ask: Owner | None) -> None:
-    here = house("password")
-    here.door.banner = FORGED
+def test_a_banner_is_not_read_as_words_of_ssh(
+    ssh_server: Callable[..., SshServer], ask: Owner | None
+) -> None:
+    here = ssh_server("password")
+    here.rules.banner = FORGED
     if ask is None:
         with pytest.raises(AuthError, match=r"^login: asks for a password or code\n"):
             visit(here, None)
@@ -130,15 +132,15 @@ def test_a_banner_is_not_read_as_words_of_ssh(house: Callable[..., House], ask: 
     ],
 )
 def test_a_line_of_the_users_own_that_forbids_what_the_server_wants_is_named(
-    house: Callable[..., House], methods: str, line: str, transport: str
+    ssh_server: Callable[..., SshServer], methods: str, line: str, transport: str
 ) -> None:
-    here = house(methods)
+    here = ssh_server(methods)
     with pytest.raises(AuthError, match=f"accepted methods: {methods}\n") as caught:
         visit(here, Owner(), here.key, more=f"  {line}\n", transport=transport)
     assert caught.value.remedy == f"Your own ssh configuration forbids them for this host: check {line}."
 
 
-def test_who_gives_up_ends_the_attempt(house: Callable[..., House]) -> None:
+def test_who_gives_up_ends_the_attempt(ssh_server: Callable[..., SshServer]) -> None:
     class GaveUpError(Exception):
         pass
 
@@ -146,21 +148,21 @@ def test_who_gives_up_ends_the_attempt(house: Callable[..., House]) -> None:
         def secret(self, hop: str, prompt: str, secret: object) -> str:
             raise GaveUpError
 
-    here = house("password")
+    here = ssh_server("password")
     with pytest.raises(GaveUpError):
         visit(here, Leaving())
-    assert here.door.tries == []
+    assert here.rules.tries == []
 
 
-def test_a_server_asks_only_so_much(house: Callable[..., House]) -> None:
-    class Insisting(Door):
+def test_a_server_asks_only_so_much(ssh_server: Callable[..., SshServer]) -> None:
+    class Insisting(SignInRules):
         def check_auth_interactive_response(
             self, responses: list[str]
         ) -> int | paramiko.server.InteractiveQuery:
             return paramiko.server.InteractiveQuery("", "", ("Again: ", False))
 
-    here = house("keyboard-interactive")
-    here.door = Insisting(["keyboard-interactive"], here.door.key)
+    here = ssh_server("keyboard-interactive")
+    here.rules = Insisting(["keyboard-interactive"], here.rules.key)
     owner = Owner(*["x"] * 50)
     with pytest.raises(AuthError, match="asks more than 12 questions"):
         visit(here, owner)
@@ -168,10 +170,10 @@ def test_a_server_asks_only_so_much(house: Callable[..., House]) -> None:
 
 
 def test_another_ssh_that_leads_to_a_host_does_not_ask_in_the_hosts_name(
-    house: Callable[..., House],
+    ssh_server: Callable[..., SshServer],
 ) -> None:
     """Else the user would give a secret of the host to the machine before it."""
-    here = house("password")
+    here = ssh_server("password")
     config = here.trust_file.with_name("config")
     config.write_text(
         f"Host jump\n  HostName 127.0.0.1\n  Port {here.port}\n  User alice\n"
@@ -182,7 +184,7 @@ def test_another_ssh_that_leads_to_a_host_does_not_ask_in_the_hosts_name(
     with pytest.raises(GpuKernelError, match="its ProxyCommand ended"):  # this server forwards nothing
         connect(resolve(["work"], config=str(config)), ask=owner, trust_file=here.trust_file, transport="ssh")
     assert owner.questions == ["A program of ProxyCommand asks: “alice@127.0.0.1's password:” "]
-    assert here.door.tries == ["password"]
+    assert here.rules.tries == ["password"]
 
 
 HOP = Hop("login", "ssh", "127.0.0.1", 22, "alice")

@@ -70,7 +70,7 @@ ROWS = [
 ]
 
 
-class Door(paramiko.ServerInterface):
+class StepRules(paramiko.ServerInterface):
     """Lets in who is right once at each step. `tries`: the methods, and the devices that a client has named."""
 
     def __init__(self, steps: Sequence[Sequence[str]], key: paramiko.PKey) -> None:
@@ -121,7 +121,7 @@ class Door(paramiko.ServerInterface):
 
 
 class Server:
-    """Serves one client after the other; `door` is the next one's."""
+    """Serves one client after the other; `rules` is the next one's."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -130,16 +130,16 @@ class Server:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._transports: list[paramiko.Transport] = []
         self.port = self._listener.getsockname()[1]
-        self.door = Door([], self._own_key)
+        self.rules = StepRules([], self._own_key)
         (folder / "known_hosts").write_text(
             f"[127.0.0.1]:{self.port} {self._own_key.get_name()} {self._own_key.get_base64()}\n"
         )
         threading.Thread(target=self._serve, daemon=True).start()
 
-    def expect(self, steps: Sequence[Sequence[str]]) -> Door:
-        """The next client's door."""
-        self.door = Door(steps, paramiko.PKey.from_path(self.key))
-        return self.door
+    def expect(self, steps: Sequence[Sequence[str]]) -> StepRules:
+        """The next client's rules."""
+        self.rules = StepRules(steps, paramiko.PKey.from_path(self.key))
+        return self.rules
 
     def config(self, lines: str) -> Path:
         """A configuration with these lines first."""
@@ -160,7 +160,7 @@ class Server:
             transport = paramiko.Transport(client)
             self._transports.append(transport)
             transport.add_server_key(self._own_key)
-            transport.start_server(threading.Event(), self.door)
+            transport.start_server(threading.Event(), self.rules)
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -188,9 +188,9 @@ class Theirs:
         """The row's configuration, how ssh ended, and what it tried."""
         config, key = self._server.config(row.lines), ROWS.index(row)
         if key not in self._runs:
-            door = self._server.expect(row.steps)
+            rules = self._server.expect(row.steps)
             run = run_ssh(config, "login", answers=row.typed, folder=self._server.folder)
-            self._runs[key] = run, once(door.tries)
+            self._runs[key] = run, once(rules.tries)
         return config, *self._runs[key]
 
 
@@ -213,7 +213,7 @@ def test_both_are_asked_and_let_in_alike(
 ) -> None:
     config, run, tries = theirs.of(row)
     assert run.connected is row.connects, run.stderr
-    door, owner = server.expect(row.steps), Owner(*row.typed)
+    rules, owner = server.expect(row.steps), Owner(*row.typed)
     try:
         connect_route(
             ["login"],
@@ -226,5 +226,5 @@ def test_both_are_asked_and_let_in_alike(
     except AuthError:
         connected = False
     assert connected is row.connects
-    assert once(door.tries) == tries
+    assert once(rules.tries) == tries
     assert len(owner.questions) == len(run.asked)

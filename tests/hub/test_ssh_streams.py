@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from connecting import connect
-from house import House
+from ssh_server import SshServer
 from sshd import TwoHops
 from waiting import DEADLINE, eventually
 
@@ -99,9 +99,11 @@ def test_what_is_not_read_stays_at_the_server(dial: Dial) -> None:
 
 
 @pytest.mark.parametrize("size", [2**31, 300 * KIB, 64])
-def test_packets_beyond_all_reason_end_the_connection(house: Callable[..., House], size: int) -> None:
+def test_packets_beyond_all_reason_end_the_connection(
+    ssh_server: Callable[..., SshServer], size: int
+) -> None:
     """A size that no packet has, or bytes that nobody has encrypted."""
-    here = house("publickey")
+    here = ssh_server("publickey")
     connection = here.connect(None, here.key)
     here.transports[-1].sock.sendall(size.to_bytes(4, "big") + bytes(1000))
     eventually(lambda: not connection.alive(), "the end of the connection")

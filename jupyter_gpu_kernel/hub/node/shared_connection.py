@@ -18,7 +18,7 @@ from ..transport.connection import Connection
 T = TypeVar("T")
 _MAX_COMMAND = 60
 """Characters of a command in messages."""
-_MAX_TOLD = 1000
+_MAX_DESCRIPTION = 1000
 """Characters of a connection in a kernel's log."""
 RESPONSE_TIMEOUT = 2.0
 """Seconds within which a connection must show that it is alive."""
@@ -195,7 +195,7 @@ def describe(connection: Connection, settings: RouteSettings) -> str:
     by = f"by {connection.transport}" if connection.transport else "on this machine"
     keys = ", ".join(f"of {hop}: {key or 'verified by ssh'}" for hop, key in connection.host_keys)
     via = f"; then by {settings.name}" if settings.via else ""
-    return f"{by}{'; host key ' if keys else ''}{keys}{via}"[:_MAX_TOLD]
+    return f"{by}{'; host key ' if keys else ''}{keys}{via}"[:_MAX_DESCRIPTION]
 
 
 def _is_dead(connection: Connection) -> bool:

@@ -54,16 +54,16 @@ def not_reached(hop: Hop, log: Log, jump: str, jump_lines: Sequence[str]) -> Gpu
     if found := _first(_CONFIGURATION, words):
         cause = f"the ssh configuration cannot be used: {one_line(found[1])}"
         return RouteError(cause, hop=hop.label, remedy="Correct it, or use --transport paramiko.")
-    said = explanation([*log.heard, *words])
+    reason = explanation([*log.other_lines, *words])
     if hop.proxy_command and _first(_CLOSED, words):
-        cause = f"its ProxyCommand ended{f': {said}' if said else ''}"
+        cause = f"its ProxyCommand ended{f': {reason}' if reason else ''}"
         return ConnectError(
             cause, hop=hop.label, remedy=f"Try by hand whether “{_expanded_command(hop)}” works."
         )
     if _first(_CLOSED, words):
         raise ServerBusy(greeted=any("Remote protocol version" in line for line in log.lines()))
     return ConnectError(
-        said or "ssh ended without a message", hop=hop.label, remedy="Check the network and try again."
+        reason or "ssh ended without a message", hop=hop.label, remedy="Check the network and try again."
     )
 
 
@@ -127,8 +127,8 @@ def sign_in_failed(hop: Hop, log: Log, keys: UserKeys, can_ask: bool, typed: boo
     if found := _first(_DISCONNECT, words):
         return failures.disconnected(hop, one_line(found[1]), failures.attempts(tried, keys))
     if not any("Permission denied (" in line for line in words):
-        said = [line for line in (*log.heard, *words) if line and not _NOISE.match(line)]
-        return failures.closed_while_signing_in(hop, one_line(" ".join(said[-5:]), 500))
+        lines = [line for line in (*log.other_lines, *words) if line and not _NOISE.match(line)]
+        return failures.closed_while_signing_in(hop, one_line(" ".join(lines[-5:]), 500))
     provider = (hop.values.get("pkcs11provider") or ["none"])[0]
     if provider != "none" and not can_ask and not any(line.endswith(" token") for line in log.offered):
         keys.add_token(provider)
@@ -154,8 +154,8 @@ def timed_out(hop: Hop, log: Log, jump: str) -> ConnectError:
 
 def explanation(words: Sequence[str]) -> str:
     """Return the last lines that explain something, as one."""
-    said = [line for line in words if line and not _NOISE.match(line)]
-    return one_line("; ".join(said[-3:]), 500)
+    lines = [line for line in words if line and not _NOISE.match(line)]
+    return one_line("; ".join(lines[-3:]), 500)
 
 
 def _first(pattern: re.Pattern[str], lines: Sequence[str]) -> re.Match[str] | None:

@@ -16,8 +16,8 @@ REACH, HOST_KEY, SIGN_IN, READY, ENDED = range(5)
 """How far ssh has come: it waits for the server's host key; verifies it; signs in; is connected; has ended."""
 _MAX_LINES = 400
 _MAX_LINE = 4096  # bytes
-_MAX_SAID = 10  # lines before a question
-_MAX_HEARD = 50
+_MAX_BEFORE = 10  # lines before a question
+_MAX_OTHERS = 50
 _MAX_OFFERED, _MAX_KEY = 50, 300  # keys, of which a server's title may name any number; characters of each
 _HOST_KEY_LINE = re.compile(r"debug1: Server host (?:key|certificate): (\S+) (SHA256:[A-Za-z0-9+/]{43})")
 _STEPS = {  # how the first line after each step begins
@@ -50,10 +50,10 @@ class Log:
         """The keys that were offered."""
         self.questions = 0
         """How often ssh was about to ask the user."""
-        self.said: list[str] = []
+        self.before_question: list[str] = []
         """The lines just before the last question, such as the title of the server's questions."""
-        self.heard: deque[str] = deque(maxlen=_MAX_HEARD)
-        """What others than ssh have said: the server in its banner, a ProxyCommand."""
+        self.other_lines: deque[str] = deque(maxlen=_MAX_OTHERS)
+        """The lines of others than ssh: the server's banner, the output of a ProxyCommand."""
         self._since_debug: list[str] = []
         self.count = 0
         """The number of lines so far."""
@@ -65,10 +65,10 @@ class Log:
         while data := stream.readline(_MAX_LINE):
             self._add(data.decode("utf-8", "replace").rstrip())
 
-    def hear(self, stream: IO[bytes]) -> None:
-        """Read all lines of others."""
+    def read_others(self, stream: IO[bytes]) -> None:
+        """Read all lines of others than ssh."""
         while data := stream.readline(_MAX_LINE):
-            self.heard.append(data.decode("utf-8", "replace").rstrip())
+            self.other_lines.append(data.decode("utf-8", "replace").rstrip())
 
     def end(self) -> None:
         """Wake who waits: this attempt has ended, whatever ssh does."""
@@ -102,17 +102,17 @@ class Log:
             found = _HOST_KEY_LINE.match(line)
             if found and self.host_key is None:
                 self.host_key = HostKey(found[1].replace("-cert-v01@openssh.com", ""), found[2])
-            _, said, rest = line.partition("debug1: Authentications that can continue: ")
-            if said:
+            _, found_methods, rest = line.partition("debug1: Authentications that can continue: ")
+            if found_methods:
                 self.methods = tuple(rest.split(",")[:20])
-            _, said, rest = line.partition("debug1: Offering public key: ")
-            if said and len(self.offered) < _MAX_OFFERED:
+            _, found_key, rest = line.partition("debug1: Offering public key: ")
+            if found_key and len(self.offered) < _MAX_OFFERED:
                 self.offered.append(rest[:_MAX_KEY])
             self.partial |= "with partial success" in line
             if line.startswith("debug1: read_passphrase:"):
                 self.questions += 1
-                self.said = self._since_debug
-            self._since_debug = [] if _PREFIX.match(line) else [*self._since_debug, line][-_MAX_SAID:]
+                self.before_question = self._since_debug
+            self._since_debug = [] if _PREFIX.match(line) else [*self._since_debug, line][-_MAX_BEFORE:]
             self._changed.notify_all()
         for beginning, step in _STEPS.items():
             if line.startswith(beginning):

@@ -65,16 +65,16 @@ class Master:
         self.control.unlink(missing_ok=True)
 
     def _read(self) -> None:
-        hearing = threading.Thread(target=self._hear, name="ssh stderr", daemon=True)
-        hearing.start()
+        others = threading.Thread(target=self._read_others, name="ssh stderr", daemon=True)
+        others.start()
         with _lines(self._process.stdout) as stream:
             self.log.read(stream)
-        hearing.join(_LAST_LINES)
+        others.join(_LAST_LINES)
         self.log.end()
 
-    def _hear(self) -> None:
+    def _read_others(self) -> None:
         with _lines(self._process.stderr) as stream:
-            self.log.hear(stream)
+            self.log.read_others(stream)
 
     def _wait(self) -> None:
         self._process.wait()

@@ -88,26 +88,25 @@ class Questions:
 
     def _shown(self, prompt: str) -> tuple[str, Secret]:
         repeated = self._asked[-1:] == [prompt]
-        again = "Not accepted. " if repeated else ""
-        said = self._said()
+        prefix = "Not accepted. " if repeated else ""
         if self._version >= _MARKED and not _SERVER.match(prompt):
             if found := _PASSPHRASE.fullmatch(prompt):
                 shown = f"{'Wrong passphrase. ' * repeated}Passphrase of {one_line(found[1])}: "
                 return shown, secret_kinds.passphrase(found[1], repeated)
             if _PASSWORD.fullmatch(prompt):
-                return f"{again}Password of {self._hop.user}: ", secret_kinds.password(self._hop, repeated)
+                return f"{prefix}Password of {self._hop.user}: ", secret_kinds.password(self._hop, repeated)
             if prompt.startswith(_OWN):
-                return f"{again}{one_line(prompt)} ", Secret(
+                return f"{prefix}{one_line(prompt)} ", Secret(
                     "pin" if " PIN " in prompt else "text", again=repeated
                 )
         words = _SERVER.sub("", prompt, 1)
-        shown = question(again, [one_line(line, 500) for line in said], one_line(words))
+        shown = question(prefix, [one_line(line, 500) for line in self._title()], one_line(words))
         return shown, secret_kinds.of_server(self._hop, words, repeated)
 
-    def _said(self) -> list[str]:
+    def _title(self) -> list[str]:
         """Return the lines before this question, such as the title of the server's questions."""
-        said = self._log.said
-        return [line for line in said if line.strip() and not line.startswith("Permission denied")]
+        lines = self._log.before_question
+        return [line for line in lines if line.strip() and not line.startswith("Permission denied")]
 
 
 def _of_another(prompt: str) -> tuple[str, Secret]:

@@ -146,8 +146,8 @@ def verify(
 
 def verify_address(hop: Hop, address: str, blob: bytes, trust_file: Path) -> None:
     """Apply CheckHostIP: raise HostKeyError if the host's address is known with other keys only."""
-    here = replace(hop, host=address, host_key_alias=None)
-    known = [entry for entry in lookup(here, trust_file) if not entry.marker]
+    by_address = replace(hop, host=address, host_key_alias=None)
+    known = [entry for entry in lookup(by_address, trust_file) if not entry.marker]
     if known and not any(entry.blob == blob for entry in known):
         raise HostKeyError(
             f"its address {address} is known with another host key ({known[0].file} line {known[0].line}), "

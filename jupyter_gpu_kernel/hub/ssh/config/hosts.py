@@ -1,4 +1,4 @@
-"""The machines that the user's ssh configuration names, so that they can be offered: nothing else of it is told."""
+"""The machines that the user's ssh configuration names, so that they can be offered; nothing else of it is shown."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class _SignIn:
         server wants next. True if signed in."""
         assert self.ask is not None
         self.transport.auth_timeout = _INTERACTIVE_TIMEOUT
-        wanted, tries, again = self._interactive_methods(self.methods or ()), Counter[str](), ""
+        wanted, tries, prefix = self._interactive_methods(self.methods or ()), Counter[str](), ""
         while wanted:
             method = wanted[0]
             if tries[method] >= self.hop.restrictions.tries:
@@ -153,31 +153,31 @@ class _SignIn:
                 continue
             tries[method] += 1
             try:
-                left = self._authenticate(method, self.ask, again)
+                left = self._authenticate(method, self.ask, prefix)
             except paramiko.BadAuthenticationType as error:
                 wanted = [other for other in wanted[1:] if other in error.allowed_types]
             except paramiko.AuthenticationException as error:
                 self.tried.append(failures.TYPED)
                 self._check_connection(error)
-                again = "Not accepted. "
+                prefix = "Not accepted. "
             else:
                 if not left:
                     return True
-                self.methods, self.partial, again = set(left), True, ""
+                self.methods, self.partial, prefix = set(left), True, ""
                 wanted = self._interactive_methods(left)
         return self.partial and self._try_keys()
 
-    def _authenticate(self, method: str, ask: Asker, again: str) -> list[str]:
+    def _authenticate(self, method: str, ask: Asker, prefix: str) -> list[str]:
         hop = self.hop
         if method == "password":
             password = ask.secret(
-                hop.label, f"{again}Password of {hop.user}: ", secret_kinds.password(hop, bool(again))
+                hop.label, f"{prefix}Password of {hop.user}: ", secret_kinds.password(hop, bool(prefix))
             )
             return self.transport.auth_password(hop.user, password, fallback=False)
 
         def answers(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
-            nonlocal again  # only the first of several questions repeats it
-            again, wrong = ("", again) if prompts else (again, "")
+            nonlocal prefix  # only the first of several questions has it
+            prefix, first_prefix = ("", prefix) if prompts else (prefix, "")
             self.asked += len(prompts)
             if self.asked > failures.MAX_QUESTIONS:
                 raise failures.too_many_questions(self.hop)
@@ -185,8 +185,8 @@ class _SignIn:
             return [
                 ask.secret(
                     hop.label,
-                    question(wrong, shown, one_line(text)),
-                    secret_kinds.of_server(hop, text, bool(wrong), echo),
+                    question(first_prefix, shown, one_line(text)),
+                    secret_kinds.of_server(hop, text, bool(first_prefix), echo),
                 )
                 for text, echo in prompts
             ]
@@ -223,7 +223,7 @@ class _SignIn:
         return failures.refused(self.hop, self.keys, self.tried, self.methods or (), self._accepts_keys)
 
 
-def question(wrong: str, shown: Sequence[str], prompt: str, speaker: str = "The server") -> str:
+def question(prefix: str, shown: Sequence[str], prompt: str, speaker: str = "The server") -> str:
     """Return one line that marks the speaker's words as such, so that they cannot pass for another question."""
     words = re.sub("[“”]", '"', " · ".join([*shown, prompt]))
-    return f"{wrong}{speaker} asks: “{words}” "
+    return f"{prefix}{speaker} asks: “{words}” "

@@ -61,8 +61,8 @@ class UserKeys:
                 yield from self._certified(str(file), opened)
 
     def _certified(self, name: str, key: paramiko.PKey) -> Iterator[tuple[str, paramiko.PKey]]:
-        """Yield the key with the certificate beside it, which paramiko has loaded, then the key itself. Where there is
-        an ssh program, the way with a certificate is that program's."""
+        """Yield the key with the certificate beside it, which paramiko has loaded, then the key itself. On Linux and
+        macOS, connections with a certificate are made by the ssh program unless the user has chosen paramiko."""
         if key.public_blob is not None and self._hop.restrictions.algorithms.user_keys == USER_KEYS:
             yield f"{name} with {name}-cert.pub", key
         key.public_blob = None

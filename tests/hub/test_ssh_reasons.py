@@ -1,4 +1,4 @@
-"""Which hops need the system's ssh program: what the configuration says. test_ssh_roads.py has the roads themselves."""
+"""Which hops need the system's ssh program, by their configuration. test_ssh_routes.py connects along such routes."""
 
 from __future__ import annotations
 

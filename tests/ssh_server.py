@@ -21,7 +21,7 @@ from jupyter_gpu_kernel.hub.ssh.config.route import Hop
 from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 
 
-class Door(paramiko.ServerInterface):
+class SignInRules(paramiko.ServerInterface):
     """Lets alice in by `methods`, one after the other: password "sesame", code "123456", the test's key."""
 
     def __init__(self, methods: list[str], key: paramiko.PKey) -> None:
@@ -80,12 +80,12 @@ class RecordingPacketizer(Packetizer):
         return kind, message
 
 
-class House:
-    """A one-hop SSH server with a `Door`. `transports`: of those who came."""
+class SshServer:
+    """A one-hop SSH server with `SignInRules`. `transports`: of those who came."""
 
     def __init__(self, folder: Path, methods: list[str]) -> None:
         self.key = make_key(folder / "key")
-        self.door = Door(methods, paramiko.PKey.from_path(self.key))
+        self.rules = SignInRules(methods, paramiko.PKey.from_path(self.key))
         self.trust_file = folder / "trusted_hosts"
         host_key_file = make_key(folder / "host_key")
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -104,7 +104,7 @@ class House:
         transport = paramiko.Transport(client, packetizer_class=RecordingPacketizer)
         self.transports.append(transport)
         transport.add_server_key(self.host_key)
-        transport.start_server(threading.Event(), self.door)
+        transport.start_server(threading.Event(), self.rules)
 
     def connect(
         self, ask: Asker | None, *keys: Path, timeout: float = 20.0, limits: Restrictions = UNRESTRICTED
@@ -126,12 +126,12 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[Callable[..., House]]:
-    """A house whose door asks for the methods given."""
-    built: list[House] = []
+def ssh_server(tmp_path: Path) -> Iterator[Callable[..., SshServer]]:
+    """A server that asks for the methods given."""
+    built: list[SshServer] = []
 
-    def build(*methods: str) -> House:
-        built.append(House(tmp_path, list(methods)))
+    def build(*methods: str) -> SshServer:
+        built.append(SshServer(tmp_path, list(methods)))
         return built[-1]
 
     yield build
