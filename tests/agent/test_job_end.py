@@ -15,8 +15,8 @@ from keepers import Hub, Place
 from runtimes import ManualLoop
 from waiting import eventually
 
-from jupyter_gpu_kernel.agent.job.allocation import Controller, parse_facts, read_allocation
 from jupyter_gpu_kernel.agent.job.end_notices import EndNotices
+from jupyter_gpu_kernel.agent.job.slurm_job import Controller, parse_facts, read_job
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 from jupyter_gpu_kernel.wire.slurm import expand
@@ -247,10 +247,10 @@ def test_remaining_time_in_words(seconds: float, words: str) -> None:
 
 def test_what_slurm_tells_in_the_environment() -> None:
     environ = {"SLURM_JOB_ID": JOB, "SLURM_JOB_NODELIST": "gpu[1-2]", "SLURM_JOB_END_TIME": "1896091200"}
-    found = read_allocation({**environ, "SLURM_JOB_PARTITION": "gpu", "SLURMD_NODENAME": "gpu1"})
+    found = read_job({**environ, "SLURM_JOB_PARTITION": "gpu", "SLURMD_NODENAME": "gpu1"})
     assert found is not None
     assert found.json() == {
         "id": JOB, "partition": "gpu", "node": "gpu1", "hosts": ["gpu1", "gpu2"], "end_time": 1896091200, "gpus": None,
     }  # fmt: skip
-    assert read_allocation({}) is None
-    assert read_allocation({"SLURM_JOB_ID": "../x"}) is None
+    assert read_job({}) is None
+    assert read_job({"SLURM_JOB_ID": "../x"}) is None

@@ -21,10 +21,10 @@ from ..exit.descendants import SETUP, TAG, find_descendants
 from ..loop import Loop
 from ..paths import Root, agent_command
 from ..process_control import ChildProcess, ProcessControl, become_subreaper, next_ended_child
-from .allocation import Allocation, Controller, read_allocation
 from .client import SOCKET, job_is_over
 from .output import adopt_output, own_output
 from .signals import Received, SignalReader
+from .slurm_job import Controller, SlurmJob, read_job
 from .sockets import JobClient, Server
 
 FIRST_HUB = "JUPYTER_GPU_KERNEL_JOB_WAIT"
@@ -42,10 +42,10 @@ class JobProcess:
     """The process of one job: `run()` serves until the job is over."""
 
     def __init__(
-        self, runtime: Runtime, processes: ProcessControl, root: Root, allocation: Allocation, wait: float
+        self, runtime: Runtime, processes: ProcessControl, root: Root, slurm_job: SlurmJob, wait: float
     ) -> None:
         """`wait`: the seconds that a first kernel may take to be started."""
-        self._allocation = allocation
+        self._slurm_job = slurm_job
         self._processes = processes
         self._root = root
         self._start_time = runtime.time()
@@ -55,10 +55,10 @@ class JobProcess:
         self._lost: Set[str] = set()  # kernels whose keeper was killed
         self._deadline = loop.time() + wait  # for a first kernel
         self._had_keeper = False
-        folder = root.make_job(allocation.job_id)
+        folder = root.make_job(slurm_job.job_id)
         self._server = Server(loop, folder / SOCKET, self._requested, self._closed)
         self._signals = SignalReader(loop, self._signalled)
-        self._controller = Controller(loop, processes, allocation.job_id, allocation.end_time, self._tell)
+        self._controller = Controller(loop, processes, slurm_job.job_id, slurm_job.end_time, self._tell)
 
     def run(self) -> None:
         """Serve; return when the last keeper has ended, or no kernel was started in time."""
@@ -67,7 +67,7 @@ class JobProcess:
             self._loop.run()
         finally:
             self._server.close()
-            shutil.rmtree(str(self._root.job(self._allocation.job_id)), ignore_errors=True)
+            shutil.rmtree(str(self._root.job(self._slurm_job.job_id)), ignore_errors=True)
 
     # -------------------------------------------------------------------------------------- requests
 
@@ -90,7 +90,7 @@ class JobProcess:
 
     def _facts(self) -> Dict[str, Any]:
         return dict(
-            self._allocation.json(), start_time=int(self._start_time), end_time=self._controller.end_time
+            self._slurm_job.json(), start_time=int(self._start_time), end_time=self._controller.end_time
         )
 
     def _start(self, connection: JobClient, request: Dict[str, Any]) -> None:
@@ -193,8 +193,8 @@ class _Start:
 
 def run(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
     """Serve the job of this process's environment; return the exit status. Signals must be blocked already."""
-    allocation = read_allocation(os.environ)
-    if allocation is None:
+    slurm_job = read_job(os.environ)
+    if slurm_job is None:
         sys.stderr.write("agent job runs in a batch script of Slurm: SLURM_JOB_ID is not set\n")
         return 2
     if os.environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0"):
@@ -202,8 +202,8 @@ def run(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
         return 0
     become_subreaper()
     _remove_stale(root, runtime.time())
-    job = JobProcess(runtime, processes, root, allocation, _seconds(os.environ))
-    adopt_output(root, allocation.job_id, runtime.time())
+    job = JobProcess(runtime, processes, root, slurm_job, _seconds(os.environ))
+    adopt_output(root, slurm_job.job_id, runtime.time())
     job.run()
     return 0
 

@@ -161,7 +161,7 @@ def _waiting(line: str) -> tuple[set[str], tuple[int, int]] | None:
     values = line[1:].split("|")
     if line[:1] != "-" or len(values) != len(OTHERS):
         return None
-    job_id, priority = _job_id(values[0]), _number(values[2])
+    job_id, priority = _job_id(values[0]), number(values[2])
     return (set(values[1].split(",")), (-priority, int(job_id))) if job_id and priority else None
 
 
@@ -170,15 +170,15 @@ def _job(line: str, order: _Order) -> JobState | None:
     values = line[1:].split("|", len(COLUMNS) - 1)
     if line[:1] != "+" or len(values) != len(COLUMNS):
         return None
-    number, state, reason, start, end, partition, priority, host, nodes, name = values
-    if not (job_id := _job_id(number)) or not _STATE.fullmatch(state):
+    job_number, state, reason, start, end, partition, priority, host, nodes, name = values
+    if not (job_id := _job_id(job_number)) or not _STATE.fullmatch(state):
         return None
     pending = state == "PENDING"
     return JobState(
         job_id,
         state,
         sanitize.line(reason, 100) if reason != "None" else "",
-        order.place(job_id, partition, _number(priority)) if pending else 0,
+        order.place(job_id, partition, number(priority)) if pending else 0,
         _moment(start) if pending else None,
         host if is_host(host) and not pending and host != "n/a" else "",
         expand(nodes, _MOST_NODES) if not pending else (),
@@ -199,7 +199,7 @@ def _moment(text: str) -> float | None:
     return float(text) if _MOMENT.fullmatch(text) else None
 
 
-def _number(text: str) -> int:
+def number(text: str) -> int:
     """Return the number in this text; 0 if it has none."""
     return whole_number(text) or 0
 
@@ -256,4 +256,4 @@ def accounted(output: Output) -> JobRecord | None:
 def _exit(text: str) -> tuple[int, int]:
     """Return the exit code and the signal of "1:0"."""
     code, _, signal = text.partition(":")
-    return _number(code), _number(signal)
+    return number(code), number(signal)

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ...wire.durations import limit_seconds
-from ...wire.texts import whole_number
 from .. import sanitize
 from .commands import MAX_LINES, Output
-from .dialect import is_host
+from .dialect import is_host, number
 
 _FORM = "%N|%P|%T|%G|%C|%m|%l|%L|%a"
 COMMAND = "\n".join(
@@ -149,20 +148,16 @@ def _host(row: list[str], used: dict[str, int]) -> Host:
         sanitize.line(row[2].lower(), 40),
         gpus(row[3]),
         used,
-        _number(total),
-        _number(allocated),
-        _number(row[5].rstrip("+")),
+        number(total),
+        number(allocated),
+        number(row[5].rstrip("+")),
     )
 
 
 def _memory(fields: list[list[str]]) -> str:
     """Return what a job gets without --mem: "1000 MiB for each CPU"."""
     for row in fields:
-        if row[0] == "memory" and len(row) == 3 and row[1] in ("CPU", "Node", "GPU") and _number(row[2]):
+        if row[0] == "memory" and len(row) == 3 and row[1] in ("CPU", "Node", "GPU") and number(row[2]):
             whose = "node" if row[1] == "Node" else row[1]
-            return f"{_number(row[2])} MiB for each {whose}"
+            return f"{number(row[2])} MiB for each {whose}"
     return ""
-
-
-def _number(text: str) -> int:
-    return whole_number(text) or 0

@@ -30,7 +30,7 @@ _ENDING = "COMPLETING"
 """The state from the first SIGTERM to the end of the last process. The final state is not shown yet."""
 
 
-class Allocation(NamedTuple):
+class SlurmJob(NamedTuple):
     """One job of Slurm. `end_time`: in seconds since the epoch; None if the end is unknown. `gpus`: the GPUs that Slurm
     gave, as in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES; None if Slurm says nothing of GPUs."""
 
@@ -47,7 +47,7 @@ class Allocation(NamedTuple):
         return {"id": fields.pop("job_id"), **fields}
 
 
-def read_allocation(environ: Mapping[str, str]) -> Optional[Allocation]:
+def read_job(environ: Mapping[str, str]) -> Optional[SlurmJob]:
     """Return the job to which a process with this environment belongs; None if it belongs to no job of Slurm."""
     job_id = environ.get("SLURM_JOB_ID", "")
     if not is_job_id(job_id):
@@ -56,7 +56,7 @@ def read_allocation(environ: Mapping[str, str]) -> Optional[Allocation]:
     with contextlib.suppress(ValueError):
         hosts = expand(environ.get("SLURM_JOB_NODELIST", ""))
     given = [environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")]
-    return Allocation(
+    return SlurmJob(
         job_id,
         environ.get("SLURM_JOB_PARTITION", ""),
         environ.get("SLURMD_NODENAME", ""),
