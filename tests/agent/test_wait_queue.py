@@ -17,12 +17,12 @@ from typing import Iterator, List
 import pytest
 from gpu_names import new_uuid
 from leases import read_leases, run_in_own_network, take_lease
-from runtimes import RUNTIME
+from runtimes import RUNTIME, ManualLoop
 from streams import wait_for
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
-from jupyter_gpu_kernel.agent.gpus.sharing.turns import WaitingKernel, gpu_bit, gpu_bits
+from jupyter_gpu_kernel.agent.gpus.sharing.turns import WaitingKernel, gpu_bit, gpu_bits, in_turn
 from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import QueueReader, WaitQueue
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.wire.runtime import Runtime
@@ -120,6 +120,29 @@ def test_a_user_who_had_gpus_meanwhile_comes_after_those_who_waited(ids: List[st
     wait(queue, gpus)
     assert [one.turn for one in waiting(ids)] == [0.0]
     queue.leave()
+
+
+def test_users_alternate_also_if_they_have_a_gpu_only_for_a_moment() -> None:
+    """Alice's three kernels came before Bob's two. Each has the only GPU between two looks of the others."""
+    loop = ManualLoop()
+    queues = {name: WaitQueue(loop, name) for name in ("a1", "a2", "a3", "b1", "b2")}
+    for queue in queues.values():
+        loop.advance(1)
+        queue.join(1)
+    uids = {"a": 1001, "b": 1002}
+    served: List[str] = []
+    while queues:
+        places = [queue._me._replace(uid=uids[name[0]]) for name, queue in queues.items()]
+        name = in_turn(places, {})[0].kernel_id
+        served.append(name)
+        del queues[name]
+        pid = len(served)
+        for holders in ({pid}, set()):  # the kernel claims the GPU, and still waits; then it has ended
+            loop.advance(1)
+            for other, queue in queues.items():
+                own = holders if other[0] == name[0] else set()
+                queue._note_holders(own, holders, loop.runtime.time())
+    assert served == ["a1", "b1", "a2", "b2", "a3"]
 
 
 TURNS = textwrap.dedent("""
