@@ -25,9 +25,9 @@ from runtimes import RUNTIME
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED
 from jupyter_gpu_kernel.hub.node.link import Link
-from jupyter_gpu_kernel.wire.frames import CHUNK, Frame, Kind, json_frame
+from jupyter_gpu_kernel.wire.frames import Frame, Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import Lane
-from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE, Inbox, NumberingError
+from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE
 
 
 def test_an_answer_that_cannot_be_read_costs_its_request_only() -> None:
@@ -43,19 +43,6 @@ def test_an_answer_that_cannot_be_read_costs_its_request_only() -> None:
         assert len(world.agents) == 1
 
     play(test, clocks=PATIENT)
-
-
-def test_a_message_without_end_ends_the_attachment() -> None:
-    inbox = Inbox()
-    chunk = bytes(CHUNK)
-    for number in range(1, MAX_MESSAGE // CHUNK + 1):
-        assert inbox.accept(number, int(Lane.ORDERED), chunk) is None
-    with pytest.raises(NumberingError, match="a message of more than"):
-        inbox.accept(number + 1, int(Lane.URGENT), b"x")
-    with pytest.raises(NumberingError, match="has 65537 bytes"):
-        Inbox().accept(1, 0x82, bytes(CHUNK + 1))
-    with pytest.raises(NumberingError, match="has 0 bytes"):
-        Inbox().accept(1, 2, b"")
 
 
 def test_a_message_that_is_none_costs_the_attachment_a_reopening() -> None:

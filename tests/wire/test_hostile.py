@@ -14,7 +14,15 @@ from runtimes import RUNTIME
 from jupyter_gpu_kernel.wire import PROTOCOL, queues
 from jupyter_gpu_kernel.wire.endpoint import Endpoint, EndpointState, ProtocolError
 from jupyter_gpu_kernel.wire.fields import FieldError, load_object
-from jupyter_gpu_kernel.wire.frames import MAX_PAYLOAD, Frame, FrameError, FrameReader, Kind, json_frame
+from jupyter_gpu_kernel.wire.frames import (
+    CHUNK,
+    MAX_PAYLOAD,
+    Frame,
+    FrameError,
+    FrameReader,
+    Kind,
+    json_frame,
+)
 from jupyter_gpu_kernel.wire.messages import Lane, Message, MessageError
 from jupyter_gpu_kernel.wire.queues import Inbox, NumberingError, Outbox
 from jupyter_gpu_kernel.wire.window import Window, fixed_window
@@ -186,9 +194,17 @@ def test_a_message_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues, "MAX_MESSAGE", 1000)
     inbox = Inbox()
     for number in range(1, 11):
-        inbox.accept(number, Lane.ORDERED, b"x" * 100)
-    with pytest.raises(NumberingError):
-        inbox.accept(11, Lane.ORDERED, b"x")
+        assert inbox.accept(number, int(Lane.ORDERED), b"x" * 100) is None
+    with pytest.raises(NumberingError, match="a message of more than"):
+        inbox.accept(11, int(Lane.ORDERED), b"x")
+    with pytest.raises(NumberingError, match="a message of more than"):
+        inbox.accept(11, int(Lane.URGENT), b"x")  # begun in another lane
+
+
+@pytest.mark.parametrize(("size", "flags"), [(0, 2), (CHUNK + 1, 0x82)])
+def test_a_chunk_of_a_wrong_size(size: int, flags: int) -> None:
+    with pytest.raises(NumberingError, match=f"has {size} bytes"):
+        Inbox().accept(1, flags, bytes(size))
 
 
 def test_what_a_repeat_after_a_reconnect_need_not_say_any_more() -> None:
