@@ -33,7 +33,7 @@ _GPUS_TIMEOUT = 30.0
 
 
 class FrontEndOperations:
-    """The operations; `kernels` are those that front ends have here."""
+    """The operations. `kernels`: the kernels that the front ends of this hub have."""
 
     def __init__(self, runtime: Runtime, nodes: Nodes, kernels: Kernels, placement: Placement) -> None:
         self._runtime = runtime
@@ -73,7 +73,8 @@ class FrontEndOperations:
         return await self._serve(remote, call)
 
     async def op_attach(self, call: Call) -> dict[str, Any]:
-        """Add a front end to a kernel that runs, here or on any node of `specs`; return the same as `start`."""
+        """Add a front end to a kernel of this hub, or to one that runs on a node of `specs`. The result is that of
+        `start`."""
         kernel_id = _kernel_id(call.arguments["kernel"])
         remote = self._kernels.by_id(kernel_id)
         if remote is None:
@@ -197,7 +198,7 @@ class FrontEndOperations:
     async def op_journal(self, call: Call) -> dict[str, Any]:
         """Return {"kernel", "cells"}: the last cells of a kernel that is here, with outputs. `kernel` may be Jupyter's
         id."""
-        remote = self._here(str(call.arguments["kernel"]))
+        remote = self._by_any_id(str(call.arguments["kernel"]))
         if remote.late_start.pending:  # it has run no cell yet
             return {"kernel": remote.kernel_id, "cells": []}
         cells = await read_cell_history(remote.link, remote.kernel_id, str(call.arguments.get("cell") or ""))
@@ -206,7 +207,7 @@ class FrontEndOperations:
     async def op_gpu_use(self, call: Call) -> list[dict[str, Any]]:
         """Return the rows of `gpus` of the GPUs that a kernel here has. Only its node is asked, and only if the link is
         up. `kernel` may be Jupyter's id."""
-        remote = self._here(str(call.arguments["kernel"]))
+        remote = self._by_any_id(str(call.arguments["kernel"]))
         held = set(remote.status["gpus"])
         if not held or remote.link.state != "up":
             return []
@@ -215,8 +216,8 @@ class FrontEndOperations:
 
     # -------------------------------------------------------------------------------------- helpers
 
-    def _here(self, wanted: str) -> RemoteKernel:
-        """Return the kernel of a front end here with this id, ours or Jupyter's."""
+    def _by_any_id(self, wanted: str) -> RemoteKernel:
+        """Return the kernel of this hub with this id, which may be Jupyter's id of the kernel."""
         by_jupyters_id = (one for one in self._kernels if one.settings.kernel_id == wanted)
         remote = next(by_jupyters_id, None) or self._kernels.by_id(wanted)
         if remote is None:
@@ -229,7 +230,7 @@ class FrontEndOperations:
     async def _start_later(
         self, kernel_id: str, settings: KernelSettings, call: Call, login_wait: float
     ) -> dict[str, Any]:
-        """Start a kernel in a job: a cell of its user submits that. Only the sign-in takes place now."""
+        """Prepare a kernel in a job, which a cell of its user submits. Only the sign-in takes place now."""
         login = self._nodes.of(settings)
         login.add_name(settings.name)
         await (login.signed_in(call, login_wait) if login_wait else login.connected(call))
@@ -257,7 +258,7 @@ class FrontEndOperations:
         return _answer(remote, call.client)
 
     async def _until_usable(self, remote: RemoteKernel, call: Call) -> None:
-        """As `_until_up`; but if the link, which does not ask, turns out to be lost until its user signs in, ask."""
+        """Wait as `_until_up` does. If the link comes back only when the user signs in, ask the user."""
         try:
             await _until_up(remote)
         except GpuKernelError as error:
@@ -291,14 +292,14 @@ def _settings(call: Call) -> KernelSettings:
 
 
 def _kernel_id(kernel_id: Any) -> str:
-    """Check an id that a front end has chosen, as it names files, here and on the node."""
+    """Check an id that a front end has chosen, as the id becomes a name of files, on both machines."""
     if not sanitize.is_id(kernel_id):
         raise HubError("a kernel's id has 1 to 64 letters, digits, “-” and “_”")
     return str(kernel_id)
 
 
 def _answer(remote: RemoteKernel, client: ClientConnection) -> dict[str, Any]:
-    """Return what a front end needs of its kernel; `python` and `front` are for another hub, which adopts it."""
+    """Return what a front end needs of its kernel. `python` and `front` are for another hub that adopts the kernel."""
     front = remote.front_ends.of(client)
     more = {} if front is None else {"connection": front.edge.connection, "front": front.number}
     placed = {"settings": remote.settings.to_json()} if remote.settings.hosts else {}  # on the chosen host
@@ -309,7 +310,11 @@ def _answer(remote: RemoteKernel, client: ClientConnection) -> dict[str, Any]:
 
 
 async def _until_up(remote: RemoteKernel) -> None:
-    """Return when the kernel answers, or was shut down meanwhile; raise why it never will."""
+    """Return when the kernel answers, or was shut down meanwhile. Raise the reason if the kernel will never answer.
+
+    A link that has carried the kernel before comes back by itself. Before that, the first failed attempt to connect is
+    an error.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + START_TIMEOUT
     changed = asyncio.Event()

@@ -43,7 +43,7 @@ _SAVE_WITHIN = 2.0
 
 
 class Kernels:
-    """All kernels with a front end, and those whose front end may return."""
+    """All kernels with a front end, and the kernels whose front end may return."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Kernels:
 
     @property
     def in_use(self) -> bool:
-        """Whether a front end has a kernel here, or may return to one, or a kernel is still to be ended."""
+        """Whether a front end has a kernel, or may return to its kernel, or a kernel is still to be ended."""
         return bool(self._kernels or self._reconnect_grace or self.jobs.in_use or self._stops)
 
     def attached(self, node: Node, kernel_id: str) -> bool:
@@ -92,7 +92,7 @@ class Kernels:
 
     def attached_from(self, state: dict[str, Any]) -> str:
         """Return which other computer has this kernel attached, by the keeper's status: "alice@desk", or "". A
-        connection of this hub that the keeper still counts is a dead one."""
+        connection of this hub that the keeper still counts is dead."""
         if not state.get("attached") or state.get("owner", "") in ("", self._owner["owner"]):
             return ""
         return str(state.get("by") or "another computer")
@@ -113,8 +113,8 @@ class Kernels:
         await self._disk.done(_SAVE_WITHIN)
 
     def pop_returning(self, settings: KernelSettings, call: Call) -> RemoteKernel | None:
-        """Return the kernel whose front end has returned with the same ports; None if it is a new front end. If that
-        has the notebook of one that was waited for, the wait is over."""
+        """Return the kernel whose front end has returned with its ports; None for a new front end. If a kernel waits
+        for a front end with the notebook of the new one, that wait is over."""
         remote = self._reconnect_grace.pop(call.arguments["connection"])
         if remote is None:
             self._reconnect_grace.release(settings.name, settings.notebook)
@@ -126,17 +126,18 @@ class Kernels:
         return [one for one in states if not one.get("reservation") and one["id"] not in reserved]
 
     def in_queue(self, queue: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the kernels that wait for a GPU, with the ids of those which wait by a reservation."""
+        """Return the kernels that wait for a GPU. A reservation is listed with the id of the kernel that waits by
+        it."""
         reserved = self.relocation.reserved
         return [dict(one, id=reserved.get(one["id"], one["id"])) for one in queue]
 
     def restarted_on(self, settings: KernelSettings, call: Call) -> str:
-        """Return the host of the kernel that the call's client, a launcher of VS Code, may restart by a new one."""
+        """Return the host of the kernel that the call's client, a launcher of VS Code, may replace by a new kernel."""
         window = _window(settings, call)
         return "" if window is None else self._vscode_sessions.restarted_on(window, self._age(call))
 
     def start_failed(self, settings: KernelSettings, call: Call) -> None:
-        """The call's client gets no kernel. If it is a launcher of VS Code, by which a kernel was restarted, that
+        """The call's client gets no kernel. If the client is a launcher that was to restart a kernel of VS Code, that
         kernel ends."""
         window = _window(settings, call)
         if window is not None:
@@ -151,8 +152,8 @@ class Kernels:
         how: str,
         number: int | None = None,
     ) -> RemoteKernel:
-        """Make a kernel for the call's client, which is its first front end and had this number at a killed hub. `how`:
-        see Origin."""
+        """Make a kernel for the call's client, which serves its first front end. `how`: see Origin. `number`: the
+        number of this front end at a killed hub."""
         session = self._new_session(settings, call)
         starter = self.jobs.starter(settings)
         delivered = Delivered(self.relocation.delivered(settings, kernel_id))
@@ -176,7 +177,7 @@ class Kernels:
         return remote
 
     def connect(self, remote: RemoteKernel, call: Call) -> FrontEnd:
-        """The call's client serves a front end of the kernel, the first one or one that returns."""
+        """The call's client serves a front end of the kernel: the first front end, or one that returns."""
         if remote not in self._kernels:
             self._kernels.append(remote)
         ports = ports_of(call.arguments["connection"])
@@ -198,14 +199,14 @@ class Kernels:
         raise HubError("the hub does not serve this kernel any more", remedy="Start it again.")
 
     def remove(self, remote: RemoteKernel, front: FrontEnd) -> None:
-        """The front end leaves the kernel. With the last one the kernel is closed."""
+        """The front end leaves the kernel. When the last front end leaves, the kernel is closed."""
         remote.front_ends.remove(front)
         if not len(remote.front_ends):
             self.release(remote)
 
     def end(self, remote: RemoteKernel, front: FrontEnd, why: str) -> None:
-        """The front end leaves the kernel, which ends for good as soon as the link is up, unless another front end owns
-        it."""
+        """The front end leaves the kernel. Unless another front end owns the kernel, it ends for good as soon as the
+        link is up."""
         if len(remote.front_ends) == 1:
             return self.stop(remote, why)
         if front is remote.front_ends.owner:
@@ -237,21 +238,21 @@ class Kernels:
         remote.stop(why)
 
     def find(self, kernel_id: str, node: Node) -> RemoteKernel | None:
-        """Return the kernel that has this id now: a notebook that returns gets the kernel it left, with its id."""
-        here = (remote for remote in self._kernels if remote.kernel_id == kernel_id)
-        return next((remote for remote in here if self._node(remote).same_as(node)), None)
+        """Return the kernel of that node that has this id now. When a notebook returns to a kernel, the id changes."""
+        found = (remote for remote in self._kernels if remote.kernel_id == kernel_id)
+        return next((remote for remote in found if self._node(remote).same_as(node)), None)
 
     def by_id(self, kernel_id: str) -> RemoteKernel | None:
-        """Return a kernel that front ends have here, on the node where this hub started it, if it did. Raises
-        AgentError if two nodes report this id."""
-        home = self._nodes.started_on(kernel_id)
-        if home is not None:
-            return self.find(kernel_id, home)
-        here = [remote for remote in self._kernels if remote.kernel_id == kernel_id]
-        nodes = [self._node(remote) for remote in here]
+        """Return the kernel with this id that a front end of this hub has: on the node where this hub started the
+        kernel, or else on any node. Raises AgentError if two nodes report this id."""
+        started_on = self._nodes.started_on(kernel_id)
+        if started_on is not None:
+            return self.find(kernel_id, started_on)
+        found = [remote for remote in self._kernels if remote.kernel_id == kernel_id]
+        nodes = [self._node(remote) for remote in found]
         if not all(node.same_as(nodes[0]) for node in nodes):
             raise conflict(nodes, [kernel_id])
-        return here[0] if here else None
+        return found[0] if found else None
 
     # -------------------------------------------------------------------------------------- helpers
 
@@ -265,7 +266,7 @@ class Kernels:
         return await self.relocation.find_elsewhere(remote, wanted)
 
     def _new_session(self, settings: KernelSettings, call: Call) -> VSCodeSession | None:
-        """Return a session for a launcher, whose front end may tell its notebook later; None for other clients."""
+        """Return a session for a launcher whose front end may name its notebook later; None for other clients."""
         notebook = settings.notebook
         if "parent" not in call.arguments or (notebook and call.op == "start") or call.op == "attach":
             return None

@@ -92,9 +92,9 @@ def test_the_hub_waits_longer_than_the_agent() -> None:
     pytest.importorskip("fcntl", reason="the agent needs a POSIX system")
     from jupyter_gpu_kernel.agent.keeper import client
     from jupyter_gpu_kernel.agent.mux import handlers, keepers
-    from jupyter_gpu_kernel.agent.pinned_code import worktree
+    from jupyter_gpu_kernel.agent.pinned_code import checkout
 
-    assert keepers.START_TIMEOUT + worktree.LIMIT + 3 * client.TIMEOUT < AGENT_WAITS["open"] < START_TIMEOUT
+    assert keepers.START_TIMEOUT + checkout.LIMIT + 3 * client.TIMEOUT < AGENT_WAITS["open"] < START_TIMEOUT
     assert AGENT_WAITS["stop"] > keepers.SUCCESSOR_TIMEOUT + 2 * client.TIMEOUT + handlers.STOP_TIMEOUT
 
 

@@ -139,14 +139,14 @@ def test_one_that_does_not_read_is_hung_up_on_only_where_somebody_waits_for_that
             await kernel.until(lambda: kernel.subscribed)
             for _ in range(40):  # more than all buffers on the way take
                 fronts.send(BULK)
-            assert not fronts.make_room(BULK) and not front.edge._left_out, "not before it had time to read"
+            assert not fronts.make_room(BULK) and not front.edge._omitted, "not before it had time to read"
             monkeypatch.setattr(fronts_module, "STALL_TIMEOUT", -1.0)
             if who == "beside another":
                 kernel.add()
-            while who == "alive" and not front.edge._left_out:  # it may just have taken the last that it can
+            while who == "alive" and not front.edge._omitted:  # it may just have taken the last that it can
                 await kernel.asks(front)
                 fronts.make_room(BULK)
             assert not fronts.make_room(BULK)
-            assert bool(front.edge._left_out) == (who != "alone")
+            assert bool(front.edge._omitted) == (who != "alone")
 
     on(test)

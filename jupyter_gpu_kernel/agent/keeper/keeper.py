@@ -266,7 +266,8 @@ class Keeper:
     # -------------------------------------------------------------------------------------- stop, restart
 
     def stop(self, why: str, replaced_by: Optional[str] = None) -> None:
-        """Shut the kernel down, and end. `replaced_by`: the kernel that gets its GPUs; "": none; None: as before."""
+        """Shut the kernel down, and end. `replaced_by`: the id of the kernel that gets the GPUs, "" if the GPUs are to
+        be free; None leaves what an earlier request has said."""
         if replaced_by is not None:
             self.replacement.set_replaced_by(replaced_by)
         self.story.tell("stop", f"stopped: {why}")
@@ -399,4 +400,5 @@ class Keeper:
         self._output_pace.handled(total)
 
     def _observe(self, message: Message) -> None:
-        """A message to front ends: a successor reads them."""
+        """Take note of a message that is sent to front ends. A successor, which has no other source, overrides this
+        method."""

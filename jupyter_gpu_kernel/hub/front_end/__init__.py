@@ -1,1 +1,8 @@
-"""The sockets of one front end: ports, keys, the identities of its clients, and which users may connect."""
+"""The front ends of one kernel, and the messages that they exchange with the hub.
+
+- `front_ends.py` are the front ends of one kernel, and which of them owns the kernel. `edge.py` is one front end: it
+  verifies and signs messages. `requests.py` is what the hub reads in them.
+- `sockets.py` are the five sockets of a front end, `watched_socket.py` is one of them on the event loop, and
+  `local_peers.py` refuses connections of other users.
+- `delivered.py` and `unanswered.py` are the files by which another hub goes on if this one is killed.
+"""

@@ -1,5 +1,5 @@
-"""How many messages of each kernel were delivered to its front ends, who their clients are, and which cells wait for a
-reply, in files: the successor of a killed hub continues exactly there.
+"""How many messages of each kernel were delivered to its front ends, who the clients of these are, and which cells wait
+for a reply, in files. With them the successor of a killed hub goes on exactly where that hub was.
 
 The counts are memory-mapped: a write is a write to memory and survives the process, though not the machine. So the
 files belong on this machine; a file server that does not answer would block the hub.
@@ -67,7 +67,7 @@ class WaitingRequests:
             self._path.unlink(missing_ok=True)
 
     def read(self) -> list[tuple[str, bytes]]:
-        """Return them; none if the file is damaged."""
+        """Return the requests; none if the file is damaged."""
         try:
             return [(line[0], bytes.fromhex(line[1:])) for line in self._path.read_text().splitlines()]
         except (OSError, ValueError, IndexError):
@@ -84,7 +84,7 @@ _FLAGS = {"a": os.O_APPEND, "w": os.O_TRUNC}
 
 
 class Delivered:
-    """The files of one kernel. `counts` are those that a killed hub left, None if there are none."""
+    """The files of one kernel. `counts` are the counts that a killed hub left; None if there are none."""
 
     def __init__(self, path: Path) -> None:
         self._clients: dict[int, Clients] = {}
@@ -122,7 +122,7 @@ class Delivered:
         self.move(self._path.with_name(kernel_id))
 
     def move(self, path: Path) -> None:
-        """The same for a kernel of any node: its counts belong into this file."""
+        """The front ends have another kernel now, whose counts belong into the file `path`; their clients stay."""
         if path == self._path:
             return
         waiting = self.waiting.read()
@@ -136,7 +136,7 @@ class Delivered:
             clients.move(self._clients_path(index))
 
     def close(self) -> None:
-        """Close the files, and leave them to a successor."""
+        """Close the files, and leave the files to a successor."""
         self._map.close()
         self.cells.close()
 
@@ -146,7 +146,7 @@ class Delivered:
         self._forget()
 
     def _forget(self) -> None:
-        """Close and remove all files but that of the cells, and the node's folder with the last one."""
+        """Close and remove all files but the file of the cells; and the node's folder, if it is empty then."""
         self._map.close()
         self.waiting.replace([])
         for path in (self._path, *self._clients_paths()):

@@ -1,4 +1,5 @@
-"""The edge of one front end: verifies and signs messages with its key, and maps its clients' identities to numbers.
+"""The edge of one front end: verifies and signs messages with the front end's key, and maps the identities of its
+clients to numbers.
 
 On the wire to the node clients are numbers and messages are unsigned. This module knows no link.
 """
@@ -52,9 +53,10 @@ class Edge:
         known: bool = False,
         bind: Bind = Sockets,
     ) -> None:
-        """`on_message(request)`: called for each request. `on_subscribe()`: for each new iopub subscriber.
+        """`on_message(request)` is called for each request, and `on_subscribe()` for each new subscriber of iopub.
 
-        `clients`: those that a killed hub knew; new ones are added. `known`: whether clients use these ports already.
+        `clients`: the clients that a killed hub knew; new clients are added. `known`: whether clients use these ports
+        already.
         `bind`: binds the sockets.
         """
         self._runtime = runtime
@@ -66,7 +68,7 @@ class Edge:
         self._identities = list(clients.known) if clients is not None else []
         self._numbers = {identity: number for number, identity in enumerate(self._identities, 1)}
         self._early = _EarlyOutput(runtime.monotonic, expected=known)
-        self._left_out = 0  # bytes of output that were dropped and that subscribers have not been told of
+        self._omitted = 0  # bytes of output that were dropped and that subscribers have not been told of
         self._last_parent = b"{}"
         self._subscriptions = 0
         self._subscriptions_before = 0  # before the clients were disconnected
@@ -94,14 +96,14 @@ class Edge:
         return self._sockets.stalled_since(_name(message))
 
     def send(self, message: Message) -> None:
-        """Send a message to its client; on iopub to all, once a client may have subscribed."""
+        """Send a message to its client; a message on iopub to all clients, once a client may have subscribed."""
         parts = (self._in_one_session(message.parts[0]), *message.parts[1:])
         if message.channel is Channel.IOPUB:
             if self._keep_early(message):
                 return
             prefix, self._last_parent = b"kernel", parts[1]
-            if self._left_out:
-                self._left_out += sum(map(len, parts))
+            if self._omitted:
+                self._omitted += sum(map(len, parts))
         elif 0 < message.client <= len(self._identities):
             prefix = self._identities[message.client - 1]
         else:
@@ -110,22 +112,22 @@ class Edge:
         self._sockets.send(_name(message), envelope, parts, message.client)
 
     def _in_one_session(self, header: bytes) -> bytes:
-        """Return a header of the kernel, of its keeper or of the hub, as all messages of one kernel look.
+        """Return the header of a message of the kernel, of its keeper or of the hub, with one session for all of them.
 
         JupyterLab and VS Code drop a message if one with another session comes behind it before they have handled it.
         """
         return _SESSION.sub(self._session, header)
 
     def disconnect(self, message: Message) -> None:
-        """Disconnect the clients that do not read messages such as this one. Running clients connect again. What they
-        have not received is lost, and a notice on iopub tells them."""
+        """Disconnect the clients that do not read the channel of this message. Running clients connect again. What the
+        clients have not received is lost, which a notice on iopub says."""
         name = _name(message)
         size = self._sockets.unread(name)
         self._disconnect(name)
         if name == "iopub":
-            self._left_out += max(1, size)
+            self._omitted += max(1, size)
         else:
-            self._send_left_out_notice(size)
+            self._send_omission_notice(size)
 
     def restore_ipc_files(self) -> None:
         """Before a restart: make the files of ipc sockets again that jupyter_client has removed."""
@@ -162,7 +164,7 @@ class Edge:
     # -------------------------------------------------------------------------------------- subscribers of iopub
 
     def _subscription(self, frames: list[bytes]) -> None:
-        """A client has subscribed to a topic, or unsubscribed. A client needs one topic: a thousand are an attack."""
+        """A client has subscribed to a topic, or unsubscribed. A client needs one topic; a thousand are an attack."""
         self._subscriptions += {b"\x01": 1, b"\x00": -1}.get(frames[0][:1], 0)
         if self._subscriptions > _MAX_SUBSCRIPTIONS:
             return self._disconnect("iopub")
@@ -176,15 +178,15 @@ class Edge:
             return
         if self._subscriptions >= self._subscriptions_before:
             self._iopub_waits_until = 0.0
-        left_out, self._left_out = self._left_out, 0
-        if left_out:
-            self._send_left_out_notice(left_out)
+        omitted, self._omitted = self._omitted, 0
+        if omitted:
+            self._send_omission_notice(omitted)
         self._on_subscribe()
         asyncio.get_running_loop().call_later(_OTHERS, self._send_early)
 
     def _keep_early(self, message: Message) -> bool:
         if self._early.overflowed:
-            self._left_out += sum(len(part) for one in self._early.release() for part in one.parts)
+            self._omitted += sum(len(part) for one in self._early.release() for part in one.parts)
         return self._early.keep(message)
 
     def _send_early(self) -> None:
@@ -200,7 +202,7 @@ class Edge:
     def _rebound(self) -> None:
         self._iopub_waits_until = min(self._iopub_waits_until, self._runtime.monotonic() + _RECONNECT)
 
-    def _send_left_out_notice(self, size: int) -> None:
+    def _send_omission_notice(self, size: int) -> None:
         text = f"\n[… {size / 1e6:.1f} MB left out here: this front end had not read for a while …]\n"
         notice = make(self._runtime, "stream", {"name": "stderr", "text": text}, self._last_parent)
         self.send(Message(Channel.IOPUB, 0, notice))
@@ -231,7 +233,7 @@ class _EarlyOutput:
         return self._size >= MAX_UNREAD and self._is_late
 
     def keep(self, message: Message) -> bool:
-        """Return whether this message waits here."""
+        """Keep this message, if messages have to wait. Return whether it was kept."""
         if self._messages is None:
             return False
         self._messages.append(message.unparsed())
@@ -239,7 +241,7 @@ class _EarlyOutput:
         return True
 
     def release(self) -> list[Message]:
-        """Return all messages that wait, in order. From now on none is kept."""
+        """Return all messages that wait, in order. From now on no message is kept."""
         messages, self._messages, self._size = self._messages or [], None, 0
         return messages
 

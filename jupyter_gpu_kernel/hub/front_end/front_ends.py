@@ -1,4 +1,4 @@
-"""The front ends of one kernel. Each has its own edge, and one of them owns the kernel.
+"""The front ends of one kernel. Each front end has its own edge, and one front end owns the kernel.
 
 The owner is the front end that ran a cell last, or the first one. It alone may interrupt, restart and end the kernel.
 The others see the kernel's output. This module knows neither link nor keeper.
@@ -31,26 +31,26 @@ class Listener(Protocol):
 
 
 class FrontEndSpec(NamedTuple):
-    """What the process that serves a front end tells of it."""
+    """What the process that serves a front end says about the front end."""
 
     connection: dict[str, Any]
-    """The content of its connection file."""
+    """The content of the front end's connection file."""
     label: str = ""
     """The name that users know."""
     number: int | None = None
-    """Its number at a hub that was killed."""
+    """The front end's number at a hub that was killed."""
     listener: Listener | None = None
-    """That process; None while there is none."""
+    """The process that serves the front end; None while there is none."""
     parent: int = 0
-    """The process that started its launcher."""
+    """The process that started the launcher."""
     rate_limited: bool = True
-    """Whether it drops messages above a rate, as jupyter_server does."""
+    """Whether the front end drops messages above a rate, as jupyter_server does."""
     revives: bool = False
-    """Whether its user's next cell starts a kernel anew that ended."""
+    """Whether the user's next cell starts the kernel anew if the kernel has ended."""
 
 
 class FrontEnd:
-    """One front end: its edge, and in `spec` what the process that serves it tells of it."""
+    """One front end: its edge, and its `spec`."""
 
     def __init__(self, number: int, edge: Edge, spec: FrontEndSpec) -> None:
         self.number = number
@@ -59,15 +59,15 @@ class FrontEnd:
         self.spec = spec
 
     def reconnect(self, spec: FrontEndSpec) -> None:
-        """Another process serves it now."""
+        """Another process serves the front end now."""
         self.spec = spec
 
     def disconnect(self) -> None:
-        """The process that served it has gone."""
+        """The process that served the front end has gone."""
         self.spec = self.spec._replace(listener=None)
 
     def notify(self, event: dict[str, Any]) -> None:
-        """Send an event to the process that serves it, if there is one."""
+        """Send an event to the process that serves the front end, if there is one."""
         if self.spec.listener is not None:
             self.spec.listener.send(event)
 
@@ -77,14 +77,14 @@ class Access(enum.Enum):
 
     GRANTED = "granted"
     TAKES_OVER = "takes over"
-    """It is a cell: the front end becomes the owner."""
+    """The request is a cell, by which the front end becomes the owner."""
     DENIED = "denied"
     NO_KERNEL = "no kernel"
-    """The kernel does not get it, as another computer has the kernel."""
+    """The kernel does not get the request, as another computer has the kernel."""
 
 
 class FrontEnds:
-    """The front ends of one kernel, by number. `owner` is one of them, None if there is none."""
+    """The front ends of one kernel, by number. `owner` is one of these front ends; None if there are none."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class FrontEnds:
     ) -> None:
         """`on_message(front, request)`: the request's client number says where the reply has to go. `on_subscribe()`:
         called for each new subscriber. `on_complete()`: called when all front ends that a killed hub had are here.
-        `bind`: binds the sockets of one."""
+        `bind`: binds the sockets of one front end."""
         self.owner: FrontEnd | None = None
         self._runtime = runtime
         self._on_message = on_message
@@ -123,7 +123,7 @@ class FrontEnds:
 
     @property
     def rate_limited(self) -> bool:
-        """Whether one of them drops messages above a rate."""
+        """Whether one of the front ends drops messages above a rate."""
         return any(front.spec.rate_limited for front in self)
 
     def add(self, spec: FrontEndSpec) -> FrontEnd:
@@ -148,7 +148,7 @@ class FrontEnds:
         return front
 
     def remove(self, front: FrontEnd) -> None:
-        """Remove a front end that has left. If it owned the kernel, the oldest of the others does now."""
+        """Remove a front end that has left. If that front end owned the kernel, the oldest other front end does now."""
         self._front_ends.pop(front.number, None)
         front.edge.close()
         if self.owner is front:
@@ -157,12 +157,12 @@ class FrontEnds:
             self._delivered.forget_front_end(front.number)
 
     def close(self) -> None:
-        """Remove all of them."""
+        """Remove all front ends."""
         for front in self:
             self.remove(front)
 
     def of(self, listener: object) -> FrontEnd | None:
-        """Return the one that this process serves."""
+        """Return the front end that this process serves; None if there is none."""
         return next((front for front in self if front.spec.listener is listener), None)
 
     def access(self, front: FrontEnd, request: Message, *, kernel_taken: bool) -> Access:
@@ -176,7 +176,7 @@ class FrontEnds:
         return Access.NO_KERNEL if kernel_taken else Access.GRANTED
 
     def send(self, message: Message) -> None:
-        """Send a message of the kernel to its client; on iopub to all."""
+        """Send a message of the kernel to its client; a message on iopub to all clients."""
         if message.channel is Channel.IOPUB:
             for front in self._front_ends.values():
                 front.edge.send(message)
@@ -208,6 +208,6 @@ class FrontEnds:
         return [] if front is None else [front]
 
     def notify(self, event: dict[str, Any]) -> None:
-        """Send an event to the processes that serve them."""
+        """Send an event to the processes that serve the front ends."""
         for front in self:
             front.notify(event)

@@ -270,7 +270,7 @@ def search_tables(client: Address, server: Address) -> int | None:
 
 
 def search_table(table: bytes, client: Address, server: Address) -> int | None:
-    """Return the same from the text of one table."""
+    """Return the owner of that socket, as the text of one table says."""
     for ours, theirs in zip(_spellings(*client), _spellings(*server), strict=True):
         _, found, rest = table.partition(b": %s %s %02X " % (ours, theirs, _ESTABLISHED))
         if found:

@@ -32,7 +32,7 @@ def has_reply(message: Message) -> bool:
 
 
 def is_own_code(request: Message) -> bool:
-    """Return whether this is code that a front end runs by itself, and of which it expects no values."""
+    """Return whether a front end runs this code by itself, and expects no values of it."""
     if type_of(request) != "execute_request" or is_user_cell(request):
         return False
     try:
@@ -47,7 +47,7 @@ def wants_restart(shutdown: Message) -> bool:
 
 
 def failed_cell(message: Message) -> str:
-    """Return the msg_id of the cell if this is the reply to one that failed, else ""."""
+    """Return the msg_id of the cell if this message is the reply to a cell that failed; else ""."""
     if message.channel is not Channel.SHELL or b'"error"' not in message.parts[3]:
         return ""
     failed = type_of(message) == "execute_reply" and content_of(message).get("status") == "error"

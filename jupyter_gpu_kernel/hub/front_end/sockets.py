@@ -229,10 +229,10 @@ class _UnreadBytes:
     @property
     def size(self) -> int:
         """The bytes that the slowest client has not received."""
-        left = [(tracker, size) for tracker, size in self._tracked if not tracker.done]
-        if len(left) < len(self._tracked) or not left:
+        remaining = [(tracker, size) for tracker, size in self._tracked if not tracker.done]
+        if len(remaining) < len(self._tracked) or not remaining:
             self._progress = self._clock()
-        self._tracked, self._size = left, sum(size for _, size in left)
+        self._tracked, self._size = remaining, sum(size for _, size in remaining)
         return self._size
 
     @property

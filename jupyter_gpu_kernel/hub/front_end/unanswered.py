@@ -1,4 +1,4 @@
-"""The cells of one kernel that front ends wait for, in a file: the successor of a killed hub knows them.
+"""The cells of one kernel that front ends wait for, in a file, so that the successor of a killed hub knows them.
 
 A record is appended for each cell, and for each reply. The file is emptied when there is a reply to every cell, and
 rewritten when more than half of it belongs to cells that have a reply. Like the other files of a killed hub it survives
@@ -27,17 +27,19 @@ _KEEP = 7 * 24 * 3600.0
 
 
 class UnansweredCells:
-    """`add` each cell, and `remove` it by its msg_id. With a full disk nothing is kept, and a successor finds none."""
+    """The file of one kernel: `add` each cell, and `remove` each cell by its msg_id. On a full disk nothing is kept,
+    and a successor finds no cells."""
 
-    def __init__(self, beside: Path | None) -> None:
-        """`beside`: the file of the kernel's counts; without it nothing is kept."""
-        self._path = None if beside is None else _path_of(beside)
+    def __init__(self, counts_file: Path | None) -> None:
+        """`counts_file`: the file of the kernel's counts, which decides the place of the cells; None: keep nothing."""
+        self._path = None if counts_file is None else _path_of(counts_file)
         self._fd = -1
         self._sizes: dict[str, int] = {}  # of the cells, by msg_id
         self._live = self._written = 0  # bytes: of these cells; of the file
 
     def recall(self) -> list[Message]:
-        """Return the cells that a killed hub has left, in order; of a damaged file those before the damage."""
+        """Return the cells that a killed hub has left, in order. Of a damaged file, return the cells before the
+        damage."""
         cells = self._read()
         self.replace(cells)
         return cells
@@ -78,11 +80,11 @@ class UnansweredCells:
         except OSError:
             self._give_up()
 
-    def move(self, beside: Path) -> None:
-        """Write them to another file, for another kernel."""
+    def move(self, counts_file: Path) -> None:
+        """Write the cells to another file, for another kernel."""
         cells = self._read()
         self.replace([])
-        self._path = _path_of(beside)
+        self._path = _path_of(counts_file)
         self.replace(cells)
 
     def close(self) -> None:
@@ -152,12 +154,12 @@ def _record(kind: bytes, record: bytes) -> bytes:
     return _RECORD.pack(kind, len(record)) + record
 
 
-def _path_of(beside: Path) -> Path:
-    return beside.with_name(beside.name + _SUFFIX)
+def _path_of(counts_file: Path) -> Path:
+    return counts_file.with_name(counts_file.name + _SUFFIX)
 
 
 def _remove(path: Path) -> None:
-    """Remove the file; empty it at least, if another process holds it open (on Windows)."""
+    """Remove the file; or empty the file, if another process holds it open (on Windows)."""
     try:
         path.unlink(missing_ok=True)
     except OSError:

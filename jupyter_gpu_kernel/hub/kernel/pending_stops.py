@@ -48,12 +48,12 @@ class PendingStop:
     key: Key
     replaced_by: str = ""
     replacement: RemoteKernel | None = None
-    """That kernel, if it is on the same node. Its keeper must exist before it can be given GPUs."""
+    """The kernel that gets the GPUs, if it is on the same node. Its keeper must exist before it can get them."""
     task: asyncio.Task[None] | None = None
 
 
 class PendingStops:
-    """All kernels that are to end; false if there are none. By kernel id, so a kernel is not in it twice."""
+    """All kernels that are to end. True while there is one whose node has not answered yet."""
 
     def __init__(self, owner: str = "", folder: Path | None = None) -> None:
         """`owner`: the id of this user and computer, see `paths.owner`. `folder`: for the files; None: there are

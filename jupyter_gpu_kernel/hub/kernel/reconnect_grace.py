@@ -15,7 +15,7 @@ Ports = tuple[str, int]
 
 
 class _WaitingKernel(NamedTuple):
-    """A kernel that waits. `restarts`: its front end has shut the kernel down in order to start it again."""
+    """A kernel that waits. `restarts`: whether its front end has shut the kernel down to start it again."""
 
     remote: RemoteKernel
     restarts: bool
@@ -23,7 +23,7 @@ class _WaitingKernel(NamedTuple):
 
 
 class ReconnectGrace:
-    """The kernels whose front end has left and may return with the same ports; true while there is one.
+    """The kernels whose front end has left and may return with the same ports. True while there are such kernels.
 
     There are two kinds. An argv front end restarts its kernel by a new launcher with the old connection file. A front
     end that was killed may be started again.

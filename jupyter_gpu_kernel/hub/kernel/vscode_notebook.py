@@ -22,8 +22,8 @@ def is_file(notebook: str) -> bool:
 
 
 def title_of(request: Message) -> str:
-    """Return the notebook's name as VS Code gives it, a path or the name of an unsaved one; "" if this is not a request
-    of VS Code that contains it."""
+    """Return the notebook's name in a request of VS Code, a path or the name of an unsaved notebook; "" if the request
+    contains none."""
     if request.channel is not Channel.SHELL or b"execute_request" not in request.parts[0]:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""VS Code: which notebook a launcher belongs to, and whether it means a restart or a return.
+"""VS Code: which notebook a launcher belongs to, and whether the launcher is a restart or a return.
 
 VS Code starts a new launcher with a new key for every start of a kernel, and only the messages tell its notebook:
 start-up code, or a cell's id. So a session begins with a new kernel. When the notebook is known, that kernel becomes
@@ -85,7 +85,7 @@ class VSCodeSessions:
         self._ended = asyncio.Event()
 
     def use(self, name: str) -> bool:
-        """Return whether VS Code has, or had, a kernel of this kernelspec here."""
+        """Return whether VS Code has, or had, a kernel of this kernelspec at this hub."""
         known = any(key[1] == name for key in (*self._current, *self._ended_sessions))
         return known or name in self.stops.names()
 
@@ -120,8 +120,8 @@ class VSCodeSessions:
                 self.stops.add(ended.left, _lasting(key), None)
 
     def identified(self, session: VSCodeSession) -> tuple[VSCodeSession | None, EndedSession | None]:
-        """The session's notebook is known. Return the session that has the notebook still, and the one that had it
-        before, in this window or, if it is a file, in another one."""
+        """The session's notebook is known. Return another session of this window that has the notebook still, and the
+        last session that had the notebook: in this window or, if the notebook is a file, in another window."""
         self._unknown.discard(session)
         overlapped = self._current.get(session.key)
         self._current[session.key] = session
@@ -141,7 +141,7 @@ class VSCodeSessions:
         self.stops.rename(before, session.lasting_key)
 
     async def left_elsewhere(self, session: VSCodeSession) -> None:
-        """Return when no other window has this notebook, or after a moment, as one of them may have gone."""
+        """Return when no other window has this notebook, or after a moment, as such a window may have gone."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _LEAVING
         while any(key[1:] == session.key[1:] and key != session.key for key in self._current):
@@ -152,8 +152,7 @@ class VSCodeSessions:
                 return
 
     def end(self, session: VSCodeSession, remote: RemoteKernel) -> None:
-        """A session ends. Its kernel lives on, unless this was a restart, whose session is here already or has
-        failed."""
+        """A session ends. Its kernel lives on, unless this was a restart, whose session has begun or has failed."""
         self._unknown.discard(session)
         session.clear_suspects()
         if not session.title:
@@ -191,7 +190,7 @@ def _lasting(key: Key) -> Key:
 
 
 class VSCodeSession:
-    """One launcher that did not tell its notebook. `observe` gets its requests before the kernel does.
+    """One launcher that did not name its notebook. `observe` gets the front end's requests before the kernel does.
 
     `from_vs_code`: whether a request was seen that only VS Code sends, here or by a hub before this one.
     """
@@ -206,9 +205,9 @@ class VSCodeSession:
         age: float = 0.0,
         from_vs_code: bool = False,
     ) -> None:
-        """`parent`: the window's process; `name`: the kernelspec; `notebook`: if it is known from a hub before this
-        one; `used`: whether a cell may have been run already; `age`: the seconds since the front end's start of the
-        launcher."""
+        """`parent`: the window's process; `name`: the kernelspec; `notebook`: the notebook, if a hub that was killed
+        knew it; `used`: whether a cell may have been run already; `age`: the seconds since the front end has started
+        the launcher."""
         self.title = notebook
         """The notebook as VS Code calls it: a path, or the name of an unsaved one; "" while it is not known."""
         self.window = parent, name
@@ -264,13 +263,14 @@ class VSCodeSession:
             self._tasks.spawn(_request_once(left, "resume"))
 
     def replace_later(self, ended: EndedSession) -> None:
-        """The session before, in the same window, overlapped with this one, and has ended only now."""
+        """An earlier session of this window and notebook, which overlapped with this session, has ended."""
         if self._remote is not None:
             self._remote.hold()
             self._tasks.spawn(self._replace_overlapping(self._remote, ended))
 
     async def _identified(self, remote: RemoteKernel, used: bool) -> None:
-        """The notebook is known: decide which kernel it gets. `used`: the user has variables in the new one."""
+        """The notebook is known: decide which kernel the notebook gets. `used`: whether the user has variables in the
+        new kernel."""
         try:
             overlapped, before = self._sessions.identified(self)
             earlier = self._sessions.stops.of(self.lasting_key)
@@ -297,8 +297,8 @@ class VSCodeSession:
             remote.resume()
 
     async def _return(self, remote: RemoteKernel, displays: Sequence[str]) -> None:
-        """Give the front end the kernel that its notebook left, if there is one, and end the new one. `displays`: those
-        that the notebook may still show."""
+        """Give the front end the kernel that its notebook left, if there is one, and end the new kernel. `displays`:
+        the ids of the transient displays that the notebook may still show."""
         await self._sessions.left_elsewhere(self)
         self._sessions.on_return(self._name, self.notebook)
         remote.displays.inherit(displays)
@@ -314,7 +314,8 @@ class VSCodeSession:
         await self._request(remote, link, "stop", kernel=fresh, why=why)
 
     def hand_over(self, remote: RemoteKernel) -> None:
-        """Another session restarts this one's kernel by `remote`, which begins in the same job, if there is one."""
+        """Another session replaces this session's kernel by `remote`. If the kernel is in a job, `remote` starts in
+        that job."""
 
         async def later() -> None:
             """`replace_later` ends the kernel."""
@@ -325,8 +326,8 @@ class VSCodeSession:
     async def _replace(
         self, remote: RemoteKernel, ended: EndedSession | None, earlier: Sequence[PendingStop] = ()
     ) -> None:
-        """End the kernel of the session before, and those of earlier restarts that could not be ended yet; the new
-        kernel gets their GPUs, or the job."""
+        """End the kernel of the session `ended`, and the kernels of `earlier` restarts that could not be ended yet. The
+        new kernel gets their GPUs, or the job."""
         stops = self._sessions.stops
         for stop in earlier:
             stops.replace(stop, remote)

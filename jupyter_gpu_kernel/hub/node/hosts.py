@@ -1,4 +1,4 @@
-"""A kernelspec's settings with several hosts, as settings for each of them, and the error if none can be used."""
+"""The settings for each host of a kernelspec with several hosts, and the error if no host can be used."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from ..kernel_settings import KernelSettings, Spec
 
 
 def each_host(settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a kernelspec's settings, as commands have them, with the route to each of their hosts."""
+    """Return a list of a kernelspec's settings, in the form that commands use, with the route to each host."""
     return [one.to_json() for one in KernelSettings.from_json(settings).each_host()]
 
 
 def each_spec(specs: Iterable[Spec]) -> list[Spec]:
-    """Return the specs with one for each host of each."""
+    """Return a spec for each host of each of these specs."""
     return [spec._replace(settings=one) for spec in specs for one in spec.settings.each_host()]
 
 
 def none_usable(errors: dict[str, GpuKernelError]) -> GpuKernelError:
-    """Return the error if none of the hosts, by name, can be used: that of one to which only its user can sign in."""
+    """Return the error for hosts of which none can be used. `errors`: by the names of the hosts. If the user can sign
+    in to a host, the error is that of this host."""
     first, *others = errors.values()
     sign_in = next((error for error in errors.values() if error.login), None)
     if sign_in is not None or not others:

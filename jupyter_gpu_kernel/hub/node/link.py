@@ -84,8 +84,8 @@ class Link:
         about: Callable[[], str] = str,
         carry: Callable[..., StreamThreads] = StreamThreads,
     ) -> None:
-        """`dial(again)` returns a new stream, on a worker thread; `again` is true if the link is reconnecting.
-        `about()` returns over which connection it opened the last one, in words. `carry` connects a stream with the
+        """`dial(reconnecting)` returns a new stream, on a worker thread. `about()` returns over which connection it
+        opened the last stream, in words. `carry` connects a stream with the
         event loop; a simulation passes another function."""
         self._runtime = runtime
         self.name = name

@@ -27,7 +27,7 @@ from .shared_connection import Connect, RouteSettings
 from .watch import WatchedRequests
 
 _MAX_KERNELS = 10_000
-"""Kernels of which it is remembered where they were started."""
+"""Kernels whose node is remembered."""
 _ANSWERED_WITHIN = {"list": 10.0, "gpus": 40.0}
 """Seconds in which a node answers what `ps`, `stop` and `gpus` ask, if its link is up and the call does not wait as
 long as needed (`Call.within`). A driver may take 15 s for each of two samples."""
@@ -44,11 +44,11 @@ class Nodes:
         self._log = log
         self._nodes: dict[RouteSettings, Node] = {}
         self._started_on: dict[str, RouteSettings] = {}
-        self._repeated = WatchedRequests[NodeReply](runtime.monotonic, lambda reply: reply.error is not None)
+        self._watched = WatchedRequests[NodeReply](runtime.monotonic, lambda reply: reply.error is not None)
 
     @property
     def in_use(self) -> bool:
-        """Whether a kernel is attached to one of them, or the user signed in for kernels to come."""
+        """Whether a kernel is attached to one of the nodes, or the user signed in for kernels to come."""
         return any(node.kept_open or node.in_use for node in self._nodes.values())
 
     def of(self, settings: KernelSettings, name: str = "") -> Node:
@@ -70,7 +70,7 @@ class Nodes:
             await node.close()
 
     def separate(self, settings: KernelSettings, asks: bool) -> Node:
-        """Return the same node with a connection of its own, which the caller must close."""
+        """Return a node for the route of these settings, with a connection of its own, which the caller must close."""
         route = RouteSettings.from_settings(settings)
 
         def connect(route: RouteSettings, attempt: Attempt) -> Connection:
@@ -107,13 +107,13 @@ class Nodes:
                 await node.close_link()
 
     def record_start(self, kernel_id: str, node: Node) -> None:
-        """Remember that this hub has just made up that id for a kernel on that node: no other node can have it."""
+        """Remember that this hub has just made this id for a kernel on the node: no other node can have the kernel."""
         self._started_on[kernel_id] = node.settings
         if len(self._started_on) > _MAX_KERNELS:
             del self._started_on[next(iter(self._started_on))]
 
     def started_on(self, kernel_id: str) -> Node | None:
-        """Return the node on which this hub started the kernel, if it did."""
+        """Return the node on which this hub started the kernel; None if another hub started it."""
         route = self._started_on.get(kernel_id)
         return self.at(route) if route is not None else None
 
@@ -159,9 +159,7 @@ class Nodes:
         if patience is None:
             return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))
         repeated = (
-            self._repeated.reply(
-                (node.settings, do), patience, partial(ask, node, spec), partial(_late, node)
-            )
+            self._watched.reply((node.settings, do), patience, partial(ask, node, spec), partial(_late, node))
             for node, spec in nodes.values()
         )
         return list(await asyncio.gather(*repeated))
@@ -194,7 +192,7 @@ class Nodes:
 
 
 def patience_of(call: Call) -> float | None:
-    """The seconds that this call waits for a node; None if it waits for all."""
+    """The seconds for which this call waits for a node; None for a call that waits for all nodes."""
     value = call.arguments.get("patience")
     return float(value) if isinstance(value, int | float) and value >= 0 else None
 
@@ -203,8 +201,8 @@ def patience_of(call: Call) -> float | None:
 
 
 class NodeReply(NamedTuple):
-    """The answer of a node, or {} and the error for which it could not be asked. `settings`: of the kernelspec that
-    leads there; for the node of a job they are derived from it."""
+    """The answer of a node, or {} and the error for which the node could not be asked. `settings`: those of the
+    kernelspec that leads to the node; for the node of a job, settings that are derived from them."""
 
     node: Node
     answer: dict[str, Any]
@@ -240,7 +238,7 @@ class SeenRows:
         self._nodes: dict[Hashable, list[Node]] = {}
 
     def add(self, node: Node, key: Hashable) -> bool:
-        """Record a row by its key. Return False if the same machine has reported it before, by another route."""
+        """Record a row by its key. Return False if the machine has reported the row before, by another route."""
         known = self._nodes.setdefault(key, [])
         if any(one.same_as(node) for one in known):
             return False
@@ -252,7 +250,7 @@ class KernelRows:
     """Which rows about kernels to show. `errors` are the rows for nodes that contradict each other."""
 
     def __init__(self, started_on: Callable[[str], Node | None]) -> None:
-        """`started_on(kernel_id)`: the node on which this hub started a kernel, if it did."""
+        """`started_on(kernel_id)` returns the node on which this hub started a kernel; None if another hub did."""
         self._started_on = started_on
         self._seen = SeenRows()
         self._reported_by: dict[str, Node] = {}
@@ -270,7 +268,7 @@ class KernelRows:
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """One row for each node that reports kernels of another one."""
+        """A row for each node that reports kernels of another node."""
         return [
             NodeReply(node, {}, conflict([node, expected], ids)).error_row
             for node, (expected, ids) in self._conflicts.items()
@@ -298,12 +296,13 @@ def has_kernel(reply: NodeReply, kernel_id: str) -> bool:
 
 
 def is_gone(error: GpuKernelError | None) -> bool:
-    """Whether the node answered that it has no such kernel (any more)."""
+    """Whether the node answered that it does not have the kernel, or does not have it any more."""
     return isinstance(error, AgentRefusal) and error.code == "gone"
 
 
 def not_found(kernel_id: str, replies: Iterable[NodeReply], remedy: str = "") -> GpuKernelError:
-    """Return the error for a kernel that no node has, or that of a node which could not be asked and may have it.
+    """Return the error for a kernel that no node has; or the error of a node that could not be asked, and may have the
+    kernel.
 
     `remedy`: one more sentence.
     """

@@ -1,7 +1,8 @@
 """Requests that a client repeats every few seconds (`--watch`): a slow node does not delay the others.
 
-A request that a node has not answered yet is not sent again: the next call waits for it, too, and so do other clients.
-Meanwhile the node's last reply stands for the one that is due. This module does not know what is asked.
+A request that a node has not answered yet is not sent again: the next call waits for the same answer, and so do the
+calls of other clients. Meanwhile the node's last reply stands for the reply that is due. This module does not know what
+is asked.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 KEPT = 15.0
-"""Seconds for which the last reply stands for the next one."""
+"""Seconds for which the last reply of a node stands for its next reply."""
 T = TypeVar("T")
 
 
@@ -37,9 +38,10 @@ class WatchedRequests(Generic[T]):
         ask: Callable[[], Coroutine[Any, Any, T]],
         late: Callable[[float], T],
     ) -> T:
-        """Return the reply to `ask()`, which raises nothing; or the last one, or `late(seconds since it was asked)`.
+        """Return the reply of `ask()`, which raises nothing. If it takes too long, return the last reply, or that of
+        `late(seconds since the request)`.
 
-        patience: The seconds to wait for it; none for a node that could not be asked the last time.
+        patience: The seconds to wait for the reply. A node that could not be asked the last time is not waited for.
         """
         request = self._open.get(key) or self._begin(key, ask())
         last, at = self._last.get(key, (None, 0.0))
