@@ -95,10 +95,9 @@ class Nodes:
         self._nodes = []
         for name in names:
             settings = find(name).settings
-            identity = tuple(settings.get("identity", ()))
-            route = RouteSettings(tuple(settings["route"]), identity, settings.get("config"))
+            route = RouteSettings(settings.route, settings.identity, settings.config or None)
             node = Connections(trust_file()).connect(route, Attempt())
-            self._nodes.append((node, shlex.join([settings["python"], "-"])))
+            self._nodes.append((node, shlex.join([settings.python, "-"])))
 
     def count(self) -> dict[str, Cost]:
         """Return the costs by kind of process: attach, keepers, kernels, sshd."""

@@ -15,7 +15,8 @@ from typing import Any
 
 from . import kernelspecs
 from .errors import AgentError, RouteError, SettingsError
-from .settings import Settings, read_env_file
+from .settings import parse, read_env_file
+from .wire.kernel_settings import USER_SETTINGS, KernelSettings
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class GivenRoute:
     port: int | None = None
 
 
-def settings_of(given: GivenRoute, more: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(given: GivenRoute, more: Mapping[str, Any]) -> KernelSettings:
     """Return the settings that `given` and `more`, the other settings by name, describe. None: the default.
 
     Raises RouteError or SettingsError, before anything connects.
@@ -62,7 +63,7 @@ def settings_of(given: GivenRoute, more: Mapping[str, Any]) -> dict[str, Any]:
         "config": config,
         "env_file": env_file,
     }
-    return Settings.from_json(values).to_json()
+    return parse(values)
 
 
 def split_hosts(texts: Sequence[str]) -> list[str]:
@@ -72,44 +73,49 @@ def split_hosts(texts: Sequence[str]) -> list[str]:
     return [host for text in texts for host in split_jumps(text)]
 
 
-def hop_names(settings: Mapping[str, Any]) -> list[str]:
+def hop_names(settings: KernelSettings) -> list[str]:
     """Return the names that the hops of the route have in progress and in errors."""
     from .hub.ssh.config.destination import parse_destination
 
-    return [parse_destination(text).label for text in settings["route"]] + list(settings.get("via", ()))
+    return [*(parse_destination(text).label for text in settings.route), *settings.via]
 
 
-def words_of(settings: Mapping[str, Any]) -> list[str]:
-    """Return the words after `add` that describe these settings."""
-    *jumps, destination = settings["route"]
+def words_of(settings: KernelSettings) -> list[str]:
+    """Return the words after `add` that describe these settings, as far as it has options for them."""
+    *jumps, destination = settings.route
     words = [destination, *(word for jump in jumps for word in ("-J", jump))]
-    for key, value in settings.items():
-        option = option_of(key)
-        if value is True:
-            words.append(option)
-        elif key not in ("route", "hosts") and value is not False:
-            values = (
-                [f"{name}={text}" for name, text in value.items()] if isinstance(value, Mapping) else value
-            )
-            values = values if isinstance(values, list) else [values]
-            words += [word for one in values for word in (option, str(one))]
+    for key, value in settings.to_json().items():
+        info = USER_SETTINGS.get(key)
+        if info is None or not info.group or key == "hosts":
+            continue
+        if value is True or info.const is not None:
+            words.append(option_of(key))
+        else:
+            words += [word for text in _texts(value) for word in (option_of(key), text)]
     return words
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        return [f"{name}={text}" for name, text in value.items()]
+    return list(map(str, value if isinstance(value, list) else [value]))
 
 
 def option_of(key: str) -> str:
     """Return the option of `add` for a setting."""
-    return {"identity": "-i", "config": "-F"}.get(key, f"--{key.replace('_', '-')}")
+    info = USER_SETTINGS.get(key)
+    return (info.flag if info else "") or f"--{key.replace('_', '-')}"
 
 
-def completed(settings: Mapping[str, Any], probe: Mapping[str, Any]) -> dict[str, Any]:
+def completed(settings: KernelSettings, probe: Mapping[str, Any]) -> KernelSettings:
     """Return the settings with what the probe found and chose."""
     if "hosts" in probe:
-        return {**settings, "python": common_python(working_hosts(probe["hosts"]))}
+        return settings.replace(python=common_python(working_hosts(probe["hosts"])))
     chosen = probe.get("slurm", {}).get("chosen", {})
-    return {**settings, "route": probe["route"], "python": probe["python"]["path"], **chosen}
+    return settings.replace(route=tuple(probe["route"]), python=probe["python"]["path"], **chosen)
 
 
-def refuse_impossible(probe: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+def refuse_impossible(probe: Mapping[str, Any], settings: KernelSettings) -> None:
     """Raise AgentError if no kernel with these settings can ever get GPUs on the node, or on any of the hosts."""
     probes = working_hosts(probe["hosts"]) if "hosts" in probe else [probe]
     if all(one.get("gpus_never") for one in probes):
@@ -131,14 +137,14 @@ def common_python(probes: list[dict[str, Any]]) -> str:
     return paths.pop() if len(paths) == 1 else ""
 
 
-def default_name(settings: Mapping[str, Any]) -> str:
+def default_name(settings: KernelSettings) -> str:
     """Return the kernelspec's name unless the user gives one: that of the node, or of each host."""
-    hosts, via = settings.get("hosts") or settings["route"][-1:], settings.get("via", ())
+    hosts, via = settings.hosts or settings.route[-1:], settings.via
     return "-".join(map(name_of, via[-1:] if via and len(hosts) == 1 else hosts))
 
 
 def write(
-    name: str, settings: dict[str, Any], *, prefix: Path | str | None = None, replace: bool = False
+    name: str, settings: KernelSettings, *, prefix: Path | str | None = None, replace: bool = False
 ) -> tuple[kernelspecs.Kernelspec, list[str]]:
     """Write the kernelspec. Return it, and notes. Raises SettingsError as `kernelspecs.write` does.
 
@@ -156,17 +162,17 @@ def stays_note(folder: str, node: str) -> str:
     )
 
 
-def _with_environment(settings: dict[str, Any], name: str) -> tuple[dict[str, Any], list[str]]:
+def _with_environment(settings: KernelSettings, name: str) -> tuple[KernelSettings, list[str]]:
     try:
         before = kernelspecs.find(name).settings
     except SettingsError:  # there is none, or it is broken
         return settings, []
-    folder, used = before.get("env_dir"), settings.get("env_dir")
+    folder, used = before.env_dir, settings.env_dir
     if not folder or folder == used:
         return settings, []
-    if not used and str(settings.get("python")).startswith(f"{folder}/"):
-        return {**settings, "env_dir": folder}, []
-    return settings, [stays_note(folder, before["route"][-1])]
+    if not used and settings.python.startswith(f"{folder}/"):
+        return settings.replace(env_dir=folder), []
+    return settings, [stays_note(folder, before.route[-1])]
 
 
 def _absolute(path: str | None) -> str:

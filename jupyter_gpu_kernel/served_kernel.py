@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from .client import HubClient
 from .errors import GpuKernelError
-from .kernelspecs import Kernelspec, for_hub
+from .kernelspecs import Kernelspec, all_for_hub
 
 CALL_TIMEOUT = 30.0
 """Seconds for the answer of one hub."""
@@ -41,11 +41,11 @@ class StartCall(NamedTuple):
         """The call that starts a kernel of this kernelspec, or that attaches the front end to the running kernel
         `attach_to`, if that is not "". program: how users run our commands; front_end: what the hub is to know of the
         front end. Reads all kernelspecs for an attachment."""
-        spec = replace(spec, settings={**spec.settings, "program": program})
-        arguments = {**front_end, "name": spec.name, "settings": spec.settings}
+        spec = replace(spec, settings=spec.settings.replace(program=program))
+        arguments = {**front_end, **spec.for_hub}
         if not attach_to:
             return cls("start", arguments)
-        return cls("attach", {**arguments, "kernel": attach_to, "specs": for_hub(spec)})
+        return cls("attach", {**arguments, "kernel": attach_to, "specs": all_for_hub(spec)})
 
 
 class ServedKernel:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 from . import secret_filter
 from .errors import SettingsError
 from .wire import durations
+from .wire.kernel_settings import SLURM, USER_SETTINGS, KernelSettings, default_of
 
-WAYS = ("ssh", "srun")
-SIGNALS = ("USR1", "USR2", "HUP", "INT", "CONT", "WINCH")
-_ONLY_SLURM = (
-    *("partition", "time", "cpus", "mem", "account", "qos"),
-    *("sbatch", "warn_before", "share_job", "keep_job", "way"),
-)
+_ONLY_SLURM = [key for key, info in USER_SETTINGS.items() if info.group == SLURM and key != "slurm"]
 _NOT_SLURM = {
     "hosts": "Slurm chooses the machine.",
     "min_memory": "Choose a type of GPU (--gpu-type), or a partition.",
@@ -42,44 +38,41 @@ _OWN_OPTIONS = {
 _MOST_NODES = 10_000
 
 
-def check(values: Mapping[str, Any]) -> None:
-    """Raise SettingsError if the settings of Slurm among these (attributes of `Settings`) are invalid."""
-    if not values["slurm"]:
-        given = [key for key in _ONLY_SLURM if values[key]] + (["nodes"] if values["nodes"] != 1 else [])
+def _matches(form: re.Pattern[str]) -> Callable[[str], bool]:
+    return lambda text: not text or form.fullmatch(text) is not None
+
+
+_NAME = (_matches(_NAMES), "a name of Slurm's")
+_FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "time": (lambda text: not text or durations.is_limit(text), "a time limit: 4:00:00, 90 (minutes)"),
+    "mem": (_matches(_MEMORY), "a size of memory for each node: 32G, 64000M, 0 (all)"),
+    "cpus": (lambda number: number >= 0, "a number of CPUs, 1 or more"),
+    "nodes": (lambda number: 1 <= number <= _MOST_NODES, f"a number from 1 to {_MOST_NODES}"),
+    "partition": _NAME,
+    "account": _NAME,
+    "qos": _NAME,
+    "gpu_type": (_matches(_NAMES), "a type of GPU, as “sinfo -o %G” shows it: a100"),
+    "warn_before": (lambda seconds: (seconds or 0) <= 65535, "at most 65535 (seconds)"),
+}
+"""What each setting of a kernel in a job must be."""
+
+
+def check(settings: KernelSettings) -> None:
+    """Raise SettingsError if the settings of Slurm among these are invalid."""
+    if not settings.slurm:
+        given = [key for key in _ONLY_SLURM if getattr(settings, key) != default_of(key)]
         if given:
             cause = f"“{given[0]}” is set, but “slurm” is not"
             raise SettingsError(cause, remedy="Add --slurm, or leave it out.")
         return
     for key, instead in _NOT_SLURM.items():
-        if values[key]:
+        if getattr(settings, key):
             raise SettingsError(f"“{key}” has no meaning together with “slurm”", remedy=instead)
-    _check_values(values)
-    for line in values["sbatch"]:
+    for key, (is_valid, form) in _FORMS.items():
+        if not is_valid(getattr(settings, key)):
+            raise SettingsError.about(key, getattr(settings, key), form)
+    for line in settings.sbatch:
         _check_line(line)
-
-
-def _check_values(values: Mapping[str, Any]) -> None:
-    def matches(form: re.Pattern[str], key: str) -> bool:
-        return not values[key] or form.fullmatch(values[key]) is not None
-
-    checks = (
-        (
-            "time",
-            not values["time"] or durations.is_limit(values["time"]),
-            "a time limit: 4:00:00, 90 (minutes)",
-        ),
-        ("mem", matches(_MEMORY, "mem"), "a size of memory for each node: 32G, 64000M, 0 (all)"),
-        ("cpus", values["cpus"] >= 0, "a number of CPUs, 1 or more"),
-        ("nodes", 1 <= values["nodes"] <= _MOST_NODES, f"a number from 1 to {_MOST_NODES}"),
-        *((key, matches(_NAMES, key), "a name of Slurm's") for key in ("partition", "account", "qos")),
-        ("gpu_type", matches(_NAMES, "gpu_type"), "a type of GPU, as “sinfo -o %G” shows it: a100"),
-        ("warn_signal", values["warn_signal"] in SIGNALS, f"one of {', '.join(SIGNALS)}"),
-        ("way", values["way"] in ("", *WAYS), f"one of {', '.join(WAYS)}, or left out"),
-        ("warn_before", (values["warn_before"] or 0) <= 65535, "at most 65535 (seconds)"),
-    )
-    for key, is_valid, form in checks:
-        if not is_valid:
-            raise SettingsError.about(key, values[key], form)
 
 
 def _check_line(line: str) -> None:

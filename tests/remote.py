@@ -28,6 +28,7 @@ from jupyter_gpu_kernel import kernelspecs
 from jupyter_gpu_kernel.agent.spare.places import retire_all
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import GpuKernelError
+from jupyter_gpu_kernel.settings import parse
 
 
 class Remote:
@@ -87,7 +88,7 @@ class Remote:
         }
         prefix = self.folder / "prefix" if provisioner else None
         with self.in_use():
-            return kernelspecs.write(name, settings, prefix=prefix, replace=True)
+            return kernelspecs.write(name, parse(settings), prefix=prefix, replace=True)
 
     @contextlib.contextmanager
     def written(self, name: str, **settings: Any) -> Iterator[None]:

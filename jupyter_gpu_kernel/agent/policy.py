@@ -60,13 +60,13 @@ class Policy(NamedTuple):
         allowed = settings
         if (self.gpus_per_user, self.longest_hold, self.reserved_gpus) != (None, None, None):
             site = SiteRules(self.gpus_per_user, self.longest_hold, tuple(self.reserved_from_us()))
-            allowed = allowed._replace(site=site)
+            allowed = allowed.replace(site=site)
         if not self.guard:
-            allowed = allowed._replace(sigterm="default")
+            allowed = allowed.replace(sigterm="default")
         if not self.spare:
-            allowed = allowed._replace(spare="off")
+            allowed = allowed.replace(spare="off")
         if self.max_idle is not None:  # a setting of 0 means "never", which the site overrides
-            allowed = allowed._replace(
+            allowed = allowed.replace(
                 idle_timeout=min(settings.idle_timeout or math.inf, self.max_idle),
                 idle_timeout_attached=min(settings.idle_timeout_attached or math.inf, self.max_idle),
             )

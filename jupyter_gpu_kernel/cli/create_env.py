@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConnectError, SettingsError
-from ..hub.node.hosts import each_host
+from ..wire.kernel_settings import KernelSettings
 from ..wire.texts import printable
 from .terminal import Progress, agrees, can_ask
 from .wheels import Machine, Wheel, download
@@ -54,17 +54,18 @@ def usage_fault(args: argparse.Namespace) -> str:
     return ""
 
 
-def create(args: argparse.Namespace, settings: dict[str, Any], name: str, ask: Ask) -> list[dict[str, Any]]:
+def create(
+    args: argparse.Namespace, settings: KernelSettings, name: str, ask: Ask
+) -> tuple[KernelSettings, list[dict[str, Any]]]:
     """Make the environment on the node, or on each of several hosts that does not share it.
 
-    Set `python` and `env_dir` in the settings. Return what was made or found: [{"node", "path", "created", …}].
+    Return the settings with `python` and `env_dir`, and what was made or found: [{"node", "path", "created", …}].
     """
     made: list[dict[str, Any]] = []
-    hosts = each_host(settings)
     unreachable: ConnectError | None = None
-    for one in hosts:
+    for one in settings.each_host():
         try:
-            plan = ask("plan_environment", settings=one, name=name, env_dir=args.env_dir)
+            plan = ask("plan_environment", settings=one.to_json(), name=name, env_dir=args.env_dir)
         except ConnectError as error:  # the probe says so; kernels start on the others
             unreachable = error
             continue
@@ -76,29 +77,28 @@ def create(args: argparse.Namespace, settings: dict[str, Any], name: str, ask: A
             made.append(_create_one(args, one, name, plan, ask))
     if not made and unreachable is not None:
         raise unreachable
-    settings.update(python=made[0]["python"], env_dir=made[0]["path"])
     if any(each["path"] != made[0]["path"] for each in made):
         paths = ", ".join(f"{each['node']}: {each['path']}" for each in made)
         raise SettingsError(
             f"the home folders of the hosts differ, so that their environments have different paths: {paths}",
             remedy="Name one path that all hosts have with --env-dir DIR.",
         )
-    return made
+    return settings.replace(python=made[0]["python"], env_dir=made[0]["path"]), made
 
 
 def _create_one(
-    args: argparse.Namespace, settings: dict[str, Any], name: str, plan: dict[str, Any], ask: Ask
+    args: argparse.Namespace, settings: KernelSettings, name: str, plan: dict[str, Any], ask: Ask
 ) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="jupyter-gpu-kernel-") as temporary:
         folder = Path(temporary) / "wheels"
         folder.mkdir()
         wheels = _download(args, plan, folder)
-        _say(args, _described(plan, wheels, name, bool(settings.get("slurm"))))
+        _say(args, _described(plan, wheels, name, settings.slurm))
         _require_consent(args)
         packages = [(wheel.name, str(wheel.version)) for wheel in wheels]
         archive = shutil.make_archive(str(folder), "zip", folder)
         more = {"plan": plan, "archive": archive, "wanted": list(PACKAGES), "packages": packages}
-        made: dict[str, Any] = ask("create_environment", settings=settings, **more)
+        made: dict[str, Any] = ask("create_environment", settings=settings.to_json(), **more)
     _say(args, [f"Made: {plan['path']} ({len(packages)} packages, {made['mib']} MiB)"])
     facts = {"base": plan["python"], "version": plan["version"], "packages": packages, "tool": "venv"}
     made.update(facts, path=plan["path"], python=f"{plan['path']}/bin/python", created=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from .. import kernelspecs
 from ..errors import SettingsError
-from ..wire import DEFAULT_GPUS
+from ..wire.kernel_settings import KernelSettings
 from .show import tables
 from .verb import NO_KERNELSPEC, Verb, print_error, print_json
 
@@ -25,18 +24,21 @@ class List(Verb):
             print_json(
                 [
                     {
-                        "name": one.name,
-                        "display_name": one.display_name,
-                        "path": str(one.path),
-                        "settings": one.settings,
-                        **({"environment": environments[one.name]} if one.name in environments else {}),
+                        **one.to_json(),
+                        **({"environment": folder} if (folder := environments.get(one.name)) else {}),
                     }
                     for one in specs
                 ]
             )
         elif specs:
             rows = [
-                (one.name, _gpus(one.settings), _python(one.settings), _way(one.settings), str(one.path))
+                (
+                    one.name,
+                    _gpus(one.settings),
+                    one.settings.python or "the best one found",
+                    _way(one.settings),
+                    str(one.path),
+                )
                 for one in specs
             ]
             print(tables.table(("NAME", "GPUS", "PYTHON", "WAY", "KERNELSPEC"), rows))
@@ -47,33 +49,33 @@ class List(Verb):
         return 1 if bad else 0
 
 
-def _gpus(settings: dict[str, Any]) -> str:
+def _row(spec: kernelspecs.Kernelspec) -> tuple[str, ...]:
+    settings = spec.settings
+    python = settings.python or "the best one found"
+    return spec.name, _gpus(settings), python, _way(settings), str(spec.path)
+
+
+def _gpus(settings: KernelSettings) -> str:
     """How many GPUs, and which: "2 3090, 20G"."""
-    number = str(settings.get("gpus", DEFAULT_GPUS))
-    kind = f"{number} {settings.get('gpu_type', '')}".strip()
-    return ", ".join(filter(None, (kind, settings.get("min_memory"))))
-
-
-def _python(settings: dict[str, Any]) -> str:
-    return settings.get("python") or "the best one found"
+    kind = f"{settings.gpus} {settings.gpu_type}".strip()
+    return ", ".join(filter(None, (kind, settings.min_memory)))
 
 
 def _environments(specs: Sequence[kernelspecs.Kernelspec]) -> dict[str, str]:
     """The environment that each kernelspec's Python is in, of those that `add --create-env` made."""
-    folders = {folder for one in specs if (folder := one.settings.get("env_dir"))}
-    pythons = {one.name: str(one.settings.get("python") or "") for one in specs}
+    folders = {one.settings.env_dir for one in specs} - {""}
     return {
-        name: folder
-        for name, python in pythons.items()
+        one.name: folder
+        for one in specs
         for folder in folders
-        if python.startswith(f"{folder}/")
+        if one.settings.python.startswith(f"{folder}/")
     }
 
 
-def _way(settings: dict[str, Any]) -> str:
+def _way(settings: KernelSettings) -> str:
     """The hops; of several hosts all, in place of the last host; and the job of Slurm, with its partition."""
-    *jumps, last = settings["route"]
-    job = f"Slurm job ({settings['partition']})" if settings.get("partition") else "Slurm job"
-    hops = [*jumps, ", ".join(settings.get("hosts") or [last]), *settings.get("via", ())]
-    way = " → ".join([*hops, job] if settings.get("slurm") else hops)
-    return f"{way} (by {settings['transport']})" if settings.get("transport") else way
+    *jumps, last = settings.route
+    job = f"Slurm job ({settings.partition})" if settings.partition else "Slurm job"
+    hops = [*jumps, ", ".join(settings.hosts or [last]), *settings.via]
+    way = " → ".join([*hops, job] if settings.slurm else hops)
+    return way if settings.transport == "auto" else f"{way} (by {settings.transport})"

@@ -9,7 +9,7 @@ from typing import Any
 from .. import kernelspecs
 from ..adding import stays_note
 from ..errors import AgentError, GpuKernelError, SettingsError
-from ..hub.node.hosts import each_host
+from ..wire.kernel_settings import KernelSettings
 from ..wire.texts import printable
 from .terminal import agrees, can_ask
 from .verb import Verb, print_json
@@ -51,26 +51,26 @@ class Remove(Verb):
         """The note that the environment stays, if there is one."""
         with contextlib.suppress(SettingsError):  # it is broken, or not there
             settings = kernelspecs.find(self.args.spec).settings
-            if settings.get("env_dir"):
-                return [printable(stays_note(settings["env_dir"], settings["route"][-1]))]
+            if settings.env_dir:
+                return [printable(stays_note(settings.env_dir, settings.route[-1]))]
         return []
 
     def _remove_environment(self) -> list[dict[str, Any]]:
         """Remove the environment from each host that has one of its own. Return [{"node", "path", "mib"}]."""
         spec = kernelspecs.find(self.args.spec)
-        path = spec.settings.get("env_dir")
+        path = spec.settings.env_dir
         if not path:
-            python = spec.settings.get("python") or "no Python in particular"
+            python = spec.settings.python or "no Python in particular"
             raise SettingsError(
                 f"the kernelspec {spec.name} has no environment that “add --create-env” made for it "
                 f"(it uses {python})",
                 remedy=f"“jupyter gpu-kernel remove {spec.name}” removes the kernelspec alone.",
             )
         self._refuse_other_kernelspecs(spec.name, path)
-        if spec.settings.get("slurm"):
+        if spec.settings.slurm:
             self._refuse_jobs(spec)
         hosts = {}
-        for one in each_host(spec.settings):
+        for one in spec.settings.each_host():
             status = self._status(one, path)
             if status["there"] and not status["id"]:
                 raise AgentError(
@@ -87,22 +87,22 @@ class Remove(Verb):
             self._require_consent(status)
         return [self._remove_one(settings, status, path) for settings, status in found.values()]
 
-    def _status(self, settings: dict[str, Any], path: str) -> dict[str, Any]:
+    def _status(self, settings: KernelSettings, path: str) -> dict[str, Any]:
         status: dict[str, Any] = self._ask("environment_status", settings, path=path)
         return status
 
-    def _ask(self, op: str, settings: dict[str, Any], **arguments: Any) -> Any:
+    def _ask(self, op: str, settings: KernelSettings, **arguments: Any) -> Any:
         lines = not self.args.json
-        return self.ask_hub(op, lines=lines, settings=settings, name=self.args.spec, **arguments)
+        return self.ask_hub(op, lines=lines, settings=settings.to_json(), name=self.args.spec, **arguments)
 
-    def _remove_one(self, settings: dict[str, Any], status: dict[str, Any], path: str) -> dict[str, Any]:
+    def _remove_one(self, settings: KernelSettings, status: dict[str, Any], path: str) -> dict[str, Any]:
         removed: dict[str, Any] = self._ask("remove_environment", settings, path=path, env_id=status["id"])
         return removed
 
     def _refuse_other_kernelspecs(self, name: str, path: str) -> None:
         """Raise if another kernelspec has its Python in an environment with this path, on whichever node."""
         for other in kernelspecs.find_all(lambda error: None):
-            if other.name != name and str(other.settings.get("python")).startswith(f"{path}/"):
+            if other.name != name and other.settings.python.startswith(f"{path}/"):
                 raise SettingsError(
                     f"the kernelspec {other.name} has its Python in the environment {path}, too",
                     remedy=f"Nothing was removed. First run “jupyter gpu-kernel remove {other.name}”.",
@@ -110,12 +110,12 @@ class Remove(Verb):
 
     def _refuse_jobs(self, spec: kernelspecs.Kernelspec) -> None:
         """Raise if kernels of the kernelspec are in jobs: their nodes cannot be searched from the login node."""
-        rows = self.ask_hub("ps", specs=[{"name": spec.name, "settings": spec.settings}])
+        rows = self.ask_hub("ps", specs=[spec.for_hub])
         for row in rows:
             if "error" in row:
                 raise GpuKernelError.from_json(row["error"])
         users = [{"kernel": row["id"]} for row in rows if row.get("name") in (spec.name, "", None)]
-        _refuse_running({"users": users, "node": spec.settings["route"][-1]}, spec.settings["env_dir"])
+        _refuse_running({"users": users, "node": spec.settings.route[-1]}, spec.settings.env_dir)
 
     def _require_consent(self, status: dict[str, Any]) -> None:
         """Return if the user agrees that packages are removed which `add` did not install."""

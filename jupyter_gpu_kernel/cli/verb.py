@@ -16,7 +16,6 @@ from jupyter_core.application import JupyterApp
 from .. import __version__, kernelspecs
 from ..adding import name_of
 from ..errors import GpuKernelError, SettingsError
-from ..hub.node.hosts import each_host
 from ..kernelspecs import HOW_TO_ADD
 from ..saved_answers import SavedAnswers
 from ..wire.texts import printable
@@ -186,7 +185,7 @@ class Verb(JupyterApp):
         found = kernelspecs.find_all(print_error)
         if not found and not self.args.json:
             sys.stderr.write(f"{NO_KERNELSPEC}\n")
-        return [{"name": spec.name, "settings": spec.settings} for spec in found]
+        return [spec.for_hub for spec in found]
 
 
 def whole_id(text: str, rows: Sequence[dict[str, Any]]) -> str:
@@ -204,14 +203,13 @@ def whole_id(text: str, rows: Sequence[dict[str, Any]]) -> str:
 
 def _named(name: str) -> list[dict[str, Any]]:
     try:
-        spec = kernelspecs.find(name)
-        return [{"name": spec.name, "settings": spec.settings}]
+        return [kernelspecs.find(name).for_hub]
     except SettingsError:
         nodes = [
-            {"name": spec.name, "settings": {key: value for key, value in one.items() if key != "hosts"}}
+            {"name": spec.name, "settings": one.replace(hosts=()).to_json()}
             for spec in kernelspecs.find_all(lambda error: None)
-            for one in each_host(spec.settings)
-            if name.lower() == name_of(one["route"][-1]) and not (one.get("slurm") or one.get("via"))
+            for one in spec.settings.each_host()
+            if name.lower() == name_of(one.route[-1]) and not (one.slurm or one.via)
         ]
         if not nodes:
             raise

@@ -9,7 +9,6 @@ from typing import Any
 
 from .. import kernelspecs
 from ..errors import GpuKernelError
-from ..hub.node.hosts import each_host
 from ..saved_answers import forget
 from ..wire.texts import printable
 from .list import List
@@ -53,11 +52,11 @@ class CheckVerb(Verb):
 
     def _rows(self, ask: Ask, progress: Progress, spec: kernelspecs.Kernelspec) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        for host in each_host(spec.settings):
-            rows = ask("check", settings=host, name=spec.name, gpu=self.args.gpu)
+        for host in spec.settings.each_host():
+            rows = ask("check", settings=host.to_json(), name=spec.name, gpu=self.args.gpu)
             found += rows
             # What a kernel says of the driver and the frameworks may tell why the GPUs cannot be read.
-            if self.args.gpu and not host.get("slurm") and (rows[-1]["ok"] or rows[-1]["step"] == "gpus"):
+            if self.args.gpu and not host.slurm and (rows[-1]["ok"] or rows[-1]["step"] == "gpus"):
                 from .running.gpu_check import GpuCheck
 
                 check = GpuCheck(ask, progress, spec.name, host)
@@ -82,7 +81,7 @@ class Login(Verb):
         spec = kernelspecs.find(self.args.spec)
         for forgotten in forget(spec.name) if self.args.forget else ():
             sys.stderr.write(printable(f"Deleted from the system keyring: the answer for {forgotten}\n"))
-        answer = self.ask_hub("login", lines=not self.args.json, settings=spec.settings, name=spec.name)
+        answer = self.ask_hub("login", lines=not self.args.json, **spec.for_hub)
         self.print_result(answer, printable(f"Connected to {answer['node']}."))
         for error in answer.get("errors", []):
             print_error(GpuKernelError.from_json(error))

@@ -31,9 +31,9 @@ def cut(seconds: float = 10) -> None:
 
 def sigterm() -> None:
     """Send SIGTERM to the kernels on the practice work node."""
-    settings = kernelspecs.find(WORK).settings
+    spec = kernelspecs.find(WORK)
     with HubClient() as hub:
-        rows = hub.call("ps", specs=[{"settings": settings}], timeout=30)
+        rows = hub.call("ps", specs=[spec.for_hub], timeout=30)
     pids = [row["pid"] for row in rows if row.get("pid") and row["state"] != "ended"]
     for pid in pids:
         print(f"kill -TERM {pid}")

@@ -18,11 +18,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .. import kernelspecs
 from ..client import HubClient
 from ..errors import GpuKernelError
+from ..wire.kernel_settings import KernelSettings
 from . import gpus
 from .cluster import LOGIN, MARK, ROUTE, WORK, Cluster, end_processes, processes
 
@@ -36,12 +37,7 @@ class Demo(NamedTuple):
     terminal: Terminal
     cluster: Cluster
     hub: HubClient
-    settings: dict[str, Any]
-
-    @property
-    def specs(self) -> list[dict[str, Any]]:
-        """The kernelspecs to which the hub's operations apply."""
-        return [{"settings": self.settings}]
+    spec: kernelspecs.Kernelspec
 
 
 @contextlib.contextmanager
@@ -50,17 +46,12 @@ def running_demo() -> Iterator[Demo]:
     terminal = Terminal()
     with _practice() as cluster:
         _introduce(cluster, terminal)
-        settings = {
-            "route": list(ROUTE),
-            "config": str(cluster.ssh_config),
-            "python": sys.executable,
-            "gpus": 1,
-        }
-        kernelspecs.write(WORK, settings, prefix=cluster.folder / "jupyter")
+        settings = KernelSettings(ROUTE, config=str(cluster.ssh_config), python=sys.executable, gpus=1)
+        spec = kernelspecs.write(WORK, settings, prefix=cluster.folder / "jupyter")
         terminal.say("kernelspec", f"Remote GPU ({WORK}), as “jupyter gpu-kernel add” writes it")
         with HubClient() as hub:
             terminal.say("hub", "one local process for all front ends, which holds the SSH connection")
-            yield Demo(terminal, cluster, hub, settings)
+            yield Demo(terminal, cluster, hub, spec)
 
 
 def _introduce(cluster: Cluster, terminal: Terminal) -> None:
@@ -76,7 +67,7 @@ def _introduce(cluster: Cluster, terminal: Terminal) -> None:
 
 def check_connection(demo: Demo) -> bool:
     """Check the connection as `jupyter gpu-kernel check` does, and print the steps. Return whether all succeed."""
-    rows = demo.hub.call("check", settings=demo.settings, timeout=60)
+    rows = demo.hub.call("check", timeout=60, **demo.spec.for_hub)
     for row in rows:
         text = f"{row['step']}: {row['message'] or ('ok' if row['ok'] else 'failed')}"
         demo.terminal.say(row["hop"] or "here", f"{text} ({row['seconds'] * 1000:.0f} ms)")
@@ -87,10 +78,10 @@ def check_connection(demo: Demo) -> bool:
 
 def stop_kernels(demo: Demo) -> None:
     """Stop the kernels that are still running."""
-    for row in demo.hub.call("ps", specs=demo.specs, timeout=30):
+    for row in demo.hub.call("ps", specs=[demo.spec.for_hub], timeout=30):
         if "id" in row and row.get("state") != "ended":
             demo.terminal.say("stop", f"kernel {row['id']}")
-            demo.hub.call("stop", kernel=row["id"], specs=demo.specs, timeout=30)
+            demo.hub.call("stop", kernel=row["id"], specs=[demo.spec.for_hub], timeout=30)
 
 
 def end(demo: Demo) -> bool:

@@ -69,7 +69,7 @@ class FrontEndOperations:
             await node.connected(call)
         python = settings.python or await node.best_python(call, settings.setup)
         link = node.begin_link(python, call)
-        remote = self._kernels.create(kernel_id, settings._replace(python=python), call, link, "create")
+        remote = self._kernels.create(kernel_id, settings.replace(python=python), call, link, "create")
         return await self._serve(remote, call)
 
     async def op_attach(self, call: Call) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class FrontEndOperations:
         remote = self._kernels.by_id(kernel_id)
         if remote is None:
             node, state, settings = await self._where(kernel_id, call)
-            settings = settings._replace(
+            settings = settings.replace(
                 name=str(state.get("name", "")),
                 notebook=str(state.get("notebook", "")),
                 kernel_id=str(call.arguments.get("kernel_id") or ""),
@@ -116,7 +116,7 @@ class FrontEndOperations:
             remote = self._kernels.create(kernel_id, settings, call, no_link, "adopt", number)
             self._kernels.connect(remote, call)
         else:
-            settings = settings._replace(python=settings.python or node.python)
+            settings = settings.replace(python=settings.python or node.python)
             link = node.begin_link(settings.python, None)
             link.keep_trying()  # the hub before had it up: the kernel is there, whatever keeps us from it now
             remote = self._kernels.create(kernel_id, settings, call, link, "adopt", number)
@@ -284,7 +284,7 @@ class FrontEndOperations:
 
 def _settings(call: Call) -> KernelSettings:
     notebook = str(call.arguments.get("notebook") or "")
-    return call.settings._replace(
+    return call.settings.replace(
         name=str(call.arguments.get("name") or ""),
         notebook=notebook if is_file(notebook) else "",
         kernel_id=str(call.arguments.get("kernel_id") or ""),

@@ -260,7 +260,7 @@ class Kernels:
         """Give the front ends the kernel that their notebook has left on another host, or in a job."""
         starter = remote.late_start.starter
         if isinstance(starter, JobStarter):
-            remote.settings = remote.settings._replace(notebook=wanted["notebook"])
+            remote.settings = remote.settings.replace(notebook=wanted["notebook"])
             starter.notebook_known()
             return False
         return await self.relocation.find_elsewhere(remote, wanted)

@@ -22,7 +22,7 @@ from ..errors import Cancelled, GpuKernelError, HubError, NotAnswered
 from ..wire.runtime import Runtime
 from .clients.challenge import accept_client
 from .clients.client_connection import CANCELLED, BadMessage, ClientConnection, shut_down
-from .kernel_settings import KernelSettings, Spec
+from .kernel_settings import KernelSettings, Spec, settings_from
 from .ssh import Secret
 
 ANSWER_TIMEOUT = 300.0
@@ -60,7 +60,7 @@ class Call:
     @property
     def settings(self) -> KernelSettings:
         """The settings for which the call is. Raises SettingsError if a value is of a wrong type."""
-        return KernelSettings.from_json(self.arguments["settings"])
+        return settings_from(self.arguments["settings"])
 
     @property
     def specs(self) -> list[Spec]:

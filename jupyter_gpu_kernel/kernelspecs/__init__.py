@@ -6,17 +6,27 @@ one under `sys.prefix` points to the first and has the provisioner's stanza. jup
 stanza wherever this package is not installed.
 """
 
-from .reader import HOW_TO_ADD, Kernelspec, find, find_all, find_broken, for_hub, is_known, read, shadowed_by
+from .reader import (
+    HOW_TO_ADD,
+    Kernelspec,
+    all_for_hub,
+    find,
+    find_all,
+    find_broken,
+    is_known,
+    read,
+    shadowed_by,
+)
 from .writer import check_name, remove, write
 
 __all__ = [
     "HOW_TO_ADD",
     "Kernelspec",
+    "all_for_hub",
     "check_name",
     "find",
     "find_all",
     "find_broken",
-    "for_hub",
     "is_known",
     "read",
     "remove",

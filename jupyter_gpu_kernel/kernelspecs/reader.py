@@ -7,14 +7,15 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from jupyter_core.paths import jupyter_path
 
 from ..errors import SettingsError
-from ..settings import Settings, read_env_file
+from ..settings import parse, read_env_file
+from ..wire.kernel_settings import KernelSettings
 
 HOW_TO_ADD = "Add one, for example: jupyter gpu-kernel add alice@gpu2 -J alice@login"
 KEY = "jupyter_gpu_kernel"
@@ -110,25 +111,36 @@ def _how_to_rewrite(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Kernelspec:
-    """One remote kernel. `settings`: checked, as `Settings.to_json` returns them; `path`: the kernel.json with them."""
+    """The kernelspec of one remote kernel. `settings`: checked; `path`: the kernel.json with them."""
 
     name: str
     display_name: str
-    settings: dict[str, Any]
+    settings: KernelSettings
     path: Path
+
+    @property
+    def for_hub(self) -> dict[str, Any]:
+        """The name and the settings, as the hub's operations take them."""
+        return {"name": self.name, "settings": self.settings.to_json()}
+
+    def to_json(self) -> dict[str, Any]:
+        """The kernelspec for programs: {"name", "display_name", "path", "settings"}."""
+        return {**self.for_hub, "display_name": self.display_name, "path": str(self.path)}
 
 
 def read(kernel_json: Path | str) -> Kernelspec:
     """The kernelspec in this kernel.json, or in the one it points to, with the variables of its env file."""
     spec = read_file(Path(kernel_json))
-    settings = dict(spec.settings)
-    if file := settings.pop("env_file", None):
-        settings["env"] = {**read_env_file(file), **settings.get("env", {})}
-    return Kernelspec(spec.name, spec.display_name, settings, spec.path)
+    settings = spec.settings
+    if not settings.env_file:
+        return spec
+    env = {**read_env_file(settings.env_file), **settings.env}
+    return replace(spec, settings=settings.replace(env=env, env_file=""))
 
 
 def read_file(path: Path, is_target: bool = False) -> Kernelspec:
-    """The same without the env file. `is_target`: another kernel.json points to this one."""
+    """The kernelspec in this kernel.json, or in the one that it points to, as the file says. `is_target`: whether
+    another kernel.json points to this one."""
     content = load(path)
     ours = content.get("metadata", {}).get(KEY)
     if not isinstance(ours, dict):
@@ -138,9 +150,8 @@ def read_file(path: Path, is_target: bool = False) -> Kernelspec:
         )
     if "settings" in ours and not is_target:
         return read_file(Path(str(ours["settings"])), is_target=True)
-    settings = Settings.from_json(ours, where=str(path))
     name = path.parent.name.lower()
-    return Kernelspec(name, str(content.get("display_name", name)), settings.to_json(), path)
+    return Kernelspec(name, str(content.get("display_name", name)), parse(ours, where=str(path)), path)
 
 
 def find(name: str) -> Kernelspec:
@@ -185,10 +196,10 @@ def is_known(name: str) -> tuple[bool, bool]:
     return bool(paths), all(map(is_ours, paths))
 
 
-def for_hub(first: Kernelspec) -> list[dict[str, Any]]:
+def all_for_hub(first: Kernelspec) -> list[dict[str, Any]]:
     """All kernelspecs of ours, this one first, as the hub takes them to find a kernel."""
     others = [spec for spec in find_all(lambda error: None) if spec.name != first.name]
-    return [{"name": spec.name, "settings": spec.settings} for spec in (first, *others)]
+    return [spec.for_hub for spec in (first, *others)]
 
 
 def shadowed_by(spec: Kernelspec) -> Path | None:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from jupyter_core.paths import jupyter_data_dir, prefer_environment_over_user
 from ..errors import SettingsError
 from ..program import installed_program
 from ..saved_answers import forget
-from ..settings import Settings
+from ..settings import check
 from ..wire.files import replace_file
+from ..wire.kernel_settings import KernelSettings
 from .reader import (
     KEY,
     Kernelspec,
@@ -54,7 +54,7 @@ def check_name(name: str, *, prefix: Path | str | None = None, replace: bool = F
 
 def write(
     name: str,
-    settings: Settings | Mapping[str, Any],
+    settings: KernelSettings,
     *,
     prefix: Path | str | None = None,
     replace: bool = False,
@@ -65,14 +65,14 @@ def write(
     """
     name = name.lower()
     check_name(name, prefix=prefix, replace=replace)
-    checked = settings if isinstance(settings, Settings) else Settings.from_json(settings)
+    check(settings)
     replaced = [path for path in _existing(name, prefix) if is_ours(path)]
     if prefix is not None:
         path = path_below(Path(prefix), name)
-        written = {path: _kernel_json(name, path, checked.to_json(), provisioner=True)}
+        written = {path: _kernel_json(name, path, settings.to_json(), provisioner=True)}
     else:
         path = Path(jupyter_data_dir(), "kernels", name, "kernel.json")
-        written = {path: _kernel_json(name, path, checked.to_json())}
+        written = {path: _kernel_json(name, path, settings.to_json())}
         if _own_environment():
             pointer = {"settings": str(path)}
             written[path_below(Path(sys.prefix), name)] = _kernel_json(name, path, pointer, provisioner=True)
@@ -87,7 +87,7 @@ def write(
     for file in replaced:
         if file.resolve() not in kept:
             _remove_folder(file.parent)
-    return Kernelspec(name, str(written[path]["display_name"]), checked.to_json(), path)
+    return Kernelspec(name, str(written[path]["display_name"]), settings, path)
 
 
 def remove(name: str) -> list[Path]:

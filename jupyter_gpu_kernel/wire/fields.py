@@ -68,33 +68,6 @@ def items(
     return values
 
 
-def typed_values(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return the values that have a default, each of the type of its default: a tuple contains texts, and None stands
-    for a number. Other values are left out, and null."""
-    given = {key: values[key] for key in defaults if values.get(key) is not None}
-    return {key: _typed(key, value, defaults[key]) for key, value in given.items()}
-
-
-def changed_values(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return the values that are not the defaults, as JSON."""
-    changed = {key: value for key, value in values.items() if value != defaults[key]}
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in changed.items()}
-
-
-def _typed(key: str, value: Any, default: Any) -> Any:
-    if isinstance(default, tuple):
-        return tuple(_of(key, one, str) for one in _of(key, value, list, tuple))
-    if default is None or isinstance(default, float):
-        return float(_of(key, value, int, float))
-    return _of(key, value, dict if isinstance(default, Mapping) else type(default))
-
-
-def _of(key: str, value: Any, *types: type) -> Any:
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise FieldError(f"the setting {key!r} is of the wrong type")
-    return value
-
-
 def _is_deeper(value: Any, depth: int) -> bool:
     level: List[Any] = [value]
     for _ in range(depth):

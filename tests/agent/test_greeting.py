@@ -88,7 +88,7 @@ class Kernel:
     def __init__(self) -> None:
         self.history = History(RUNTIME)
         self.reattach = Reattach(self.history, Answers(lambda *message: None), lambda *message: None)
-        self.text = GreetingText(KernelSettings("k1", program="gpu-kernel"), self.reattach)
+        self.text = GreetingText(KernelSettings(id="k1", program="gpu-kernel"), self.reattach)
 
     def add_cell(self, cell_id: str) -> Message:
         parts = make("execute_request", {"code": "f()"}, metadata={"cellId": cell_id})

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_kernel.agent.kernel_settings import CurrentSettings, KernelSettings, SiteRules
+from jupyter_gpu_kernel.agent.kernel_settings import CurrentSettings, KernelSettings, SiteRules, settings_from
 from jupyter_gpu_kernel.wire.fields import FieldError
 
 
 def test_a_process_gets_the_same_settings_as_json() -> None:
     given = KernelSettings(
-        "k1", python="/opt/python", setup=("module load cuda",), env={"A": "1"}, idle_timeout=0, held_since=7.5,
+        id="k1", python="/opt/python", setup=("module load cuda",), env={"A": "1"}, idle_timeout=0, held_since=7.5,
         pin={"commit": "ab12"}, site=SiteRules(2, None, ("GPU-1",)),
     )  # fmt: skip
-    assert KernelSettings.from_json(json.loads(json.dumps(given.to_json()))) == given
+    assert settings_from(json.loads(json.dumps(given.to_json()))) == given
 
 
 def test_what_a_hub_leaves_out_or_knows_and_this_agent_does_not() -> None:
-    settings = KernelSettings.from_json({"id": "k1", "python": None, "of_a_newer_hub": [1]})
-    assert settings == KernelSettings("k1", python=sys.executable)
+    settings = settings_from({"id": "k1", "python": None, "of_a_newer_hub": [1]})
+    assert settings == KernelSettings(id="k1", python=sys.executable)
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,11 @@ def test_what_a_hub_leaves_out_or_knows_and_this_agent_does_not() -> None:
 )
 def test_a_value_of_a_wrong_type_is_refused(data: dict[str, Any]) -> None:
     with pytest.raises(FieldError, match=next(iter(data))):
-        KernelSettings.from_json(data)
+        settings_from(data)
 
 
 def test_a_change_is_stored() -> None:
     stored: list[KernelSettings] = []
-    current = CurrentSettings(KernelSettings("k1"), lambda: stored.append(current.now))
+    current = CurrentSettings(KernelSettings(id="k1"), lambda: stored.append(current.now))
     current.change(priority=3, notebook="/a.ipynb")
-    assert stored == [KernelSettings("k1", notebook="/a.ipynb", priority=3)]
+    assert stored == [KernelSettings(id="k1", notebook="/a.ipynb", priority=3)]

@@ -74,7 +74,7 @@ def test_a_machine_is_added_used_and_removed(lab: Lab, page: Page, form: Locator
     form.locator("#jp-RemoteGPU-add-python").fill(sys.executable)
     form.get_by_role("button", name="Add", exact=True).click()
     expect(form.get_by_text("Added.")).to_be_visible()
-    assert kernelspecs.find(NAME).settings["python"] == sys.executable
+    assert kernelspecs.find(NAME).settings.python == sys.executable
     form.get_by_role("button", name="New notebook on it").click()
     # Before that JupyterLab forgets a cell: docs/upstream/cell-before-session.md.
     page.wait_for_function(

@@ -55,7 +55,7 @@ def reach(cluster: Cluster, **settings: Any) -> str:
         log = logging.getLogger("test")
         nodes = Nodes(RUNTIME, cluster, log)  # type: ignore[arg-type]
         schedulers, failed = Schedulers(RUNTIME, nodes, log), asyncio.get_running_loop().create_future()
-        given = SETTINGS._replace(**settings)
+        given = SETTINGS.replace(**settings)
 
         def tell(text: str) -> None:
             if "cannot be reached" in text and not failed.done():

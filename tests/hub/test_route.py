@@ -286,7 +286,7 @@ def test_ways_that_differ_in_anything_share_no_connection() -> None:
     """Else a kernelspec would be served with the key, or by the config, of another one."""
     settings = KernelSettings(("login", "gpu2"), ("/a",), "/c")
     others = [{"route": ("gpu2",)}, {"identity": ("/b",)}, {"identity": ()}, {"config": "/d"}, {"config": ""}]
-    ways = {RouteSettings.from_settings(settings._replace(**other)) for other in ({}, *others)}
+    ways = {RouteSettings.from_settings(settings.replace(**other)) for other in ({}, *others)}
     assert len(ways) == 1 + len(others)
-    assert RouteSettings.from_settings(settings._replace(gpus=2, python="/p")) in ways
+    assert RouteSettings.from_settings(settings.replace(gpus=2, python="/p")) in ways
     assert RouteSettings.from_settings(RouteSettings.from_settings(settings).to_settings()) in ways

@@ -20,6 +20,7 @@ from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.connections.connect import Connections
 from jupyter_gpu_kernel.hub.operations import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
+from jupyter_gpu_kernel.settings import parse
 
 pytestmark = pytest.mark.full
 
@@ -59,7 +60,7 @@ def test_add_reads_the_partitions_and_chooses(slurm: Slurm, operations: Any) -> 
             "rtx3090": 4,
         }
         assert "it would start at" in found["test"] and probe["python"]["path"].startswith("/")
-        text = "\n".join(add_slurm.result(found, {**settings(slurm), **found["chosen"]}))
+        text = "\n".join(add_slurm.result(found, parse({**settings(slurm), **found["chosen"]})))
         assert "1 rtx3090, partition gpu, time limit 4:00:00" in text and "gpu (default)  1-00:00:00" in text
 
     before = slurm.jobs()

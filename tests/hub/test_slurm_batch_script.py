@@ -16,7 +16,7 @@ from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.install import agent_file
 from jupyter_gpu_kernel.hub.slurm.commands import batch_script, directives
-from jupyter_gpu_kernel.settings import Settings
+from jupyter_gpu_kernel.settings import parse
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the script runs on the work node's bash")
 
@@ -113,7 +113,7 @@ SLURM = {"route": ["login"], "slurm": True}
     ],
 )
 def test_settings_of_slurm(more):
-    settings = Settings.from_json({**SLURM, **more}).to_json()
+    settings = parse({**SLURM, **more}).to_json()
     assert settings == {**SLURM, **more, "gpus": 1}
 
 
@@ -149,11 +149,11 @@ def test_settings_of_slurm(more):
 )
 def test_bad_settings_of_slurm(bad):
     with pytest.raises(SettingsError) as caught:
-        Settings.from_json({**SLURM, **bad})
+        parse({**SLURM, **bad})
     assert next(iter(bad)) in str(caught.value) and caught.value.remedy
 
 
 @pytest.mark.parametrize("key", ["partition", "time", "mem", "account", "qos"])
 def test_settings_of_slurm_need_slurm(key):
     with pytest.raises(SettingsError, match="“slurm” is not"):
-        Settings.from_json({"route": ["login"], key: "1"})
+        parse({"route": ["login"], key: "1"})

@@ -116,7 +116,7 @@ async def test_a_machine_is_probed_and_added_as_by_the_command(
     words = ["-J", login, "-F", form["config"], "--gpus", "2", "--python", sys.executable, "--cwd", "/tmp"]
     assert "already exists" in remote.program("add", work, *words, "--name", written).stderr
     assert remote.program("add", work, *words, "--name", f"{written}2").returncode == 0
-    assert kernelspecs.find(f"{written}2").settings == spec["settings"]
+    assert kernelspecs.find(f"{written}2").settings.to_json() == spec["settings"]
     kernelspecs.remove(f"{written}2")
 
     status, specs = await ask("GET", "kernelspecs")

@@ -15,10 +15,12 @@ from jupyter_client.kernelspec import KernelSpecManager
 
 from jupyter_gpu_kernel import kernelspecs
 from jupyter_gpu_kernel.errors import SettingsError
-from jupyter_gpu_kernel.settings import Settings, read_env_file
+from jupyter_gpu_kernel.settings import parse, read_env_file
+from jupyter_gpu_kernel.wire.kernel_settings import KernelSettings
 
 ROUTE = {"route": ["alice@login:7092", "alice@gpu2"]}
 KEY = "jupyter_gpu_kernel"
+IMPORTS = "from jupyter_gpu_kernel import kernelspecs as k; from jupyter_gpu_kernel.settings import parse"
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +38,13 @@ def spec_file(folder: Path, name: str, content: dict[str, Any]) -> Path:
     return path
 
 
+def write(name: str, data: dict[str, Any], **more: Any) -> kernelspecs.Kernelspec:
+    return kernelspecs.write(name, parse(data), **more)
+
+
 def test_what_is_written_is_argv_alone_for_the_owner_alone(data: Path) -> None:
     settings = {**ROUTE, "python": "/opt/py", "env": {"A": "1"}, "setup": ["module load cuda"], "gpus": 0}
-    spec = kernelspecs.write("GPU2", settings)
+    spec = write("GPU2", settings)
     assert spec.path == data / "kernels" / "gpu2" / "kernel.json"
     names = {"kernel.json", "logo-svg.svg", "logo-64x64.png", "logo-32x32.png"}
     assert {path.relative_to(spec.path.parent).as_posix() for path in data.rglob("*.*")} == names
@@ -56,17 +62,17 @@ def test_what_is_written_is_argv_alone_for_the_owner_alone(data: Path) -> None:
 
 
 def test_a_kernelspec_without_logos_gets_them_when_it_is_written_again(data: Path) -> None:
-    spec = kernelspecs.write("gpu2", ROUTE)
+    spec = write("gpu2", ROUTE)
     logos = [path for path in spec.path.parent.iterdir() if path != spec.path]
     for logo in logos:
         logo.unlink()
-    kernelspecs.write("gpu2", ROUTE, replace=True)
+    write("gpu2", ROUTE, replace=True)
     assert sorted(path.read_bytes()[:8] for path in logos) == [b"<svg xml", *2 * [b"\x89PNG\r\n\x1a\n"]]
 
 
 def test_a_prefix_gets_one_spec_with_the_provisioner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "env" / "share" / "jupyter"))
-    spec = kernelspecs.write("gpu2", ROUTE, prefix=tmp_path / "env")
+    spec = write("gpu2", ROUTE, prefix=tmp_path / "env")
     assert spec.path == tmp_path / "env" / "share" / "jupyter" / "kernels" / "gpu2" / "kernel.json"
     metadata = json.loads(spec.path.read_text())["metadata"]
     assert metadata[KEY] == {**ROUTE, "gpus": 1}
@@ -84,9 +90,9 @@ def test_an_environment_of_ones_own_gets_a_second_spec_that_points_to_the_first(
     home = tmp_path / "home"
     home.mkdir()
     code = (
-        "from jupyter_gpu_kernel import kernelspecs as k\n"
+        f"{IMPORTS}\n"
         "from jupyter_client.kernelspec import KernelSpecManager as M\n"
-        "k.write('gpu2', {'route': ['gpu2']}); spec = M().get_kernel_spec('gpu2')\n"
+        "k.write('gpu2', parse({'route': ['gpu2']})); spec = M().get_kernel_spec('gpu2')\n"
         "print(k.read(spec.resource_dir + '/kernel.json').settings, spec.resource_dir)\n"
         "print(k.find('gpu2').path, len(k.find_all()))\n"
         "print(len(k.remove('gpu2')), k.find_all())\n"
@@ -122,36 +128,35 @@ def test_a_replacement_elsewhere_leaves_the_environments_own(
     if sys.platform == "win32":
         pytest.skip("the environment is made of symbolic links")
     other = tmp_path / "other"
-    write = "from jupyter_gpu_kernel import kernelspecs as k; spec = k.write('gpu2', {'route': ['%s']}, replace=True%s)"
+    write = IMPORTS + "; spec = k.write('gpu2', parse({'route': ['%s']}), replace=True%s)"
     in_environment(environment, write % ("first", ""), HOME=str(tmp_path / "home"))
     own = environment.prefix / "share" / "jupyter" / "kernels" / "gpu2" / "kernel.json"
     before = own.read_text()
     prefix = f", prefix={str(other)!r}" if elsewhere == "prefix" else ""
     variables = {"HOME": str(other)} if prefix else {"HOME": str(other), elsewhere: str(other / "data")}
     code = (
-        write % ("second", prefix)
-        + "; print(spec.path, k.find('gpu2').settings['route'], k.shadowed_by(spec))"
+        write % ("second", prefix) + "; print(spec.path, k.find('gpu2').settings.route, k.shadowed_by(spec))"
     )
     (told,) = in_environment(environment, code, **variables)
-    assert told.startswith(str(other)) and told.endswith(f"['first'] {own}")
+    assert told.startswith(str(other)) and told.endswith(f"('first',) {own}")
     assert own.read_text() == before
 
 
 def test_with_a_prefix_names_are_taken_there_alone(data: Path, tmp_path: Path) -> None:
-    kernelspecs.write("gpu2", ROUTE)
-    spec = kernelspecs.write("gpu2", ROUTE, prefix=tmp_path / "env")
+    write("gpu2", ROUTE)
+    spec = write("gpu2", ROUTE, prefix=tmp_path / "env")
     with pytest.raises(SettingsError, match=r"the kernelspec gpu2 already exists: .*env(.|\n)*--replace"):
-        kernelspecs.write("gpu2", ROUTE, prefix=tmp_path / "env")
+        write("gpu2", ROUTE, prefix=tmp_path / "env")
     theirs = spec_file(
         tmp_path / "env" / "share" / "jupyter", "julia", {"argv": ["julia"], "display_name": "Julia"}
     )
     with pytest.raises(SettingsError, match="another program's"):
-        kernelspecs.write("julia", ROUTE, prefix=tmp_path / "env", replace=True)
+        write("julia", ROUTE, prefix=tmp_path / "env", replace=True)
     assert "Julia" in theirs.read_text() and spec.path.exists()
 
 
 def test_a_pointer_is_followed_and_a_lost_one_says_so(data: Path, tmp_path: Path) -> None:
-    spec = kernelspecs.write("gpu2", ROUTE)
+    spec = write("gpu2", ROUTE)
     pointer = spec_file(tmp_path / "env", "gpu2", {"metadata": {KEY: {"settings": str(spec.path)}}})
     assert kernelspecs.read(pointer).settings == spec.settings
     kernelspecs.remove("gpu2")
@@ -168,11 +173,11 @@ def test_a_pointer_points_no_further(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_name_is_taken_once(data: Path) -> None:
-    kernelspecs.write("gpu2", ROUTE)
+    write("gpu2", ROUTE)
     with pytest.raises(SettingsError, match=r"the kernelspec gpu2 already exists(.|\n)*--replace"):
-        kernelspecs.write("gpu2", ROUTE)
-    kernelspecs.write("gpu2", {"route": ["other"]}, replace=True)
-    assert kernelspecs.find("GPU2").settings["route"] == ["other"]
+        write("gpu2", ROUTE)
+    write("gpu2", {"route": ["other"]}, replace=True)
+    assert kernelspecs.find("GPU2").settings.route == ("other",)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need a right there")
@@ -180,15 +185,15 @@ def test_links_do_not_mislead_a_replacement(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One to the very folder that was written; one to a folder elsewhere, of which only the link is ours to remove."""
-    spec = kernelspecs.write("gpu2", ROUTE)
+    spec = write("gpu2", ROUTE)
     (tmp_path / "alias").symlink_to(data)
     elsewhere = spec_file(tmp_path, "elsewhere", {"metadata": {KEY: ROUTE}})
     link = tmp_path / "shared" / "kernels" / "gpu2"
     link.parent.mkdir(parents=True)
     link.symlink_to(elsewhere.parent)
     monkeypatch.setenv("JUPYTER_PATH", os.pathsep.join(str(tmp_path / name) for name in ("alias", "shared")))
-    kernelspecs.write("gpu2", {"route": ["other"]}, replace=True)
-    assert kernelspecs.read(spec.path).settings["route"] == ["other"]
+    write("gpu2", {"route": ["other"]}, replace=True)
+    assert kernelspecs.read(spec.path).settings.route == ("other",)
     assert not link.exists() and elsewhere.exists()
 
 
@@ -196,7 +201,7 @@ def test_another_programs_kernelspec_is_never_touched(data: Path) -> None:
     theirs = spec_file(data, "julia", {"argv": ["julia"], "display_name": "Julia"})
     before = theirs.read_bytes()
     for action in (
-        lambda: kernelspecs.write("julia", ROUTE, replace=True),
+        lambda: write("julia", ROUTE, replace=True),
         lambda: kernelspecs.remove("julia"),
         lambda: kernelspecs.find("julia"),
         lambda: kernelspecs.read(theirs),
@@ -227,7 +232,7 @@ def test_names_that_are_no_folders(name: str, why: str, data: Path, tmp_path: Pa
         with pytest.raises(
             SettingsError, match=rf"cannot be a kernelspec's name: {why}(.|\n)*--name"
         ) as error:
-            kernelspecs.write(name, ROUTE, prefix=prefix, replace=True)
+            write(name, ROUTE, prefix=prefix, replace=True)
         assert str(error.value).isprintable() is False and "\x1b" not in str(error.value)
         assert len(str(error.value)) < 250
     assert list(tmp_path.iterdir()) == []
@@ -235,7 +240,7 @@ def test_names_that_are_no_folders(name: str, why: str, data: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-d", "console", "com", "com10", "nul-1", "0", "a" * 100])
 def test_names_that_are(name: str) -> None:
-    kernelspecs.write(name, ROUTE)
+    write(name, ROUTE)
     assert name.lower() in KernelSpecManager().find_kernel_specs()
     kernelspecs.remove(name)
 
@@ -247,7 +252,7 @@ def test_a_file_that_cannot_be_read_is_told_and_not_taken_for_another_programs(d
         for action in (
             lambda: kernelspecs.find("torn"),
             lambda: kernelspecs.remove("torn"),
-            lambda: kernelspecs.write("torn", ROUTE, replace=True),
+            lambda: write("torn", ROUTE, replace=True),
         ):
             with pytest.raises(SettingsError, match=r"the kernelspec torn is broken(.|\n)*Remove the folder"):
                 action()
@@ -256,26 +261,26 @@ def test_a_file_that_cannot_be_read_is_told_and_not_taken_for_another_programs(d
 def test_kernelspecs_of_earlier_releases_are_still_read(data: Path) -> None:
     """Without “supported_encryption”."""
     path = spec_file(data, "old", {"argv": ["x"], "metadata": {KEY: ROUTE}})
-    assert kernelspecs.find("old").settings == kernelspecs.read(path).settings == {**ROUTE, "gpus": 1}
+    assert kernelspecs.find("old").settings == kernelspecs.read(path).settings == parse(ROUTE)
 
 
 def test_no_message_shows_what_may_be_secret() -> None:
     for wrong in ({"env": {"HF_TOKEN": "hunter2", "A": 1}}, {"setup": ["export X_TOKEN=hunter2", 1]}):
         with pytest.raises(SettingsError, match="is of another type") as error:
-            Settings.from_json({**ROUTE, **wrong})
+            parse({**ROUTE, **wrong})
         assert "hunter2" not in str(error.value)
 
 
 def test_the_nearest_name_is_offered() -> None:
     with pytest.raises(SettingsError, match="There is none yet"):
         kernelspecs.find("gpu2")
-    kernelspecs.write("gpu2", ROUTE)
+    write("gpu2", ROUTE)
     with pytest.raises(SettingsError, match=r"no remote GPU kernelspec gpu22\nDid you mean gpu2\?"):
         kernelspecs.remove("gpu22")
 
 
 def test_a_broken_one_does_not_hide_the_others_and_can_be_removed(data: Path) -> None:
-    good = kernelspecs.write("good", ROUTE)
+    good = write("good", ROUTE)
     spec_file(data, "bad", {"metadata": {KEY: {"rout": ["x"]}}})
     spec_file(data, "torn", {"metadata": 3})
     broken: list[SettingsError] = []
@@ -340,7 +345,7 @@ def test_a_broken_one_does_not_hide_the_others_and_can_be_removed(data: Path) ->
 )
 def test_wrong_settings_are_named(settings: dict[str, Any], message: str, data: Path) -> None:
     with pytest.raises(SettingsError, match=message):
-        kernelspecs.write("gpu2", settings)
+        write("gpu2", settings)
     assert not data.exists()
 
 
@@ -348,8 +353,8 @@ def test_an_env_file_is_read_at_the_start_only(tmp_path: Path) -> None:
     file = tmp_path / "env"
     file.write_text("# mine\n\nexport HF_TOKEN='a b'\nLEVEL=1\n")
     file.chmod(0o600)
-    spec = kernelspecs.write("gpu2", {**ROUTE, "env_file": str(file), "env": {"LEVEL": "2"}})
-    assert kernelspecs.read(spec.path).settings["env"] == {"HF_TOKEN": "a b", "LEVEL": "2"}
+    spec = write("gpu2", {**ROUTE, "env_file": str(file), "env": {"LEVEL": "2"}})
+    assert kernelspecs.read(spec.path).settings.env == {"HF_TOKEN": "a b", "LEVEL": "2"}
     assert "HF_TOKEN" not in spec.path.read_text() and "HF_TOKEN" not in repr(kernelspecs.find("gpu2"))
 
 
@@ -369,7 +374,7 @@ def test_env_files_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_settings_come_back_as_they_were() -> None:
-    settings = Settings(
+    settings = KernelSettings(
         ("a", "b"), ("/key",), "/config", "py", 2, {"A": "1"}, "/env", "~/x", ("line",), "default"
     )
-    assert Settings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
+    assert parse(json.loads(json.dumps(settings.to_json()))) == settings

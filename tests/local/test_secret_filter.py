@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpu_kernel import secret_filter
 from jupyter_gpu_kernel.errors import SettingsError
-from jupyter_gpu_kernel.settings import Settings
+from jupyter_gpu_kernel.settings import parse
 
 HEX40 = "0123456789abcdef0123456789abcdef01234567"
 SECRET_VARIABLES = [
@@ -125,7 +125,7 @@ def test_variables_that_are_secrets(name: str, value: str) -> None:
     with pytest.raises(
         SettingsError, match=rf"{name} (looks like|contains what looks like)(.|\n)*--env-file"
     ) as error:
-        Settings(("gpu2",), env={name: value})
+        parse({"route": ["gpu2"], "env": {name: value}})
     assert len(value) < 4 or value not in str(error.value)
 
 
@@ -139,7 +139,7 @@ def test_lines_with_secrets(line: str) -> None:
     with pytest.raises(
         SettingsError, match=r"line 2 of “setup” contains what looks like a(.|\n)*--env-file"
     ) as error:
-        Settings(("gpu2",), setup=("true", line))
+        parse({"route": ["gpu2"], "setup": ["true", line]})
     for secret in ("hunter2", "abcdef", "ghp_", "a b"):
         assert secret not in str(error.value)
 

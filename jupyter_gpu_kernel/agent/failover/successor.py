@@ -20,7 +20,7 @@ from ...wire.runtime import Runtime
 from ..file_lock import lock_now
 from ..keeper.keeper import Keeper
 from ..keeper.system import KeeperSystem
-from ..kernel_settings import KernelSettings
+from ..kernel_settings import KernelSettings, settings_from
 from ..paths import Root
 from ..policy import PATH, Policy
 from ..process_control import ProcessControl, detach
@@ -51,7 +51,7 @@ class RunningKernel(NamedTuple):
         """Read what `KeeperWatch` writes: one line, as a process that a cell forked may hold the stream open. No
         process that we start inherits the pipe."""
         info: Dict[str, Any] = json.loads(stream.readline())
-        settings = KernelSettings.from_json(info["settings"])
+        settings = settings_from(info["settings"])
         kernel = cls(info["kernel"], info[_PIPE], info["gpus"], info["guard"], settings)
         os.set_inheritable(kernel.pipe, False)
         return kernel

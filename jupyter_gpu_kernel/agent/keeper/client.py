@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence
 
 from ...wire.frames import FrameError, FrameReader, Kind, json_frame
 from ...wire.runtime import Runtime
-from ..kernel_settings import KernelSettings
+from ..kernel_settings import KernelSettings, settings_from
 from ..process_control import ChildProcess
 from ..unix_sockets import listen
 
@@ -139,7 +139,7 @@ def receive_request(folder: Path) -> StartRequest:
     for _level, _kind, data in ancillary:
         received.frombytes(data[: len(data) - len(data) % received.itemsize])
     with sock.makefile("rb") as file:
-        settings = KernelSettings.from_json(json.loads(file.read().decode()))
+        settings = settings_from(json.loads(file.read().decode()))
     return StartRequest(settings, received[0], sock, received[1] if len(received) > 1 else -1)
 
 

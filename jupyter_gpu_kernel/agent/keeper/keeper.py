@@ -66,7 +66,7 @@ class Keeper:
         self.loop, processes = system.loop, system.processes
         loop, runtime = self.loop, self.loop.runtime
         settings = policy.apply(settings)
-        settings = settings._replace(started=settings.started or runtime.time())  # a successor keeps it
+        settings = settings.replace(started=settings.started or runtime.time())  # a successor keeps it
         self.settings = CurrentSettings(settings, self._save_settings)
         self.folder = root.make_kernel(settings.id)
         self.story = Story(root.story(settings.id), runtime.time)

@@ -29,7 +29,7 @@ from ..gpus.sharing.turns import PassedPlaces, Place, WaitingKernel
 from ..gpus.sharing.wait_queue import QueueReader
 from ..job.client import JobGone, job_status
 from ..keeper.client import TIMEOUT, KeeperTimeout
-from ..kernel_settings import KernelSettings
+from ..kernel_settings import settings_from
 from ..paths import Root, is_kernel_id
 from ..pinned_code.checkout import Checkouts
 from ..policy import PATH, PolicyError, read_policy
@@ -125,7 +125,7 @@ class RequestHandlers:
                 else:
                     _refuse_others(kernel_id, owner_now, owner)
         if sock is None and create is not None:
-            settings = KernelSettings.from_json(dict(create, **owner, id=kernel_id))
+            settings = settings_from(dict(create, **owner, id=kernel_id))
             detached = self._keepers.take_detached(settings, _attached_kernels(request))
             if detached:
                 kernel_id, sock = detached, self._keepers.connect(detached)
@@ -178,7 +178,7 @@ class RequestHandlers:
 
     def _left(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Give the hub the kernel that this notebook has left, if there is one."""
-        settings = KernelSettings.from_json(request)
+        settings = settings_from(request)
         return {"kernel": self._keepers.take_detached(settings, _attached_kernels(request))}
 
     def _story(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -291,7 +291,7 @@ class RequestHandlers:
     def _offer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """What this node offers to a kernel with these settings; `left`: when the kernel was started that its notebook
         has left here, 0 if there is none. Raises Refused if there is no such folder (`cwd`) or revision (`code`)."""
-        settings = KernelSettings.from_json(request)
+        settings = settings_from(request)
         self._keepers.check_code(settings)
         left = self._keepers.newest_detached(settings, _attached_kernels(request))
         if left:

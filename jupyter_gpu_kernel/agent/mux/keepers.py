@@ -245,7 +245,7 @@ class Keepers:
         """Return the settings of a check as the site allows them, with the folder in which its kernel would start.
         Raises Refused if the site's policy or the node would refuse the kernel."""
         try:
-            return read_policy(self._policy).apply(settings)._replace(cwd=_cwd(settings))
+            return read_policy(self._policy).apply(settings).replace(cwd=_cwd(settings))
         except PolicyError as error:
             raise Refused("policy", str(error)) from None
 
@@ -305,7 +305,7 @@ class Keepers:
 
         pin = self._pin(settings, cwd)
         if pin is not None:
-            settings = settings._replace(pin=pin._asdict())
+            settings = settings.replace(pin=pin._asdict())
         try:
             with self._early_readings.begin(settings) as early:
                 start_keeper(self._runtime, folder, launch, settings, lock, START_TIMEOUT, early=early)

@@ -21,13 +21,13 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from ...adding import name_of
 from ...errors import GpuKernelError, KernelStartError
 from ...hub import sanitize
-from ...wire import DEFAULT_GPUS
+from ...wire.kernel_settings import KernelSettings
 from ..terminal import Progress
 from ..verb import Ask
 from .gpu_verdicts import FRAMEWORKS, StackVerdict, conclude, judge_driver, judge_framework
 
 _ANSWERS_WITHIN = 60.0
-_SETTINGS = {"idle_timeout": 60.0}
+_IDLE_TIMEOUT = 60.0
 """The node ends the kernel after so many seconds if this process was killed."""
 _CONNECTION = {"transport": "tcp", "ip": "127.0.0.1", "signature_scheme": "hmac-sha256"}
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
@@ -148,15 +148,15 @@ class GpuCheck:
     """The check of one host. `rows`: those so far, as the hub's operation `check` returns them, with "facts"."""
 
     def __init__(
-        self, ask: Ask, progress: Progress, name: str, settings: dict[str, Any], limits: Limits = LIMITS
+        self, ask: Ask, progress: Progress, name: str, settings: KernelSettings, limits: Limits = LIMITS
     ) -> None:
         self.rows: list[dict[str, Any]] = []
-        self._host = name_of(settings["route"][-1])
+        self._host = name_of(settings.route[-1])
         self._ask, self._progress = ask, progress
         self._limits = limits
         self._name = name
-        self._gpus = min(1, settings.get("gpus", DEFAULT_GPUS))
-        self._settings = {**settings, **_SETTINGS, "gpus": self._gpus}
+        self._gpus = min(1, settings.gpus)
+        self._settings = settings.replace(gpus=self._gpus, idle_timeout=_IDLE_TIMEOUT).to_json()
         self._listed: list[dict[str, Any]] = []
 
     def _step(self, text: str) -> None:

@@ -217,7 +217,7 @@ class JobKernels:
         login = self._job_nodes.login(spec.settings).name
         running = [one for one in self._attached_in(job, login) if not one.late_start.pending]
         if running:
-            return spec._replace(settings=running[0].settings._replace(slurm=False))
+            return spec._replace(settings=running[0].settings.replace(slurm=False))
         call.progress(login, f"connecting to job {job.id}")
         scheduler = self._schedulers.of(spec.settings.at_login())
         reach = self._job_nodes.reach(spec.settings, job, scheduler, lambda text: None)
@@ -231,7 +231,7 @@ class JobKernels:
             cause = f"job {job.id} runs on {job.node}, but its process cannot be reached there"
             error = AgentError(cause, hop=login, remedy="Try again in a moment.")
             return NodeReply(self._job_nodes.login(spec.settings), {}, error)
-        return spec._replace(settings=reached.settings._replace(slurm=False))
+        return spec._replace(settings=reached.settings.replace(slurm=False))
 
     def _attached_in(self, job: JobState, login: str) -> list[RemoteKernel]:
         """Return the kernels of front ends of this hub that are in this job."""

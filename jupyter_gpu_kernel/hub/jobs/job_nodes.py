@@ -242,7 +242,7 @@ class JobNodes:
         given = settings.at_login()
         user = await self._user(self.login(given).name, scheduler)
         jumps = [hop for hop in given.route if hop != "localhost"]  # the login node may be this machine
-        return given._replace(route=(*jumps, f"{user}@{host}" if user else host))
+        return given.replace(route=(*jumps, f"{user}@{host}" if user else host))
 
     async def _by_step(self, settings: KernelSettings, job: JobState, scheduler: Scheduler) -> Reached:
         given = settings.at_login()
@@ -251,7 +251,7 @@ class JobNodes:
         words.append(f"{place.folder}/srun" if place.folder else "srun")
         words += ["--overlap", f"--jobid={job.id}", "--nodes=1", "--ntasks=1", f"--nodelist={job.node}"]
         words += ["--quiet", "--unbuffered"]  # else Slurm passes on whole lines only
-        derived = given._replace(via=(*given.via, shlex.join(words)))
+        derived = given.replace(via=(*given.via, shlex.join(words)))
         return await self._reach(derived, given, job, job.node)
 
     async def _reach(
@@ -272,7 +272,7 @@ class JobNodes:
             self._reaching[node] -= 1
         self._reached[key] = node
         self._over.discard(key)
-        return Reached(node, link, derived._replace(job=job.id, login=LoginRoute(given.route, given.via)))
+        return Reached(node, link, derived.replace(job=job.id, login=LoginRoute(given.route, given.via)))
 
     async def _user(self, login: str, scheduler: Scheduler) -> str:
         """Return the user's name on the login node, which may differ from here."""

@@ -231,7 +231,7 @@ class JobStarter:
             self._lost, reached = error, None
         if reached is not None:
             known = remote.settings
-            settings = reached.settings._replace(notebook=known.notebook, kernel_id=known.kernel_id)
+            settings = reached.settings.replace(notebook=known.notebook, kernel_id=known.kernel_id)
             job.node = reached.node
             self._table.add_event(job, remote, "connection", reached.link.connection)
             delivered = self._delivered(settings.at_login(), remote.kernel_id)

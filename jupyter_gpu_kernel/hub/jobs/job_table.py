@@ -17,7 +17,7 @@ from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
 from ..background import BackgroundTasks
 from ..kernel.remote_kernel import RemoteKernel
-from ..kernel_settings import KEEP_JOB, KernelSettings
+from ..kernel_settings import KernelSettings
 from ..slurm.commands import JOB_NAME
 from ..slurm.dialect import GONE, JobRecord, JobState
 from ..slurm.scheduler import Scheduler, Schedulers
@@ -195,8 +195,7 @@ class JobTable:
         job.has_detached = job.has_detached or detached
         if job.kernels:
             return
-        keep = job.settings.keep_job
-        seconds = KEEP_JOB if keep is None else keep
+        seconds = job.settings.keep_job
         if job.state.over or detached:
             self._forget(job)
         elif started:

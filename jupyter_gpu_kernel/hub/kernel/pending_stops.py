@@ -162,7 +162,7 @@ class PendingStops:
             return
         all_ = stop.left.settings  # which may contain secrets; the route and the Python lead to the agent
         settings = KernelSettings(
-            all_.route, all_.identity, all_.config, all_.via, all_.transport, python=all_.python
+            all_.route, all_.identity, all_.config, all_.python, via=all_.via, transport=all_.transport
         )
         content = {"key": stop.key, "settings": settings.to_json(), "replaced_by": stop.replaced_by}
         with contextlib.suppress(OSError):  # a full disk: then the next hub does not know of the kernel

@@ -99,7 +99,7 @@ class RemoteKernel(KernelState):
 
     def set_notebook(self, notebook: str) -> None:
         """The kernel's notebook is known now, or was renamed."""
-        self.settings = self.settings._replace(notebook=notebook)
+        self.settings = self.settings.replace(notebook=notebook)
         self._relay.send(Lane.URGENT, keeper_message(do="notebook", notebook=notebook))
 
     def hold(self) -> None:

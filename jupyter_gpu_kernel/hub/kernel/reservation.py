@@ -91,7 +91,7 @@ class Reservation:
             return dict(self._owner)
         # Its notebook must not find it, but is shown in the queue.
         notebook = self.settings.notebook
-        settings = self.settings._replace(notebook="", reserved_for=notebook, standby="now")
+        settings = self.settings.replace(notebook="", reserved_for=notebook, standby="now")
         return {**self._owner, "create": settings.to_json()}
 
     def opened(self, kernel_id: str) -> None:

@@ -1,18 +1,12 @@
-"""The settings for each host of a kernelspec with several hosts, and the error if no host can be used."""
+"""A spec for each host of a kernelspec with several hosts, and the error if no host can be used."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from ...errors import GpuKernelError, KernelStartError
 from .. import sanitize
-from ..kernel_settings import KernelSettings, Spec
-
-
-def each_host(settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a list of a kernelspec's settings, in the form that commands use, with the route to each host."""
-    return [one.to_json() for one in KernelSettings.from_json(settings).each_host()]
+from ..kernel_settings import Spec
 
 
 def each_spec(specs: Iterable[Spec]) -> list[Spec]:

@@ -41,7 +41,7 @@ class RouteSettings(NamedTuple):
 
     def to_settings(self) -> KernelSettings:
         """Return a kernel's settings for this route."""
-        return KernelSettings(self.route, self.identity, self.config or "", self.via, self.transport)
+        return KernelSettings(**{**self._asdict(), "config": self.config or ""})
 
     @property
     def name(self) -> str:

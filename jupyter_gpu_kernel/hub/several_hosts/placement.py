@@ -187,7 +187,7 @@ class Placement:
         node.add_name(settings.name)
         if login_wait and call is not None:
             await node.signed_in(call, login_wait)
-        wanted = {key: value for key, value in settings._asdict().items() if key in _NEEDED}
+        wanted = {key: getattr(settings, key) for key in _NEEDED}
         here = node.kernel_ids
         return await node.request(
             settings.python, call, "offer", REQUEST_TIMEOUT, **wanted, **owner, here=here

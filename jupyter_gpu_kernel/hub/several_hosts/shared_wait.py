@@ -200,7 +200,7 @@ class SharedWait:
         text = f"waits here, too, for kernel {self._remote.kernel_id} on {self._remote.link.name}"
         settings = other.settings.placed(other.settings.python or other.node.python, text)
         priority = self._remote.status.get("priority")
-        settings = settings if priority is None else settings._replace(priority=priority)
+        settings = settings if priority is None else settings.replace(priority=priority)
         other.reservation = Reservation(
             self._runtime, kernel_id, settings, self._owner, link, self._changed.set
         )
@@ -236,7 +236,7 @@ class SharedWait:
         self._log.info("kernel %s moves from %s to %s", kernel_id, link.name, to.link.name)
         del self._others[winner.node.name]
         placement = f"{to.link.name} was chosen: its GPUs were free first"
-        to.settings = to.settings._replace(placement=placement)
+        to.settings = to.settings.replace(placement=placement)
         remote.move(to, self._delivered(to.settings, to.kernel_id))
         why = f"its cells run on {to.link.name}, whose GPUs were free first"
         self._spawn(end_kernel(link, kernel_id, why))

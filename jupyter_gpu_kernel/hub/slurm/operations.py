@@ -41,7 +41,7 @@ async def probe_slurm(
     cluster = await scheduler.cluster(call)
     choice = choose(cluster, settings, node.name)
     call.progress(node.name, "asking Slurm whether it would take such a job (sbatch --test-only)")
-    complete = settings._replace(**choice.settings, python=found.python.path)
+    complete = settings.replace(**choice.settings, python=found.python.path)
     package = await asyncio.to_thread(pack)
     verdict = await scheduler.test(batch_script(complete, _TEST, package), call)
     return {

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 from ...adding import GivenRoute, settings_of, split_hosts
 from ...errors import GpuKernelError, RouteError, SettingsError
-from ...settings import Settings
+from ...wire.kernel_settings import USER_SETTINGS, KernelSettings
 
 MAX_TEXT = 2000
 """Characters of one field."""
@@ -20,7 +19,6 @@ _WAY = ("destination", "jumps", "identity", "config")
 _NOT_HERE = ("route", "hosts", "identity", "config", "env_dir")
 """Settings that come from other fields, or only from `add --create-env`."""
 _QUOTED = re.compile(r"“(\w+)”")
-_SETTINGS = {one.name for one in fields(Settings)}
 
 
 class FormError(Exception):
@@ -32,7 +30,7 @@ class FormError(Exception):
         self.field = field
 
 
-def settings_from(body: Any) -> dict[str, Any]:
+def settings_from(body: Any) -> KernelSettings:
     """Return the settings that the form describes: {"destination", "jumps", "identity", "config", "settings"}.
 
     All but the destination may be left out. "jumps" are comma-separated; "settings" is an object of other settings.
@@ -73,7 +71,7 @@ def settings_from(body: Any) -> dict[str, Any]:
 def field_of(error: GpuKernelError, otherwise: str = "") -> str:
     """Return the setting that the error is about."""
     found = _QUOTED.search(error.cause) if isinstance(error, SettingsError) else None
-    return found[1] if found and found[1] in _SETTINGS else otherwise
+    return found[1] if found and found[1] in USER_SETTINGS else otherwise
 
 
 @contextlib.contextmanager
@@ -93,7 +91,7 @@ def _text(body: dict[str, Any], field: str) -> str:
 
 
 def _check_sizes(more: dict[str, Any]) -> None:
-    """Raise SettingsError for texts that no settings have; `Settings` checks everything else."""
+    """Raise SettingsError for texts that no settings have; settings.py checks everything else."""
     for key, value in more.items():
         texts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else [value]
         if len(texts) > 200 or any(isinstance(text, str) and len(text) > MAX_TEXT for text in texts):

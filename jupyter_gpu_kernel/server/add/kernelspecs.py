@@ -7,6 +7,7 @@ from typing import Any
 
 from ... import adding, kernelspecs
 from ...errors import AgentError, GpuKernelError, SettingsError
+from ...wire.kernel_settings import KernelSettings
 from ..api import API, Handler, permitted
 from .form import MAX_BODY
 from .probes import PROBES, Probes
@@ -65,7 +66,7 @@ class _NameTaken(SettingsError):
 
 
 def _all() -> list[dict[str, Any]]:
-    usable = [{**_described(spec), "problem": None} for spec in kernelspecs.find_all(lambda error: None)]
+    usable = [{**spec.to_json(), "problem": None} for spec in kernelspecs.find_all(lambda error: None)]
     broken = [
         {"name": name, "display_name": name, "path": str(path), "settings": None, "problem": error.cause}
         for name, (path, error) in kernelspecs.find_broken().items()
@@ -73,19 +74,14 @@ def _all() -> list[dict[str, Any]]:
     return sorted([*usable, *broken], key=lambda row: str(row["name"]))
 
 
-def _described(spec: kernelspecs.Kernelspec) -> dict[str, Any]:
-    shown = {"name": spec.name, "display_name": spec.display_name}
-    return {**shown, "path": str(spec.path), "settings": spec.settings}
-
-
-def _write(name: str, settings: dict[str, Any], replace: bool) -> dict[str, Any]:
+def _write(name: str, settings: KernelSettings, replace: bool) -> dict[str, Any]:
     try:
         kernelspecs.check_name(name, replace=replace)
     except SettingsError as error:
         raise _about_name(error, name) from None
     spec, notes = adding.write(name, settings, replace=replace)
     other = kernelspecs.shadowed_by(spec)
-    return {**_described(spec), "notes": notes, "shadowed_by": str(other) if other else ""}
+    return {**spec.to_json(), "notes": notes, "shadowed_by": str(other) if other else ""}
 
 
 def _about_name(error: SettingsError, name: str) -> SettingsError:
@@ -103,8 +99,8 @@ def _remove(name: str) -> dict[str, Any]:
     note = ""
     try:
         settings = kernelspecs.find(name).settings
-        if settings.get("env_dir"):
-            note = adding.stays_note(settings["env_dir"], settings["route"][-1])
+        if settings.env_dir:
+            note = adding.stays_note(settings.env_dir, settings.route[-1])
     except SettingsError:
         pass  # it is broken, or not there, which `remove` says
     return {"removed": [str(folder) for folder in kernelspecs.remove(name)], "notes": [note] if note else []}

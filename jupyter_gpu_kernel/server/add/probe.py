@@ -12,6 +12,7 @@ from ... import adding
 from ...errors import BY_LOGIN, AuthError, Cancelled, GpuKernelError, HostKeyError
 from ...hub.ssh import Asker
 from ...program import command
+from ...wire.kernel_settings import KernelSettings
 from ...wire.texts import as_typed
 from ..api import with_command
 from ..hub_client import hub_client
@@ -28,9 +29,9 @@ Asking = AbstractAsyncContextManager[Asker | None]
 class MachineProbe:
     """A probe with these settings, which begins at once. `asking`: who asks the user."""
 
-    def __init__(self, settings: dict[str, Any], asking: Asking) -> None:
+    def __init__(self, settings: KernelSettings, asking: Asking) -> None:
         self.id = os.urandom(16).hex()
-        self.settings: dict[str, Any] | None = None
+        self.settings: KernelSettings | None = None
         """The settings of the kernelspec, when the probe has succeeded."""
         self.answer: dict[str, Any] = {}
         """The hub's answer, when the probe has succeeded."""
@@ -74,13 +75,15 @@ class MachineProbe:
         }
 
     def _create_env(self) -> str:
-        wanted = {key: value for key, value in self._wanted.items() if key != "python"}
+        wanted = self._wanted.replace(python="")
         return f"{command()} add {as_typed([*adding.words_of(wanted), '--create-env'])}"
 
     async def _run(self, asking: Asking) -> None:
         try:
             async with hub_client() as hub, asking as ask:
-                probe = await hub.acall("probe", progress=self._report, ask=ask, settings=self._wanted)
+                probe = await hub.acall(
+                    "probe", progress=self._report, ask=ask, settings=self._wanted.to_json()
+                )
             settings = adding.completed(self._wanted, probe)
             self._found = _shown(probe, settings)
             self.settings, self.answer = settings, probe
@@ -101,12 +104,12 @@ def _for_form(error: GpuKernelError) -> GpuKernelError:
     return error
 
 
-def _shown(probe: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def _shown(probe: dict[str, Any], settings: KernelSettings) -> dict[str, Any]:
     """What the form shows of the hub's answer, with the settings of the kernelspec."""
     return {
         **{key: probe[key] for key in _FOUND if key in probe},
         "gpus": [{key: row.get(key) for key in _GPU} for row in probe["gpus"]],
         "home_problem": probe["node"].get("home_problem", ""),
         "name": adding.default_name(settings),
-        "settings": settings,
+        "settings": settings.to_json(),
     }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from ...errors import HubError
+from ...wire.kernel_settings import KernelSettings
 from ..api import API, Handler, permitted
 from .form import MAX_BODY, FormError, settings_from
 from .probe import Asking, MachineProbe
@@ -35,14 +35,14 @@ class Probes:
         """Those that are known."""
         return list(self._probes)
 
-    def start(self, settings: dict[str, Any]) -> MachineProbe:
+    def start(self, settings: KernelSettings) -> MachineProbe:
         """Start one. Raises HubError if too many are running."""
         ended = [one.id for one in self._probes.values() if not one.running]
         if len(self._probes) - len(ended) >= MAX_RUNNING:
             raise HubError(f"{MAX_RUNNING} other searches are running", remedy="Cancel one, or wait.")
         for old in ended[: len(ended) - MAX_KEPT + 1] if len(ended) >= MAX_KEPT else ():
             self._forget(old)
-        probe = MachineProbe(settings, self._asking(settings["route"][-1]))
+        probe = MachineProbe(settings, self._asking(settings.route[-1]))
         self._probes[probe.id] = probe
         self.get(probe.id)
         return probe

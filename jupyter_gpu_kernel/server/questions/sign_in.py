@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from ...errors import Cancelled, GpuKernelError, SettingsError
-from ...kernelspecs import find
+from ...kernelspecs import Kernelspec, find
 from ..api import API, Handler, permitted
 from ..hub_client import hub_client
 from .prompt_handlers import PROMPTS
@@ -25,7 +25,7 @@ class LoginHandler(Handler):
         except SettingsError as error:
             return await self.refuse_with(error, 404)
         try:
-            answer = await _login(self.settings[PROMPTS], spec.name, spec.settings)
+            answer = await _login(self.settings[PROMPTS], spec)
         except Cancelled:
             requests: SignInRequests = self.settings[SIGN_INS]
             requests.cancel_all(spec.name)
@@ -35,9 +35,9 @@ class LoginHandler(Handler):
         await self.answer({"ok": True, **answer})
 
 
-async def _login(prompts: Prompts, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    async with hub_client() as hub, prompts.asker(Asking("login", name)) as ask:
-        return dict(await hub.acall("login", ask=ask, settings=settings, name=name))
+async def _login(prompts: Prompts, spec: Kernelspec) -> dict[str, Any]:
+    async with hub_client() as hub, prompts.asker(Asking("login", spec.name)) as ask:
+        return dict(await hub.acall("login", ask=ask, **spec.for_hub))
 
 
 HANDLERS = [(API + "/nodes/([^/]+)/login", LoginHandler)]

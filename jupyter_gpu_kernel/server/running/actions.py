@@ -72,7 +72,7 @@ class KernelHandler(Handler):
         specs = await asyncio.to_thread(kernelspecs.find_all, lambda error: None)
         if not specs:
             raise AgentError(f"there is no kernel {kernel}, because there is no remote GPU kernelspec")
-        arguments = [{"name": spec.name, "settings": spec.settings} for spec in specs]
+        arguments = [spec.for_hub for spec in specs]
         try:
             async with hub_client() as hub:
                 return await hub.acall(op, timeout=timeout, kernel=kernel, specs=arguments, **more)

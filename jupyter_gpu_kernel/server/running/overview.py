@@ -76,7 +76,7 @@ class Overview:
 
 async def _ask_hub(specs: list[Kernelspec]) -> dict[str, list[dict[str, Any]]]:
     """Return the answer to each operation. Nobody is asked for a password."""
-    arguments = [{"name": spec.name, "settings": spec.settings} for spec in specs]
+    arguments = [spec.for_hub for spec in specs]
     async with hub_client() as hub:
         gpus, ps = await asyncio.gather(
             *(hub.acall(op, specs=arguments, patience=_PATIENCE, timeout=_TIMEOUT) for op in ("gpus", "ps"))

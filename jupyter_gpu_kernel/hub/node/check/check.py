@@ -37,7 +37,7 @@ async def check(
             node = shared.with_own_link()
         python = await _check_python(report, node, settings, call)
         if more is not None:
-            await more(report, node, settings._replace(python=python))
+            await more(report, node, settings.replace(python=python))
         else:
             await _check_node(report, node, settings, python, call)
     except GpuKernelError:

@@ -48,7 +48,7 @@ async def _probe(nodes: Nodes, settings: KernelSettings, call: Call) -> dict[str
     call.progress(node.name, "starting the agent")
     await node.link(found.python.path, call)
     call.progress(node.name, "reading the state of the GPUs")
-    needed = {key: value for key, value in settings._asdict().items() if key in _NEEDED}
+    needed = {key: getattr(settings, key) for key in _NEEDED}
     listed, offer = await asyncio.gather(
         _ask(node, found.python.path, call, "gpus"), _ask(node, found.python.path, call, "offer", **needed)
     )
