@@ -16,7 +16,6 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.errors import ConnectError, KernelStartError
 from jupyter_gpu_kernel.hub.kernel.reservation import Reservation
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.hub.node.hosts import each_host
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
@@ -91,12 +90,6 @@ def test_a_reservation_is_granted_once_its_keeper_has_gpus(loop: LoopThread, sta
     link = loop.call(lambda: Link(RUNTIME, "gpu2", refuse, log))
     assert loop.call(granted) == [False, True, False]
     loop.run(link.close())
-
-
-def test_each_host_replaces_the_last_hop() -> None:
-    settings = {"route": ["login", "gpu1"], "hosts": ["gpu1", "bob@gpu2"], "gpus": 2}
-    assert [one["route"] for one in each_host(settings)] == [["login", "gpu1"], ["login", "bob@gpu2"]]
-    assert each_host({"route": ["gpu1"], "gpus": 0}) == [{"route": ["gpu1"], "gpus": 0}]
 
 
 def test_a_kernel_starts_on_the_best_host_and_its_notebook_finds_it_there(lab: Lab) -> None:

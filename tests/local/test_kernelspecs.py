@@ -93,7 +93,7 @@ def test_an_environment_of_ones_own_gets_a_second_spec_that_points_to_the_first(
         f"{IMPORTS}\n"
         "from jupyter_client.kernelspec import KernelSpecManager as M\n"
         "k.write('gpu2', parse({'route': ['gpu2']})); spec = M().get_kernel_spec('gpu2')\n"
-        "print(k.read(spec.resource_dir + '/kernel.json').settings, spec.resource_dir)\n"
+        "print(k.read(spec.resource_dir + '/kernel.json').settings.to_json(), spec.resource_dir)\n"
         "print(k.find('gpu2').path, len(k.find_all()))\n"
         "print(len(k.remove('gpu2')), k.find_all())\n"
     )
