@@ -69,7 +69,7 @@ class Node:
         spec = self.remote.write(
             "checked", gpus=1, cwd=str(self.folder), env={"PYTHONPATH": str(self.folder)}
         )
-        host = {**spec.settings, **settings}
+        host = spec.settings.replace(**settings)
 
         def ask(op: str, **arguments: Any) -> Any:
             return self.hub.call(op, timeout=DEADLINE, **arguments)
@@ -158,7 +158,7 @@ def test_a_kernelspec_without_gpus(node: Node) -> None:
 
 
 def test_a_kernel_that_does_not_start(node: Node) -> None:
-    rows = node.check(setup=["echo no such module >&2; exit 7"])
+    rows = node.check(setup=("echo no such module >&2; exit 7",))
     assert list(rows) == ["kernel"] and not rows["kernel"]["ok"]
     assert "no such module" in rows["kernel"]["message"]
 

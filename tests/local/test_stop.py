@@ -9,6 +9,7 @@ import pytest
 from played_hub import PlayedHub, hub
 
 from jupyter_gpu_kernel import kernelspecs
+from jupyter_gpu_kernel.wire.kernel_settings import KernelSettings
 
 __all__ = ["hub"]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its pipes are no sockets")
@@ -17,7 +18,7 @@ ID = "3f2a00000001"
 
 def test_a_kernel_of_which_several_rows_tell_is_stopped_once(hub: PlayedHub) -> None:
     """A kernel that waits for its job is away on each node that cannot be reached."""
-    kernelspecs.write("a100", {"route": ["login"], "slurm": True, "python": sys.executable})
+    kernelspecs.write("a100", KernelSettings(("login",), slurm=True, python=sys.executable))
     hub.rows = [{"id": "k1", "state": state, "node": "login"} for state in ("waiting", "away", "away")]
     done = hub.run("stop", "--all", "--json")
     assert json.loads(done.stdout) == {"stopped": ["k1"], "errors": []}, done.stderr
@@ -27,7 +28,7 @@ def test_a_kernel_of_which_several_rows_tell_is_stopped_once(hub: PlayedHub) -> 
 @pytest.fixture
 def two(hub: PlayedHub) -> PlayedHub:
     """A hub with two kernels, whose IDs begin with different four characters."""
-    kernelspecs.write("gpu2", {"route": ["gpu2"], "python": sys.executable})
+    kernelspecs.write("gpu2", KernelSettings(("gpu2",), python=sys.executable))
     hub.rows = [{"id": one, "state": "ended", "node": "gpu2"} for one in (ID, "3f2b00000002")]
     return hub
 
