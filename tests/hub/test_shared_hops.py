@@ -116,7 +116,7 @@ def test_two_sign_ins_at_once_ask_one_question(two_hops: TwoHops, join: Join) ->
     assert owner.asked.wait(DEADLINE)
 
     def progress(hop: str, step: str) -> None:
-        if step == "sign in":
+        if step.startswith("waiting for another sign-in"):
             reached.set()
 
     impatient = Owner("open sesame")
@@ -130,13 +130,30 @@ def test_two_sign_ins_at_once_ask_one_question(two_hops: TwoHops, join: Join) ->
 
 
 @pytest.mark.usefixtures("locked")
+def test_who_is_about_to_ask_when_another_sign_in_ends_uses_that_one(two_hops: TwoHops, join: Join) -> None:
+    owner, made = SlowOwner("open sesame"), list[object]()
+    first = in_thread(partial(join, ask=owner))
+    assert owner.asked.wait(DEADLINE)
+
+    def progress(hop: str, step: str) -> None:
+        if step == "sign in" and not made:
+            owner.types.set()
+            made.append(first.get(timeout=DEADLINE))
+
+    impatient = Owner("open sesame")
+    assert join(ask=impatient, progress=progress).alive()
+    assert isinstance(made[0], RouteConnection) and impatient.questions == []
+    assert sign_ins(two_hops) == [1, 2]
+
+
+@pytest.mark.usefixtures("locked")
 def test_who_waits_for_a_sign_in_that_fails_is_asked(two_hops: TwoHops, join: Join) -> None:
     owner, reached = SlowOwner("wrong", "wrong", "wrong"), threading.Event()
     first = in_thread(partial(join, ask=owner))
     assert owner.asked.wait(DEADLINE)
     other = Owner("open sesame")
     second = in_thread(
-        partial(join, ask=other, progress=lambda hop, step: step == "sign in" and reached.set())
+        partial(join, ask=other, progress=lambda hop, step: "another" in step and reached.set())
     )
     assert reached.wait(DEADLINE)
     owner.types.set()

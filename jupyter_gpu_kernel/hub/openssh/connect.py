@@ -7,7 +7,6 @@ never closed.
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from ...errors import ConnectError, GpuKernelError
 from ..paths import control_folder
-from ..ssh import Attempt
+from ..ssh import Attempt, hostkeys
 from ..ssh.config.route import Hop
 from ..ssh.connector import Connector, ServerBusy
 from ..ssh.route_connection import RouteConnection
@@ -100,7 +99,7 @@ class _Attempt:
             token = secrets.token_hex(16)
             self._server = AskpassServer(folder, f"{name}a", token, self._questions.answer)
         if accepted is not None:
-            _touch(self._trust_file)
+            hostkeys.append(self._trust_file, b"")  # ssh will write to it, but would let others read it
         command = self._program.master(
             hop,
             control=folder / name,
@@ -182,9 +181,3 @@ def _unused_keys(hop: Hop) -> UserKeys:
         for _ in keys.offered():
             pass
     return keys
-
-
-def _touch(file: Path) -> None:
-    """Create the file if it is missing, for its owner only."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))

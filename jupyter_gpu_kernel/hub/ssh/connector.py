@@ -10,6 +10,7 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from ...errors import ConnectError, GpuKernelError
@@ -56,7 +57,8 @@ class Connector(ABC):
                 raise self._with_steps(error, (hop.label, "reach", 0.0))
             if self.connection.opened:
                 self.connection.enable_tcp_nodelay()
-            with turns.of(route[: number + 1], since) as take_turn:
+            on_wait = partial(self.progress, hop.label, "waiting for another sign-in to this host")
+            with turns.of(route[: number + 1], since, on_wait) as take_turn:
                 ask = self._ask(hop, take_turn)
                 self._connect_hop(hop, ask)
                 if ask is not None and ask.used:

@@ -163,9 +163,14 @@ def fingerprint(blob: bytes) -> str:
 
 
 def trust(trust_file: Path, name: str, key_type: str, blob: bytes) -> None:
-    """Append one line to our own file (0600), in one write, as another process may do the same at once."""
+    """Append one line to our own file."""
+    append(trust_file, f"{name} {key_type} {base64.b64encode(blob).decode()}\n".encode())
+
+
+def append(trust_file: Path, line: bytes) -> None:
+    """Append to our own file (0600), in one write, as another process may do the same at once. An empty line makes the
+    file, if there is none."""
     trust_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    line = f"{name} {key_type} {base64.b64encode(blob).decode()}\n".encode()
     descriptor = os.open(trust_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(descriptor, line)

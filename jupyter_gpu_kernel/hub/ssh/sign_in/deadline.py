@@ -63,14 +63,19 @@ class Turns:
         self._changed = threading.Condition()
 
     @contextlib.contextmanager
-    def of(self, hops: Sequence[Hop], since: int) -> Iterator[Callable[[], None]]:
+    def of(
+        self, hops: Sequence[Hop], since: int, on_wait: Callable[[], None]
+    ) -> Iterator[Callable[[], None]]:
         """Yield a function that takes the turn to ask for the last of these hops, until the end of the block. It waits
-        while another attempt has the turn, and raises AskedMeanwhile if one had it after `since`, as `over` counts."""
+        while another attempt has the turn, and raises AskedMeanwhile if one had it after `since`, as `over` counts.
+        `on_wait` is called before it waits."""
         key = tuple((hop.user, hop.host, hop.port) for hop in hops)
         attempt, ended = object(), False
 
         def take() -> None:
             with self._changed:
+                if self._asking.get(key, attempt) is not attempt:
+                    on_wait()
                 self._changed.wait_for(lambda: self._asking.get(key, attempt) is attempt)
                 if ended or self._last_over.get(key, 0) > since:
                     raise AskedMeanwhile
