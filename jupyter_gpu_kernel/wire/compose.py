@@ -21,6 +21,15 @@ PASSING = "jupyter-gpu-kernel-passing-"
 """The prefix of the display ids of transient displays. They are also removed when the front end leaves."""
 
 
+def composer(runtime: Runtime, send: Callable[[Message], None]) -> Send:
+    """Return the function that makes a message and passes it to `send`."""
+
+    def compose(channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes) -> None:
+        send(Message(channel, client, make(runtime, msg_type, content, parent)))
+
+    return compose
+
+
 def make(
     runtime: Runtime,
     msg_type: str,

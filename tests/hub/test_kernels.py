@@ -169,6 +169,32 @@ def test_the_hub_that_adopts_a_kernel_of_vs_code_knows_that_it_is_one(play: Any)
     play(test)
 
 
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_restart_of_vs_code_that_needs_a_sign_in_ends_the_old_kernel(
+    play: Any, tmp_path: Path, restarts: bool
+) -> None:
+    """Its launcher fails before the hub has a kernel for it. The next start would return to the old kernel."""
+
+    async def test(hub: Hub) -> None:
+        call = hub.call("start", parent=7)
+        old = hub.start(call)
+        keep_trying(old)
+        code = {"code": "__vsc_ipynb_file__ = '/a.ipynb'", "store_history": False}
+        old.observe_shell_request(Message(Channel.SHELL, 1, make("execute_request", code)))
+        await until(lambda: old.session is not None and old.session.notebook)
+        hub.problem = AuthError("asks for a code", hop="node", login=True)
+        await until(lambda: old.link.problem is hub.problem)
+        hub.leaves(call)
+        window = {"parent": 7 if restarts else 8}
+        settings = {"route": ["node"], "python": "python", "gpus": 0}
+        with pytest.raises(AuthError):
+            await hub.operations.op_start(hub.call("start", **window, name="n", settings=settings))
+        assert hub.kernels.in_use is restarts
+        assert [one.stem for one in tmp_path.rglob("stops/*.json")] == ["k1"] * restarts
+
+    play(test)
+
+
 @pytest.mark.parametrize("others", [False, True])
 def test_a_restart_that_needs_a_sign_in_ends_the_old_process_when_the_link_is_back(
     play: Any, others: bool

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from ...errors import GpuKernelError
-from ...wire.compose import TransientDisplay, is_user_cell, make
+from ...wire.compose import TransientDisplay, composer, is_user_cell
 from ...wire.messages import Channel, Message, MessageError, id_of, parent_id_of, type_of
 from ...wire.runtime import Runtime
 from ..front_end.delivered import Delivered
@@ -63,13 +63,11 @@ class UnstartedKernel:
         """`delivered`: the kernel's files, with the requests that waited when a hub was killed."""
         self.active = False
         self._delivered = delivered
-        self._runtime = runtime
         self._placeholder = placeholder
-        self._send = send
         self._messages: list[Message] = []
         self._answered: dict[str, int] = {}  # msg_ids of those that were answered, and are repeated: bytes
         self._dropped: set[str] = set()
-        self._display = TransientDisplay(runtime, self._send_display)
+        self._display = TransientDisplay(runtime, composer(runtime, send))
         self._shown_in = ""
         self._notes: list[str] = []
         self._recall()
@@ -196,11 +194,6 @@ class UnstartedKernel:
                 self._messages.append(request)
                 if mark == _ANSWERED:
                     self._answered[id_of(request)] = len(data)
-
-    def _send_display(
-        self, channel: Channel, client: int, msg_type: str, content: dict[str, Any], parent: bytes
-    ) -> None:
-        self._send(Message(channel, client, make(self._runtime, msg_type, content, parent)))
 
 
 def known_answer(request: Message) -> dict[str, Any] | None:

@@ -9,11 +9,10 @@ import asyncio
 import enum
 import time
 from collections.abc import Callable
-from typing import Any
 
 from ...errors import GpuKernelError
-from ...wire.compose import TransientDisplay, make
-from ...wire.messages import Channel, Message
+from ...wire.compose import TransientDisplay, composer
+from ...wire.messages import Message
 from ...wire.runtime import Runtime
 from ...wire.texts import with_program
 from ..kernel_settings import KernelSettings
@@ -54,14 +53,13 @@ class OfflineNotice:
         self._program = settings.program
         self._name = settings.name
         self._has_output = has_output
-        self._send = send
         self._node = node
         self._since = 0.0
         self._problem: GpuKernelError | None = None
         self._kernel = KEEPS_RUNNING
         self._cell: Message | None = None  # which shows the notice
         self._cell_state = _CellState.DEFERRED
-        self._display = TransientDisplay(runtime, self._send_message, _OFFLINE)
+        self._display = TransientDisplay(runtime, composer(runtime, send), _OFFLINE)
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -137,11 +135,6 @@ class OfflineNotice:
     def _show(self) -> None:
         if self._cell is not None:
             self._display.show(self._text(), self._cell.parts[0])
-
-    def _send_message(
-        self, channel: Channel, client: int, msg_type: str, content: dict[str, Any], parent: bytes
-    ) -> None:
-        self._send(Message(channel, client, make(self._runtime, msg_type, content, parent)))
 
     def _text(self) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self._since))

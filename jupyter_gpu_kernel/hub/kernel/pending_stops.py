@@ -75,10 +75,11 @@ class PendingStops:
 
     def add(self, left: LeftKernel, key: Key, replacement: RemoteKernel | None) -> PendingStop:
         """From now on the kernel is to end. `replacement` gets its GPUs."""
-        stop = self._stops.setdefault(left.kernel_id, PendingStop(left, key))
-        self.replace(stop, replacement)
-        if stop.task is None or stop.task.done():
+        stop = self._stops.get(left.kernel_id)
+        if stop is None or stop.task is None or stop.task.done():
+            stop = self._stops[left.kernel_id] = PendingStop(left, key)
             stop.task = asyncio.get_running_loop().create_task(self._run(stop, known_up=True))
+        self.replace(stop, replacement)
         return stop
 
     def replace(self, stop: PendingStop, replacement: RemoteKernel | None) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...wire.answers import Answers
-from ...wire.compose import make
+from ...wire.compose import composer
 from ...wire.files import replace_file
 from ...wire.messages import Channel, Message, type_of
 from ...wire.runtime import Runtime
@@ -42,7 +42,7 @@ class Placeholder:
     ) -> None:
         """`kernel_info`: the reply of a similar kernel before; `learn(content)` is called with this kernel's."""
         self._runtime = runtime
-        self._send = send
+        self._make = composer(runtime, send)
         self._kernel_info = kernel_info
         self._learn = learn
         self._answers = Answers(self._make)
@@ -207,11 +207,6 @@ class Placeholder:
     def _send_status(self, state: str) -> None:
         self._reported_busy = state == "busy"
         self._make(Channel.IOPUB, 0, "status", {"execution_state": state}, b"{}")
-
-    def _make(
-        self, channel: Channel, client: int, msg_type: str, content: dict[str, Any], parent: bytes
-    ) -> None:
-        self._send(Message(channel, client, make(self._runtime, msg_type, content, parent)))
 
 
 class KernelInfoCache:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from ...wire.messages import Lane, keeper_message
 from ..kernel_settings import KernelSettings
+from .kernel_state import KernelState
 from .relay import HubRelay
 from .states import LinkState, Phase
-
-
-class StandbyKernel(Protocol):
-    """`remote_kernel.py: RemoteKernel` is one."""
-
-    status: dict[str, Any]
-    link_state: LinkState
-    phase: Phase
 
 
 class Standby:
     """Whether one kernel may still move to another host, and the hub's decision that the kernel stays."""
 
-    def __init__(self, kernel: StandbyKernel, relay: HubRelay, settings: KernelSettings) -> None:
+    def __init__(self, kernel: KernelState, relay: HubRelay, settings: KernelSettings) -> None:
         self._kernel = kernel
         self._relay = relay
         self.begin(settings)
