@@ -1,38 +1,91 @@
-"""What all handlers of the HTTP API share: rights, calls to the hub that do not block, and errors as JSON."""
+"""What all handlers of the HTTP API share: rights, bodies, errors as JSON, and calls to the hub that do not block."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import json
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado.web import HTTPError, authenticated
 
-from ..errors import GpuKernelError
+from ..client import HubClient
+from ..errors import AgentError, GpuKernelError, SettingsError
 from ..program import command
+from ..provisioner import NotStarted
 from ..wire.texts import node_name, with_program
-from .hub_client import hub_client
+
+if TYPE_CHECKING:
+    from .state import ServerState
 
 API = "/jupyter-gpu-kernel/api"
 RESOURCE = "kernels"
 """Users who may see, or use, the kernels of this server may see, or use, the remote ones."""
-
+STATE = "jupyter_gpu_kernel_state"
+"""The key of the `ServerState` in the web application's settings."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+class Refused(Exception):
+    """A request that is refused with this HTTP status. `more`: what the answer has besides the error."""
+
+    def __init__(self, status: int, error: GpuKernelError | str, **more: Any) -> None:
+        super().__init__(str(error))
+        self.status, self.error, self.more = status, error, more
+
+
+@contextlib.contextmanager
+def refusing(status: int, **more: Any) -> Iterator[None]:
+    """Errors of ours within this context refuse the request with this status, and not with that of their class."""
+    try:
+        yield
+    except GpuKernelError as error:
+        raise Refused(status, error, **more) from None
+
+
 def permitted(action: str) -> Callable[[Method], Method]:
     """Decorate a handler's method: only a user who is signed in and may do this with kernels ("read", "execute") can
-    call it."""
-    return lambda method: authenticated(authorized(action)(method))  # type: ignore[return-value]
+    call it. The errors of ours that the method raises are the answer."""
+    return lambda method: authenticated(authorized(action)(_answering_errors(method)))  # type: ignore[return-value]
+
+
+def _answering_errors(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    async def answer(handler: Handler, *arguments: str) -> None:
+        try:
+            await method(handler, *arguments)
+        except Refused as refused:
+            await handler.refuse(refused)
+        except NotStarted as failed:
+            await handler.refuse(Refused(_status(failed.error), failed.error))
+        except GpuKernelError as error:
+            await handler.refuse(Refused(_status(error), error))
+
+    return answer
+
+
+def _status(error: GpuKernelError) -> int:
+    """Return the status for a bad request, for a kernel that no node has, or else for what a node or the hub could not
+    do."""
+    if isinstance(error, SettingsError):
+        return 400
+    return 404 if isinstance(error, AgentError) and not error.hop else 502
 
 
 class Handler(APIHandler):
     """Base of all handlers: each method needs `@permitted`."""
 
     auth_resource = RESOURCE
+
+    @property
+    def state(self) -> ServerState:
+        """What the handlers of this server share."""
+        return self.settings[STATE]  # type: ignore[no-any-return]
 
     async def prepare(self, **options: Any) -> None:
         """Refuse a GET without the XSRF token, too: it may start the hub, and connect. An image or a link, of another
@@ -43,26 +96,55 @@ class Handler(APIHandler):
             if not (self.request.headers.get("X-XSRFToken") or self.settings.get("disable_check_xsrf")):
                 raise HTTPError(403, "the header X-XSRFToken is missing")
 
-    def get_json_body(self) -> Any:
-        """Return the value of the request's body; an error 400 for what is not JSON, whatever it is."""
+    def body(self, *names: str, most: int = 16 * 1024) -> dict[str, Any]:
+        """Return the request's JSON object, which may have these keys only, and at most so many bytes; {} if there is
+        none. Raises Refused or SettingsError."""
+        if len(self.request.body) > most:
+            raise Refused(413, f"the request has more than {most} bytes")
         try:
-            return super().get_json_body()
-        except (UnicodeDecodeError, RecursionError):
-            raise HTTPError(400, "Invalid JSON in body of request") from None
+            body = json.loads(self.request.body or b"{}")
+        except (ValueError, RecursionError):
+            body = None
+        if not isinstance(body, dict) or body.keys() - set(names):
+            raise SettingsError(f"the request is not a JSON object with {', '.join(names) or 'nothing'}")
+        return body
 
-    async def answer(self, value: Any) -> None:
+    async def answer(self, value: Any, status: int = 200) -> None:
         """Send `value` as JSON."""
+        self.set_status(status)
         await self.finish(json.dumps(value))
 
-    async def refuse(self, status: int, message: str, **more: Any) -> None:
-        """Send an HTTP error {"message", …}."""
-        self.set_status(status)
-        await self.finish(json.dumps({"message": message, **more}))
+    async def refuse(self, refused: Refused) -> None:
+        """Send {"message", …}, and for an error of ours "error": {kind, hop, cause, remedy, …}."""
+        error, program = refused.error, command()
+        shown: dict[str, Any] = {"message": with_program(str(error), program)}
+        if isinstance(error, GpuKernelError):
+            shown["error"] = with_command(error.to_json(), program)
+        await self.answer({**shown, **refused.more}, refused.status)
 
-    async def refuse_with(self, error: GpuKernelError, status: int = 502, **more: Any) -> None:
-        """Send an error of ours: {"message", "error": {kind, hop, cause, remedy, …}, …}."""
-        described = with_command(error.to_json(), command())
-        await self.refuse(status, with_program(str(error), command()), error=described, **more)
+
+@contextlib.asynccontextmanager
+async def hub_client(*, start: bool = True) -> AsyncIterator[HubClient]:
+    """A connection to the hub: `async with hub_client() as hub: await hub.acall(…)`.
+
+    The hub is started if there is none; with `start=False`, raises HubError then. No thread waits for the hub's
+    results, so that the server can exit at any time.
+    """
+    opening = asyncio.create_task(asyncio.to_thread(HubClient, start=start))
+    try:
+        hub = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close_if_opened)
+        raise
+    try:
+        yield hub
+    finally:
+        await asyncio.to_thread(hub.close)
+
+
+def _close_if_opened(opening: asyncio.Task[HubClient]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        asyncio.get_running_loop().run_in_executor(None, opening.result().close)
 
 
 async def ask_hub(op: str, *, timeout: float = 60.0, **arguments: Any) -> Any:

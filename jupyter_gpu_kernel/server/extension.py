@@ -16,15 +16,17 @@ from ..client import HubClient
 from ..errors import GpuKernelError
 from ..provisioner import RemoteGPUProvisioner
 from ..wire.runtime import Runtime
-from .add import kernelspecs, probes, ssh_hosts
+from .add import form, kernelspecs, probes
 from .add.probes import Probes
-from .api import ask_hub
-from .questions import prompt_handlers, sign_in, sign_in_requests
+from .api import STATE, ask_hub
+from .questions import prompt_handlers, sign_in_requests
+from .questions.page_queue import notifier
 from .questions.prompts import Asking, PromptAsker, Prompts
 from .questions.sign_in_requests import PageSocket, SignInRequests
 from .running import actions, attach, kernels, overview
-from .running.gpu_use import GPU_USE, GpuUse
+from .running.gpu_use import GpuUse
 from .running.overview import Overview
+from .state import ServerState
 from .websockets import CONNECTION_CLASS, without_delay
 
 PENDING_START_TIMEOUT = 5.0
@@ -59,10 +61,10 @@ class GpuKernelExtension(ExtensionApp):
 
     def initialize_handlers(self) -> None:
         """jupyter_server calls this once."""
-        of_form = [*ssh_hosts.HANDLERS, *probes.HANDLERS, *kernelspecs.HANDLERS]
-        of_user = [*prompt_handlers.HANDLERS, *sign_in.HANDLERS, *sign_in_requests.HANDLERS]
-        of_kernels = [*kernels.HANDLERS, *actions.HANDLERS, *attach.HANDLERS]
-        self.handlers.extend([*of_kernels, *overview.HANDLERS, *of_user, *of_form])
+        of_form = [*form.HANDLERS, *probes.HANDLERS, *kernelspecs.HANDLERS]
+        of_user = [*prompt_handlers.HANDLERS, *sign_in_requests.HANDLERS]
+        of_kernels = [*kernels.HANDLERS, *actions.HANDLERS, *attach.HANDLERS, *overview.HANDLERS]
+        self.handlers.extend([*of_kernels, *of_user, *of_form])
 
     def initialize_settings(self) -> None:
         """jupyter_server calls this once, before `initialize_handlers`."""
@@ -71,20 +73,21 @@ class GpuKernelExtension(ExtensionApp):
             "a server is initialized before extensions"
         )
         server.event_logger.add_listener(schema_id=CONTENTS_EVENTS, listener=self._on_contents_event)
-        prompts = self.settings[prompt_handlers.PROMPTS] = Prompts(
-            prompt_handlers.notifier(server, prompt_handlers.SCHEMA), shown=self.prompts == "page"
+        root = str(getattr(server.contents_manager, "root_dir", ""))
+        notify = notifier(server, prompt_handlers.EVENT, prompt_handlers.TITLE)
+        prompts = Prompts(notify, shown=self.prompts == "page")
+        self.settings[STATE] = ServerState(
+            prompts=prompts,
+            sign_ins=SignInRequests(notifier(server, sign_in_requests.EVENT, sign_in_requests.TITLE)),
+            probes=Probes(lambda name: prompts.asker(Asking("probe", name))),
+            overview=Overview(Runtime(), server.kernel_manager, root),
+            gpu_use=GpuUse(Runtime(), lambda kernel: ask_hub("gpu_use", kernel=kernel)),
         )
-        notify = prompt_handlers.notifier(server, sign_in_requests.SCHEMA)
-        self.settings[sign_in_requests.SIGN_INS] = SignInRequests(notify)
         if self.prompts == "page":
             server.io_loop.add_callback(self._listen)
         self.settings.setdefault("page_config_data", {})[PAGE_PROMPTS] = self.prompts
-        self.settings[probes.PROBES] = Probes(lambda name: prompts.asker(Asking("probe", name)))
-        root = str(getattr(server.contents_manager, "root_dir", ""))
-        self.settings[overview.OVERVIEW] = Overview(Runtime(), server.kernel_manager, root)
         if self.websocket_nodelay and (connection_class := self.settings.get(CONNECTION_CLASS)) is not None:
             self.settings[CONNECTION_CLASS] = without_delay(connection_class)
-        self.settings[GPU_USE] = GpuUse(Runtime(), lambda kernel: ask_hub("gpu_use", kernel=kernel))
 
         def asker(name: str, notebook: str) -> PromptAsker:
             return prompts.asker(Asking("kernel", name, to_api_path(notebook, root)))
@@ -94,7 +97,7 @@ class GpuKernelExtension(ExtensionApp):
     def _listen(self) -> None:
         """Serve launchers of other front ends from now on; without that they cannot ask for a sign-in here."""
         try:
-            self._page_socket = PageSocket(self.settings[sign_in_requests.SIGN_INS], self.log)
+            self._page_socket = PageSocket(self.settings[STATE].sign_ins, self.log)
         except (GpuKernelError, OSError) as error:
             self.log.warning("kernels of other front ends cannot ask for a sign-in here: %s", error)
 
@@ -110,7 +113,7 @@ class GpuKernelExtension(ExtensionApp):
         """Detach the remote kernels, which go on. The server calls this before it shuts its kernels down."""
         if self._page_socket is not None:
             self._page_socket.close()
-        await self.settings[probes.PROBES].close()
+        await self.settings[STATE].probes.close()
         RemoteGPUProvisioner.asker = None
         await RemoteGPUProvisioner.leave_all()
         if self.serverapp is not None:

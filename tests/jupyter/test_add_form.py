@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel import kernelspecs
 from jupyter_gpu_kernel.client import HubClient
-from jupyter_gpu_kernel.server.add.probes import PROBES, Probes
+from jupyter_gpu_kernel.server.add.probes import Probes
+from jupyter_gpu_kernel.server.api import STATE
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 API = "/jupyter-gpu-kernel/api"
@@ -308,11 +310,13 @@ async def test_a_probe_ends_with_its_page_or_when_it_is_cancelled(
     _, probe = await ask("POST", "probes", body)
     assert await ask("DELETE", f"probes/{probe['id']}") == (200, {"ok": True})
     assert (await ask("GET", f"probes/{probe['id']}"))[0] == 404
+    settings, state = jp_serverapp.web_app.settings, jp_serverapp.web_app.settings[STATE]
     probes = Probes(lambda name: contextlib.nullcontext(), page_timeout=0.2)
-    jp_serverapp.web_app.settings[PROBES] = probes
+    settings[STATE] = replace(state, probes=probes)
     _, probe = await ask("POST", "probes", body)
     await asyncio.to_thread(eventually, lambda: not probes.ids, "the probe has ended with its page")
-    probes = jp_serverapp.web_app.settings[PROBES] = Probes(lambda name: contextlib.nullcontext())
+    probes = Probes(lambda name: contextlib.nullcontext())
+    settings[STATE] = replace(state, probes=probes)
     statuses = [(await ask("POST", "probes", body))[0] for _ in range(9)]
     assert statuses == [201] * 8 + [429]
     await probes.close()

@@ -17,7 +17,8 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel import kernelspecs
 from jupyter_gpu_kernel.errors import GpuKernelError
-from jupyter_gpu_kernel.server.running.overview import OVERVIEW, Overview
+from jupyter_gpu_kernel.server.api import STATE
+from jupyter_gpu_kernel.server.running.overview import Overview
 from jupyter_gpu_kernel.server.running.overview_rows import relative_path
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote", "nothing_stays")]
@@ -128,7 +129,7 @@ async def test_pages_that_ask_at_once_share_an_answer(jp_fetch: Fetch) -> None:
 
 
 async def test_after_a_change_no_page_gets_an_answer_from_before(jp_serverapp: Any) -> None:
-    shared: Overview = jp_serverapp.web_app.settings[OVERVIEW]
+    shared: Overview = jp_serverapp.web_app.settings[STATE].overview
     before = asyncio.create_task(shared.get())
     await asyncio.sleep(0)  # it is asking
     shared.outdated()

@@ -14,8 +14,10 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import Cancelled, NotAnswered
 from jupyter_gpu_kernel.hub.ssh import Secret
+from jupyter_gpu_kernel.server.api import STATE
+from jupyter_gpu_kernel.server.questions import page_queue
 from jupyter_gpu_kernel.server.questions import prompts as prompts_module
-from jupyter_gpu_kernel.server.questions.prompt_handlers import EVENT, PROMPTS
+from jupyter_gpu_kernel.server.questions.prompt_handlers import EVENT
 from jupyter_gpu_kernel.server.questions.prompts import Asking, PromptAsker, Prompts
 
 Fetch = Callable[..., Awaitable[HTTPResponse]]
@@ -46,7 +48,7 @@ class Page:
 
     def __init__(self, fetch: Fetch, server: Any) -> None:
         self._fetch = fetch
-        self.prompts: Prompts = server.web_app.settings[PROMPTS]
+        self.prompts: Prompts = server.web_app.settings[STATE].prompts
         self.events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         server.event_logger.add_listener(schema_id=EVENT, listener=self._on_event)
 
@@ -199,7 +201,7 @@ async def test_the_questions_of_other_calls_stay(page: Page) -> None:
 
 
 async def test_the_queue_and_its_texts_are_bounded(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompts_module, "MAX_QUESTIONS", 1)
+    monkeypatch.setattr(page_queue, "MOST", 1)
     async with page.prompts.asker(GPU2) as ask:
         asked = secret(ask, "x" * 10_000)
         (one,) = await page.told(1)

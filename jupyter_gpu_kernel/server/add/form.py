@@ -1,7 +1,11 @@
-"""What the form “Add a remote GPU” sends, checked: the way to a machine, and the settings. Each error names a field."""
+"""What the form “Add a remote GPU” offers and sends: machines, and the route and settings, which are checked.
+
+Each error names a field of the form.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Iterator
@@ -10,37 +14,28 @@ from typing import Any
 from ...adding import GivenRoute, settings_of, split_hosts
 from ...errors import GpuKernelError, RouteError, SettingsError
 from ...wire.kernel_settings import USER_SETTINGS, KernelSettings
+from ..api import API, Handler, Refused, permitted, refusing
 
 MAX_TEXT = 2000
 """Characters of one field."""
 MAX_BODY = 64 * 1024
 """Bytes of a request."""
-_WAY = ("destination", "jumps", "identity", "config")
+ROUTE = ("destination", "jumps", "identity", "config")
+"""The fields that describe the route to the machine."""
 _NOT_HERE = ("route", "hosts", "identity", "config", "env_dir")
 """Settings that come from other fields, or only from `add --create-env`."""
 _QUOTED = re.compile(r"“(\w+)”")
 
 
-class FormError(Exception):
-    """An error about one field of the form; `field` is "" if it is about none."""
-
-    def __init__(self, error: GpuKernelError, field: str) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.field = field
-
-
-def settings_from(body: Any) -> KernelSettings:
+def settings_from(body: dict[str, Any]) -> KernelSettings:
     """Return the settings that the form describes: {"destination", "jumps", "identity", "config", "settings"}.
 
     All but the destination may be left out. "jumps" are comma-separated; "settings" is an object of other settings.
-    Raises FieldError. This runs ssh, and so may block.
+    Raises Refused, with the field that the error is about. This runs ssh, and so may block.
     """
     from ...hub.ssh.config.destination import existing_files, parse_destination
 
-    if not isinstance(body, dict):
-        raise FormError(SettingsError("the request is not an object"), "")
-    destination, jumps, identity, config = (_text(body, field) for field in _WAY)
+    destination, jumps, identity, config = (_text(body, field) for field in ROUTE)
     with _about("destination"):
         if not destination:
             raise RouteError("there is no destination", remedy="Write user@host, or choose a host.")
@@ -64,8 +59,7 @@ def settings_from(body: Any) -> KernelSettings:
         given = GivenRoute([destination], jumps=[jumps] if jumps else [], identity=keys, config=config)
         return settings_of(given, more)
     except GpuKernelError as error:
-        field = "settings" if isinstance(error, SettingsError) else "destination"
-        raise FormError(error, field_of(error, field)) from None
+        raise _refused(error, "settings" if isinstance(error, SettingsError) else "destination") from None
 
 
 def field_of(error: GpuKernelError, otherwise: str = "") -> str:
@@ -79,7 +73,11 @@ def _about(field: str) -> Iterator[None]:
     try:
         yield
     except GpuKernelError as error:
-        raise FormError(error, field_of(error, field)) from None
+        raise _refused(error, field) from None
+
+
+def _refused(error: GpuKernelError, field: str) -> Refused:
+    return Refused(400, error, field=field_of(error, field))
 
 
 def _text(body: dict[str, Any], field: str) -> str:
@@ -98,3 +96,27 @@ def _check_sizes(more: dict[str, Any]) -> None:
             raise SettingsError(
                 f"“{key[:40]}” is too long", remedy=f"A text may have at most {MAX_TEXT} characters."
             )
+
+
+class HostsHandler(Handler):
+    """The machines that the user's ssh configuration names, and nothing else of it."""
+
+    @permitted("execute")
+    async def get(self) -> None:
+        """Return [{name, user, port, jumps}]; `?config=`: of this file instead of ~/.ssh/config."""
+        config = self.get_query_argument("config", "").strip()
+        with refusing(400, field="config"):
+            if len(config) > MAX_TEXT or not config.isprintable():
+                raise RouteError("this is not the path of a file")
+            hosts = await asyncio.to_thread(_hosts, config)
+        await self.answer(hosts)
+
+
+def _hosts(config: str) -> list[dict[str, Any]]:
+    from ...hub.ssh.config.destination import existing_files
+    from ...hub.ssh.config.hosts import hosts
+
+    return hosts(*existing_files([config] if config else []))
+
+
+HANDLERS = [(API + "/ssh-hosts", HostsHandler)]

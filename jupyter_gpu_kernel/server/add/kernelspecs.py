@@ -6,11 +6,10 @@ import asyncio
 from typing import Any
 
 from ... import adding, kernelspecs
-from ...errors import AgentError, GpuKernelError, SettingsError
+from ...errors import AgentError, SettingsError
 from ...wire.kernel_settings import KernelSettings
-from ..api import API, Handler, permitted
-from .form import MAX_BODY
-from .probes import PROBES, Probes
+from ..api import API, Handler, Refused, permitted, refusing
+from .probe import MachineProbe
 
 
 class KernelspecsHandler(Handler):
@@ -25,26 +24,17 @@ class KernelspecsHandler(Handler):
     @permitted("execute")
     async def post(self) -> None:
         """Write one, {"probe": ID, "name", "replace"}, as `add` does. The answer: {name, …, notes, shadowed_by}."""
-        body: Any = self.get_json_body() if len(self.request.body) <= MAX_BODY else None
-        if not isinstance(body, dict) or not isinstance(body.get("name"), str):
-            return await self.refuse(400, "the request has no name")
-        probes: Probes = self.settings[PROBES]
-        probe = probes.get(str(body.get("probe")))
+        body = self.body("probe", "name", "replace")
+        if not isinstance(body.get("name"), str):
+            raise SettingsError("the request has no name")
+        probe = self.state.probes.get(str(body.get("probe")))
         if probe is None or probe.settings is None:
-            return await self.refuse(404, "there is no such probe, or it has not succeeded")
+            raise Refused(404, "there is no such probe, or it has not succeeded")
+        _refuse_impossible(probe, probe.settings)
         name, replace = body["name"].strip(), body.get("replace") is True
-        try:
-            adding.refuse_impossible(probe.answer, probe.settings)
+        with refusing(400, field="name"):
             written = await asyncio.to_thread(_write, name, probe.settings, replace)
-        except _NameTaken as error:
-            return await self.refuse_with(error, 409, field="name", replaceable=error.replaceable)
-        except AgentError as error:
-            error.remedy = "Request fewer GPUs, or use another machine."
-            return await self.refuse_with(error, 400, field="gpus")
-        except GpuKernelError as error:
-            return await self.refuse_with(error, 400, field="name")
-        self.set_status(201)
-        await self.answer(written)
+        await self.answer(written, 201)
 
 
 class KernelspecHandler(Handler):
@@ -53,16 +43,9 @@ class KernelspecHandler(Handler):
     @permitted("execute")
     async def delete(self, name: str) -> None:
         """Remove it, as `remove` does: {removed: [folder], notes}. Running kernels keep running."""
-        try:
-            await self.answer(await asyncio.to_thread(_remove, name))
-        except GpuKernelError as error:
-            await self.refuse_with(error, 404)
-
-
-class _NameTaken(SettingsError):
-    """There is a kernelspec of that name. `replaceable`: it is ours."""
-
-    replaceable = False
+        with refusing(404):
+            removed = await asyncio.to_thread(_remove, name)
+        await self.answer(removed)
 
 
 def _all() -> list[dict[str, Any]]:
@@ -74,25 +57,35 @@ def _all() -> list[dict[str, Any]]:
     return sorted([*usable, *broken], key=lambda row: str(row["name"]))
 
 
+def _refuse_impossible(probe: MachineProbe, settings: KernelSettings) -> None:
+    """Refuse settings that no kernel on the machine can have."""
+    try:
+        adding.refuse_impossible(probe.answer, settings)
+    except AgentError as error:
+        error.remedy = "Request fewer GPUs, or use another machine."
+        raise Refused(400, error, field="gpus") from None
+
+
 def _write(name: str, settings: KernelSettings, replace: bool) -> dict[str, Any]:
     try:
         kernelspecs.check_name(name, replace=replace)
     except SettingsError as error:
-        raise _about_name(error, name) from None
+        raise _name_refused(error, name) from None
     spec, notes = adding.write(name, settings, replace=replace)
     other = kernelspecs.shadowed_by(spec)
     return {**spec.to_json(), "notes": notes, "shadowed_by": str(other) if other else ""}
 
 
-def _about_name(error: SettingsError, name: str) -> SettingsError:
-    """The error with a remedy for the form, which has no --name and --replace."""
+def _name_refused(error: SettingsError, name: str) -> Refused:
+    """Return the refusal with a remedy for the form, which has no --name and --replace. `replaceable`: the kernelspec
+    of that name is ours."""
     known, replaceable = kernelspecs.is_known(name)
     if not known:
         remedy = "Choose a name of letters, digits, hyphens, dots and underscores."
-        return SettingsError(error.cause, remedy=remedy)
-    taken = _NameTaken(error.cause, remedy="Choose another name" + (", or replace it." * replaceable or "."))
-    taken.replaceable = replaceable
-    return taken
+        return Refused(400, SettingsError(error.cause, remedy=remedy), field="name")
+    remedy = "Choose another name" + (", or replace it." * replaceable or ".")
+    taken = SettingsError(error.cause, remedy=remedy)
+    return Refused(409, taken, field="name", replaceable=replaceable)
 
 
 def _remove(name: str) -> dict[str, Any]:

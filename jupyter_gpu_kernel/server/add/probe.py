@@ -14,22 +14,21 @@ from ...hub.ssh import Asker
 from ...program import command
 from ...wire.kernel_settings import KernelSettings
 from ...wire.texts import as_typed
-from ..api import with_command
-from ..hub_client import hub_client
+from ..api import hub_client, with_command
 from .form import field_of
 
 _MAX_STEPS = 200
 _GPU = ("index", "uuid", "name", "memory_used_mib", "memory_total_mib", "utilization", "free", "reason")
 _FOUND = ("python", "others", "unseen", "hops", "gpus_error", "gpus_problem", "slurm")
 
-Asking = AbstractAsyncContextManager[Asker | None]
+AskerContext = AbstractAsyncContextManager[Asker | None]
 """Gives an Asker, None if nobody can be asked, and withdraws its questions at the end."""
 
 
 class MachineProbe:
     """A probe with these settings, which begins at once. `asking`: who asks the user."""
 
-    def __init__(self, settings: KernelSettings, asking: Asking) -> None:
+    def __init__(self, settings: KernelSettings, asking: AskerContext) -> None:
         self.id = os.urandom(16).hex()
         self.settings: KernelSettings | None = None
         """The settings of the kernelspec, when the probe has succeeded."""
@@ -78,7 +77,7 @@ class MachineProbe:
         wanted = self._wanted.replace(python="")
         return f"{command()} add {as_typed([*adding.words_of(wanted), '--create-env'])}"
 
-    async def _run(self, asking: Asking) -> None:
+    async def _run(self, asking: AskerContext) -> None:
         try:
             async with hub_client() as hub, asking as ask:
                 probe = await hub.acall(

@@ -7,12 +7,10 @@ from collections.abc import Callable
 
 from ...errors import HubError
 from ...wire.kernel_settings import KernelSettings
-from ..api import API, Handler, permitted
-from .form import MAX_BODY, FormError, settings_from
-from .probe import Asking, MachineProbe
+from ..api import API, Handler, Refused, permitted, refusing
+from .form import MAX_BODY, ROUTE, settings_from
+from .probe import AskerContext, MachineProbe
 
-PROBES = "jupyter_gpu_kernel_probes"
-"""The key of the probes in the server's settings."""
 PAGE_TIMEOUT = 90.0
 """Seconds after which a page that has not asked is gone: browsers let hidden pages ask only once a minute."""
 MAX_RUNNING = 8
@@ -23,7 +21,7 @@ MAX_KEPT = 32
 class Probes:
     """The probes of one Jupyter server. `asking(name)` returns who asks the user the questions of one."""
 
-    def __init__(self, asking: Callable[[str], Asking], page_timeout: float = PAGE_TIMEOUT) -> None:
+    def __init__(self, asking: Callable[[str], AskerContext], page_timeout: float = PAGE_TIMEOUT) -> None:
         self._asking = asking
         self._page_timeout = page_timeout
         self._probes: dict[str, MachineProbe] = {}
@@ -88,18 +86,11 @@ class ProbesHandler(Handler):
     @permitted("execute")
     async def post(self) -> None:
         """The answer is that of the probe."""
-        if len(self.request.body) > MAX_BODY:
-            return await self.refuse(413, "the request is too large")
-        probes: Probes = self.settings[PROBES]
-        body = self.get_json_body()
-        try:
-            probe = probes.start(await asyncio.to_thread(settings_from, body))
-        except FormError as error:
-            return await self.refuse_with(error.error, 400, field=error.field)
-        except HubError as error:
-            return await self.refuse_with(error, 429)
-        self.set_status(201)
-        await self.answer(probe.to_json())
+        body = self.body(*ROUTE, "settings", most=MAX_BODY)
+        settings = await asyncio.to_thread(settings_from, body)
+        with refusing(429):
+            probe = self.state.probes.start(settings)
+        await self.answer(probe.to_json(), 201)
 
 
 class ProbeHandler(Handler):
@@ -108,18 +99,16 @@ class ProbeHandler(Handler):
     @permitted("execute")
     async def get(self, probe_id: str) -> None:
         """See `Probe.to_json`."""
-        probes: Probes = self.settings[PROBES]
-        probe = probes.get(probe_id)
+        probe = self.state.probes.get(probe_id)
         if probe is None:
-            return await self.refuse(404, "there is no such probe")
+            raise Refused(404, "there is no such probe")
         await self.answer(probe.to_json())
 
     @permitted("execute")
     async def delete(self, probe_id: str) -> None:
         """Cancel it."""
-        probes: Probes = self.settings[PROBES]
-        if not await probes.cancel(probe_id):
-            return await self.refuse(404, "there is no such probe")
+        if not await self.state.probes.cancel(probe_id):
+            raise Refused(404, "there is no such probe")
         await self.answer({"ok": True})
 
 

@@ -21,12 +21,12 @@ from ...errors import Cancelled, NotAnswered
 from ...hub.rpc import ANSWER_TIMEOUT
 from ...hub.ssh import Secret, matches_fingerprint
 from ...saved_answers import SavedAnswers
+from .page_queue import PageQueue
 
 PAGE_TIMEOUT = 10.0
 """Seconds for a page to fetch a question."""
 LONGEST_PROMPT = 2000
 LONGEST_ANSWER = 4096
-MAX_QUESTIONS = 100
 MAX_CANCELLED = 100
 
 
@@ -59,15 +59,13 @@ class _Question:
     replies: queue.SimpleQueue[Reply] = field(default_factory=queue.SimpleQueue)
 
 
-class Prompts:
-    """All questions of this server. `notify(number of questions)` is called, on any thread, when there are others."""
+class Prompts(PageQueue[_Question]):
+    """All questions of this server. They are asked on worker threads, and answered on the event loop."""
 
     def __init__(self, notify: Callable[[int], None], shown: bool = True) -> None:
         """`shown`: whether pages show questions; else each fails at once, with the command for a terminal."""
-        self._notify = notify
+        super().__init__(notify)
         self._shown = shown
-        self._questions: dict[str, _Question] = {}
-        self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._askers = set[PromptAsker]()
         self._cancelled: dict[Asking, int] = {}
@@ -78,36 +76,22 @@ class Prompts:
 
     # --- for pages
 
-    def open(self) -> list[dict[str, Any]]:
-        """Return the questions, first come first, to a page that shows them."""
-        with self._lock:
-            questions = list(self._questions.values())
-        for one in questions:
-            one.fetched.set()
-        return [one.shown for one in questions]
-
     def answer(self, number: str, text: str, save: bool) -> None:
         """Hand over the answer to a question. Raises KeyError if there is no such question (any more), or Rejected."""
-        shown = self._questions[number].shown
+        shown = self._entries[number].shown
         if shown["kind"] == "host" and not matches_fingerprint(text, shown["fingerprint"]):
             raise Rejected("The fingerprint does not end with that.")
-        self._close(number, Reply(text, save and shown["saveable"]))
+        self._take(number).replies.put(Reply(text, save and shown["saveable"]))
 
     def cancel(self, number: str) -> None:
         """Give up a question, and those of all calls that wait already for the same. Raises KeyError."""
-        same = _same(self._questions[number].asker.waiting)
+        same = _same(self._entries[number].asker.waiting)
         with self._lock:
             self._cancelled.pop(same, None)  # so that the oldest are forgotten first
             self._cancelled[same] = next(self._numbers)
             if len(self._cancelled) > MAX_CANCELLED:
                 del self._cancelled[next(iter(self._cancelled))]
-        self._close(number, Reply(None))
-
-    def _close(self, number: str, reply: Reply) -> None:
-        with self._lock:
-            question = self._questions.pop(number)
-        question.replies.put(reply)
-        self._notify(len(self._questions))
+        self._take(number).replies.put(Reply(None))
 
     # --- for askers
 
@@ -120,7 +104,7 @@ class Prompts:
         """Its call has ended: its questions leave the queue, and it cannot ask any more."""
         with self._lock:
             self._askers.discard(asker)
-            numbers = [number for number, one in self._questions.items() if one.asker is asker]
+            numbers = [number for number, one in self._entries.items() if one.asker is asker]
         for number in numbers:
             self._withdraw(number)
 
@@ -134,10 +118,9 @@ class Prompts:
             cancelled = self._cancelled.get(_same(asker.waiting), -1) > asker.number
             if cancelled or asker not in self._askers:
                 raise _cancelled(asker.waiting, hop)
-            if len(self._questions) >= MAX_QUESTIONS:
+            if self._is_full:
                 raise NotAnswered("too many questions wait for an answer", hop=hop)
-            self._questions[number] = posted
-        self._notify(len(self._questions))
+            self._add(posted)
         try:
             return _reply(posted, hop)
         finally:
@@ -146,8 +129,8 @@ class Prompts:
     def _withdraw(self, number: str) -> None:
         """Forget a question for which nobody waits any more."""
         with contextlib.suppress(KeyError):  # it has left the queue already
-            question = self._questions[number]
-            self._close(number, Reply(None))
+            question = self._take(number)
+            question.replies.put(Reply(None))
             question.fetched.set()
 
 

@@ -2,6 +2,7 @@
 
 A launcher whose start needs a sign-in calls the operation `sign_in` at this server's own socket, which works like the
 hub's (`page_sign_in.py`). The call lasts as long as the launcher waits. All of it runs on the server's event loop.
+Another handler signs in to a kernelspec's node, for these kernels and for any other reason.
 """
 
 from __future__ import annotations
@@ -9,32 +10,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from typing import Any
 
-from ...errors import HubError, NotAnswered
+from ...errors import Cancelled, HubError, NotAnswered
 from ...hub.paths import page_server_address
 from ...hub.rpc import Call, RpcServer
 from ...hub.sanitize import line
-from ...kernelspecs import find
+from ...kernelspecs import Kernelspec, find
 from ...wire.files import create_file
 from ...wire.runtime import Runtime
-from ..api import API, Handler, permitted
-from .prompt_handlers import schema
+from ..api import API, Handler, Refused, hub_client, permitted, refusing
+from .page_queue import PageQueue
+from .prompts import Asking
 
-SIGN_INS = "jupyter_gpu_kernel_sign_ins"
-"""The key of the requests in the server's settings."""
 EVENT = "https://events.jupyter.org/jupyter_gpu_kernel/sign_ins/v1"
-SCHEMA = schema(
-    EVENT,
-    "Kernels that wait for a sign-in",
-    "Other kernels than before wait until their user signs in. Pages fetch them.",
-)
+TITLE = "Kernels that wait for a sign-in"
 PAGE_TIMEOUT = 4.0
 """Seconds for a page to fetch a request: less than a launcher waits for that."""
-MAX_REQUESTS = 100
 LONGEST_TEXT = 200
 
 
@@ -45,26 +40,16 @@ class _SignInRequest:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class SignInRequests:
-    """All kernels that wait. `notify(number of requests)` is called when there are others."""
-
-    def __init__(self, notify: Callable[[int], None]) -> None:
-        self._notify = notify
-        self._requests: dict[str, _SignInRequest] = {}
-
-    def open(self) -> list[dict[str, str]]:
-        """Return the requests, first come first, to a page that shows them."""
-        for one in self._requests.values():
-            one.fetched.set()
-        return [one.shown for one in self._requests.values()]
+class SignInRequests(PageQueue[_SignInRequest]):
+    """All kernels that wait."""
 
     def cancel(self, number: str) -> None:
         """Let the kernel's start fail. Raises KeyError if there is no such request (any more)."""
-        self._requests[number].cancelled.set()
+        self._entries[number].cancelled.set()
 
     def cancel_all(self, name: str) -> None:
         """Cancel all requests for this kernelspec."""
-        for one in self._requests.values():
+        for one in self._entries.values():
             if one.shown["name"].lower() == name.lower():
                 one.cancelled.set()
 
@@ -72,7 +57,7 @@ class SignInRequests:
         """Serve a launcher's call. Report progress when a page shows it, and return when the user has cancelled it."""
         if call.op != "sign_in":
             raise HubError(f"a Jupyter server has no operation {call.op!r}")
-        if len(self._requests) >= MAX_REQUESTS:
+        if self._is_full:
             raise HubError("too many kernels wait for a sign-in")
         name, node, notebook = (
             line(call.arguments.get(key), LONGEST_TEXT) for key in ("name", "node", "notebook")
@@ -80,8 +65,8 @@ class SignInRequests:
         spec = await asyncio.to_thread(find, name)  # else this server cannot sign in
         number = os.urandom(16).hex()
         shown = {"id": number, "name": spec.name, "node": node, "notebook": PurePath(notebook).name}
-        request = self._requests[number] = _SignInRequest(shown)
-        self._notify(len(self._requests))
+        request = _SignInRequest(shown)
+        self._add(request)
         try:
             try:
                 await asyncio.wait_for(request.fetched.wait(), PAGE_TIMEOUT)
@@ -91,8 +76,7 @@ class SignInRequests:
             await request.cancelled.wait()
             return {"cancelled": True}
         finally:  # also when the launcher has left
-            del self._requests[number]
-            self._notify(len(self._requests))
+            self._take(number)
 
 
 class PageSocket:
@@ -117,8 +101,7 @@ class SignInsHandler(Handler):
     @permitted("execute")
     async def get(self) -> None:
         """Return them to a page that shows them to the user."""
-        requests: SignInRequests = self.settings[SIGN_INS]
-        await self.answer(requests.open())
+        await self.answer(self.state.sign_ins.open())
 
 
 class SignInHandler(Handler):
@@ -127,12 +110,35 @@ class SignInHandler(Handler):
     @permitted("execute")
     async def delete(self, number: str) -> None:
         """Let it wait no longer: its start fails."""
-        requests: SignInRequests = self.settings[SIGN_INS]
         try:
-            requests.cancel(number)
+            self.state.sign_ins.cancel(number)
         except KeyError:
-            return await self.refuse(404, "this kernel does not wait for a sign-in any more")
+            raise Refused(404, "this kernel does not wait for a sign-in any more") from None
         await self.answer({"ok": True})
 
 
-HANDLERS = [(API + "/sign-ins", SignInsHandler), (API + "/sign-ins/([0-9a-f]{32})", SignInHandler)]
+class LoginHandler(Handler):
+    """The connection to a kernelspec's node, opened by its user: {ok, node, errors} or {ok: false, cancelled}."""
+
+    @permitted("execute")
+    async def post(self, name: str) -> None:
+        """Open it, as `jupyter gpu-kernel login` does. The answer comes when the questions are answered."""
+        with refusing(404):
+            spec = await asyncio.to_thread(find, name)
+        try:
+            answer = await self._login(spec)
+        except Cancelled:
+            self.state.sign_ins.cancel_all(spec.name)
+            answer = {"ok": False, "cancelled": True}
+        await self.answer({"ok": True, **answer})
+
+    async def _login(self, spec: Kernelspec) -> dict[str, Any]:
+        async with hub_client() as hub, self.state.prompts.asker(Asking("login", spec.name)) as ask:
+            return dict(await hub.acall("login", ask=ask, **spec.for_hub))
+
+
+HANDLERS = [
+    (API + "/sign-ins", SignInsHandler),
+    (API + "/sign-ins/([0-9a-f]{32})", SignInHandler),
+    (API + "/nodes/([^/]+)/login", LoginHandler),
+]

@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
-import tornado
 from jupyter_core.utils import ensure_async
 
 from ... import kernelspecs
 from ...errors import AgentError, GpuKernelError, SettingsError
 from ...hub.sanitize import is_id
-from ...provisioner import NotStarted
 from ...wire import MAX_PRIORITY
-from ..api import API, Handler, list_of, permitted
-from ..hub_client import hub_client
-from .overview import OVERVIEW, Overview
-from .served import served_ids
+from ..api import API, Handler, hub_client, list_of, permitted
+from .overview import served_ids
 
-MAX_BODY = 16 * 1024
 _ASK_WITHIN = 60.0
 _STOP_WITHIN = 120.0
 
@@ -39,33 +34,21 @@ class NamedKernel(NamedTuple):
 class KernelHandler(Handler):
     """Base of the handlers below: what they ask is about one kernel, by our id or Jupyter's in this server."""
 
-    @property
-    def overview(self) -> Overview:
-        """The overview, whose answer is old after an action."""
-        return self.settings[OVERVIEW]  # type: ignore[no-any-return]
+    def finish(self, *answer: Any) -> Any:
+        """Send the answer, or the error, after which no page gets an overview from before the request."""
+        if self.request.method != "GET":
+            self.state.overview.outdated()
+        return super().finish(*answer)
 
     async def find(self, named: str) -> NamedKernel:
         """Return the kernel of this id. Raises AgentError for what cannot be the id of a remote kernel."""
-        here = await list_of("kernels")
-        served = served_ids(self.kernel_manager, here)
+        known = await list_of("kernels")
+        served = served_ids(self.kernel_manager, known)
         ours = {theirs: ours for ours, theirs in served.items()}.get(named, named)
         if not is_id(ours) or (ours == named and named in self.kernel_manager):
             raise AgentError("there is no remote kernel of this id", remedy="Reload the list of kernels.")
-        rows = [one for one in here if one["id"] == ours]
+        rows = [one for one in known if one["id"] == ours]
         return NamedKernel(ours, served.get(ours), rows[0].get("front_ends", 1) if rows else 0)
-
-    async def body(self, *names: str) -> dict[str, Any]:
-        """Return the request's JSON object, which may have these keys only. Raises SettingsError."""
-        if len(self.request.body) > MAX_BODY:
-            raise SettingsError(f"the request has more than {MAX_BODY} bytes")
-        try:
-            body: Any = self.get_json_body() or {}
-        except tornado.web.HTTPError:
-            body = None
-        if not isinstance(body, dict) or body.keys() - set(names):
-            known = ", ".join(names) or "nothing"
-            raise SettingsError(f"the request is not a JSON object with {known}")
-        return body
 
     async def ask(self, op: str, kernel: str, timeout: float = _ASK_WITHIN, **more: Any) -> Any:
         """Return the result of the hub's operation on this kernel, which may be on any node. Nobody is asked."""
@@ -80,16 +63,6 @@ class KernelHandler(Handler):
             error.fill_in("ID", kernel)
             raise
 
-    async def refuse_for(self, error: Exception) -> None:
-        """Answer that the action failed: 400 for a bad request, 404 for an unknown kernel, else 502."""
-        self.overview.outdated()
-        if isinstance(error, NotStarted):
-            error = error.error
-        assert isinstance(error, GpuKernelError), "other errors are bugs"
-        unknown = isinstance(error, AgentError) and not error.hop
-        status = 400 if isinstance(error, SettingsError) else 404 if unknown else 502
-        await self.refuse_with(error, status)
-
 
 class ActionHandler(KernelHandler):
     """Interrupt, restart or stop a kernel: {ok}, and `link`, "away" if it happens as soon as the link is up."""
@@ -97,14 +70,9 @@ class ActionHandler(KernelHandler):
     @permitted("execute")
     async def post(self, named: str, action: str) -> None:
         """Do it, and answer when it is done, or on its way to a node that is out of reach."""
-        try:
-            await self.body()
-            kernel = await self.find(named)
-            actions = {"interrupt": self._interrupt, "restart": self._restart, "stop": self._stop}
-            done = await actions[action](kernel)
-        except (GpuKernelError, NotStarted) as error:
-            return await self.refuse_for(error)
-        self.overview.outdated()
+        self.body()
+        actions = {"interrupt": self._interrupt, "restart": self._restart, "stop": self._stop}
+        done = await actions[action](await self.find(named))
         await self.answer({"ok": True, "link": (done or {}).get("link", "up")})
 
     async def _interrupt(self, kernel: NamedKernel) -> Any:
@@ -131,15 +99,11 @@ class PriorityHandler(KernelHandler):
     @permitted("execute")
     async def post(self, named: str) -> None:
         """{"priority": N}. The answer: {ok, node, priority, place}."""
-        try:
-            priority = (await self.body("priority")).get("priority")
-            if type(priority) is not int or abs(priority) > MAX_PRIORITY:
-                raise SettingsError(f"a priority is a number from -{MAX_PRIORITY} to {MAX_PRIORITY}")
-            kernel = await self.find(named)
-            changed = await self.ask("priority", kernel.id, priority=priority)
-        except GpuKernelError as error:
-            return await self.refuse_for(error)
-        self.overview.outdated()
+        priority = self.body("priority").get("priority")
+        if type(priority) is not int or abs(priority) > MAX_PRIORITY:
+            raise SettingsError(f"a priority is a number from -{MAX_PRIORITY} to {MAX_PRIORITY}")
+        kernel = await self.find(named)
+        changed = await self.ask("priority", kernel.id, priority=priority)
         await self.answer({"ok": True, **changed})
 
 
@@ -149,10 +113,8 @@ class StoryHandler(KernelHandler):
     @permitted("execute")
     async def get(self, named: str) -> None:
         """As `logs --json`: [{time, event, text, hop, …}]. Asks the node."""
-        try:
-            await self.answer(await self.ask("logs", (await self.find(named)).id))
-        except GpuKernelError as error:
-            await self.refuse_for(error)
+        kernel = await self.find(named)
+        await self.answer(await self.ask("logs", kernel.id))
 
 
 HANDLERS = [

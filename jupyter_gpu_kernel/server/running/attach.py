@@ -10,9 +10,8 @@ import tornado
 from jupyter_core.utils import ensure_async
 
 from ... import kernelspecs
-from ...errors import AgentError, GpuKernelError, SettingsError
+from ...errors import AgentError, SettingsError
 from ...program import ATTACH
-from ...provisioner import NotStarted
 from ..api import API, permitted
 from .actions import KernelHandler
 
@@ -30,26 +29,22 @@ class AttachHandler(KernelHandler):
         has no notebook below the root, and `session` if there is no path, or if that has another kernel: the page may
         change it. A kernel that this server has already is not attached again.
         """
-        try:
-            path = await self._wanted_path()
-            kernel = await self.find(named)
-            row = await self.overview.kernel(kernel.id)
-            if row is None:
-                cause = f"no node that answers has a kernel {kernel.id}"
-                raise AgentError(cause, remedy="It may have ended: its story says why.")
-            path = path or row["path"]
-            kernel_id = kernel.kernel_id or await self._start(row, path)
-            session = await self._session(kernel_id, path) if path else None
-        except (GpuKernelError, NotStarted) as error:
-            return await self.refuse_for(error)
-        self.overview.outdated()
+        path = await self._wanted_path()
+        kernel = await self.find(named)
+        row = await self.state.overview.kernel(kernel.id)
+        if row is None:
+            cause = f"no node that answers has a kernel {kernel.id}"
+            raise AgentError(cause, remedy="It may have ended: its story says why.")
+        path = path or row["path"]
+        kernel_id = kernel.kernel_id or await self._start(row, path)
+        session = await self._session(kernel_id, path) if path else None
         name = self.kernel_manager.get_kernel(kernel_id).kernel_name
         await self.answer(
             {"ok": True, "kernel_id": kernel_id, "name": name, "path": path, "session": session}
         )
 
     async def _wanted_path(self) -> str | None:
-        path = (await self.body("path")).get("path")
+        path = self.body("path").get("path")
         if path is None:
             return None
         if not isinstance(path, str) or len(path) > _MAX_PATH or not path.isprintable():
@@ -80,7 +75,7 @@ class AttachHandler(KernelHandler):
     async def _kernelspec(self, row: dict[str, Any]) -> str:
         """Return the kernelspec of the kernel, or another one that leads to its node."""
         known = {spec.name for spec in await asyncio.to_thread(kernelspecs.find_all, lambda error: None)}
-        nodes = (await self.overview.get())["nodes"]
+        nodes = (await self.state.overview.get())["nodes"]
         there = [name for node in nodes if node["node"] == row["hop"] for name in node["names"]]
         found = [name for name in (row["name"], *there) if name in known]
         if not found:

@@ -12,8 +12,6 @@ from ...wire.runtime import Runtime
 
 Row = dict[str, Any]
 Ask = Callable[[str], Awaitable[list[Row]]]
-GPU_USE = "jupyter_gpu_kernel_gpu_use"
-"""The key of the server's `GpuUse` in the web application's settings."""
 _INTERVAL = 12.0
 """Seconds between two requests about a kernel, however many pages show it. The node runs nvidia-smi for each."""
 _RECENT = 45.0

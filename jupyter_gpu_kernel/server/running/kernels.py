@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from jupyter_core.utils import ensure_async
 
-from ...errors import GpuKernelError
 from ...program import command
-from ..api import API, Handler, ask_hub, list_of, permitted, shown_node, with_command
-from .gpu_use import GPU_USE, GpuUse
+from ..api import API, Handler, Refused, ask_hub, list_of, permitted, shown_node, with_command
 
 
 class KernelsHandler(Handler):
@@ -28,10 +26,9 @@ class KernelsHandler(Handler):
             for kernel in await list_of("kernels")
         ]
         if wanted and await self._may_ask_nodes():
-            use: GpuUse = self.settings[GPU_USE]
             for kernel in kernels:
                 if kernel["kernel_id"] in wanted:
-                    kernel["gpu_use"] = use.of(kernel)
+                    kernel["gpu_use"] = self.state.gpu_use.of(kernel)
         await self.answer(kernels)
 
     async def _may_ask_nodes(self) -> bool:
@@ -48,13 +45,9 @@ class JournalHandler(Handler):
         """`kernel`: our id or Jupyter's; `?cell=`: the id of a notebook's cell, for that one only. Asks the node."""
         known = await list_of("kernels")
         if not any(kernel in (one["id"], one["kernel_id"]) for one in known):
-            return await self.refuse(404, f"no front end here uses a remote kernel {kernel}")
-        try:
-            await self.answer(
-                dict(await ask_hub("journal", kernel=kernel, cell=self.get_query_argument("cell", "")))
-            )
-        except GpuKernelError as error:
-            await self.refuse_with(error)
+            raise Refused(404, f"no front end here uses a remote kernel {kernel}")
+        answer = await ask_hub("journal", kernel=kernel, cell=self.get_query_argument("cell", ""))
+        await self.answer(dict(answer))
 
 
 class NodesHandler(Handler):

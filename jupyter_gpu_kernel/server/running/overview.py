@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from ... import kernelspecs
-from ...errors import GpuKernelError
 from ...kernelspecs import Kernelspec
 from ...program import command
+from ...provisioner import RemoteGPUProvisioner
 from ...wire.runtime import Runtime
-from ..api import API, Handler, permitted, with_command
-from ..hub_client import hub_client
+from ..api import API, Handler, hub_client, permitted, with_command
 from .gpu_history import GpuHistory
 from .overview_rows import kernel_rows, node_rows
-from .served import served_ids
 
-OVERVIEW = "jupyter_gpu_kernel_overview"
-"""The key of the server's `Overview` in the web application's settings."""
 _FRESH = 2.0
 """Seconds for which an answer serves other pages, too."""
 _PATIENCE = 2.0
@@ -82,8 +79,20 @@ async def _ask_hub(specs: list[Kernelspec]) -> dict[str, list[dict[str, Any]]]:
             *(hub.acall(op, specs=arguments, patience=_PATIENCE, timeout=_TIMEOUT) for op in ("gpus", "ps"))
         )
         nodes = await hub.acall("nodes", specs=arguments, timeout=_TIMEOUT)
-        here = await hub.acall("kernels", timeout=_TIMEOUT)
-    return {"gpus": gpus, "ps": ps, "nodes": nodes, "kernels": here}
+        attached = await hub.acall("kernels", timeout=_TIMEOUT)
+    return {"gpus": gpus, "ps": ps, "nodes": nodes, "kernels": attached}
+
+
+def served_ids(kernel_manager: Any, attached: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Return Jupyter's id of each remote kernel that this server has, by our id. `attached`: the hub's rows of the
+    kernels of front ends on this machine.
+
+    A kernel that the provisioner serves is known to it; one whose kernelspec has argv alone, to the hub.
+    """
+    known = set(kernel_manager.list_kernel_ids())
+    by_hub = {one["id"]: one["kernel_id"] for one in attached if one.get("kernel_id")}
+    by_id = {**by_hub, **RemoteGPUProvisioner.served()}
+    return {ours: theirs for ours, theirs in by_id.items() if theirs in known}
 
 
 class OverviewHandler(Handler):
@@ -95,11 +104,7 @@ class OverviewHandler(Handler):
     @permitted("execute")
     async def get(self) -> None:
         """Of nodes that are slow the last answer is returned, if it is recent, or that they are late."""
-        overview: Overview = self.settings[OVERVIEW]
-        try:
-            await self.answer(await overview.get())
-        except GpuKernelError as error:
-            await self.refuse_with(error)
+        await self.answer(await self.state.overview.get())
 
 
 HANDLERS = [(API + "/overview", OverviewHandler)]

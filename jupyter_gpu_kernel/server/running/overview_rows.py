@@ -22,15 +22,15 @@ _ERROR = ("cause", "remedy")
 
 
 def kernel_rows(
-    listed: Iterable[Row], here: Iterable[Row], served: Mapping[str, str], root: str
+    listed: Iterable[Row], attached: Iterable[Row], served: Mapping[str, str], root: str
 ) -> list[Row]:
     """Return the rows of `ps`, each with what the hub knows of the kernel, and this server.
 
-    `here`: the kernels of front ends on this machine; `served`: Jupyter's id of each kernel that this server has, by
-    ours; `root`: the folder of its notebooks. Looks at files.
+    `attached`: the kernels of front ends on this machine; `served`: Jupyter's id of each kernel that this server has,
+    by ours; `root`: the folder of its notebooks. Looks at files.
     """
-    by_id = {one["id"]: one for one in here}  # of a kernel in a job, whose node may have two names
-    by_node = {(one["hop"], one["id"]): one for one in here}
+    by_id = {one["id"]: one for one in attached}  # of a kernel in a job, whose node may have two names
+    by_node = {(one["hop"], one["id"]): one for one in attached}
     rows = [row for row in listed if "id" in row]
     return [
         _kernel(row, by_node.get((row.get("hop"), row["id"])) or by_id.get(row["id"], {}), served, root)
@@ -38,8 +38,8 @@ def kernel_rows(
     ]
 
 
-def _kernel(row: Row, here: Row, served: Mapping[str, str], root: str) -> Row:
-    error = here.get("error") or {}
+def _kernel(row: Row, known: Row, served: Mapping[str, str], root: str) -> Row:
+    error = known.get("error") or {}
     return {
         "name": "",
         "gpus": [],
@@ -51,7 +51,7 @@ def _kernel(row: Row, here: Row, served: Mapping[str, str], root: str) -> Row:
         "problem": None,
         "cause": None,
         "remedy": None,
-        **{key: here[key] for key in ("link", "round_trip_ms", "away_since") if key in here},
+        **{key: known[key] for key in ("link", "round_trip_ms", "away_since") if key in known},
         **{key: error[key] for key in _ERROR if error},
         **row,
         "node": shown_node(row),
