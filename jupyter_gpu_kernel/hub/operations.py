@@ -158,11 +158,12 @@ class Operations:
         direct_replies, job_replies, clusters = await asyncio.gather(
             self._direct_gpus(call, direct, of_jobs), of_jobs, cluster_rows(self._schedulers, in_jobs, call)
         )
-        rows = _rows(direct_replies, "gpus", _gpu_key)
+        seen = SeenRows()  # the machine of a job may be one that a kernelspec leads to directly
+        rows = _rows(direct_replies, "gpus", _gpu_key, seen)
         rows = [
             {**row, "queue": self._kernels.in_queue(row["queue"])} if "queue" in row else row for row in rows
         ]
-        return rows + with_clusters(_rows(job_replies, "gpus", _gpu_key), clusters)
+        return rows + with_clusters(_rows(job_replies, "gpus", _gpu_key, seen), clusters)
 
     async def _direct_gpus(
         self, call: Call, direct: list[Spec], of_jobs: Awaitable[list[NodeReply]]
@@ -370,10 +371,16 @@ class Operations:
 
 
 def _rows(
-    answers: list[NodeReply], key: str, name: Callable[[dict[str, Any]], Hashable]
+    answers: list[NodeReply],
+    key: str,
+    name: Callable[[dict[str, Any]], Hashable],
+    seen: SeenRows | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the lists under `key`, each row once (by its `name`) with its node as `hop`, and errors as rows."""
-    seen, rows = SeenRows(), list[dict[str, Any]]()
+    """Return the lists under `key`, each row once (by its `name`) with its node as `hop`, and errors as rows.
+
+    `seen`: rows that are listed already.
+    """
+    seen, rows = SeenRows() if seen is None else seen, list[dict[str, Any]]()
     for reply in answers:
         listed = reply.answer.get(key, [])
         rows += [dict(row, hop=reply.node.name) for row in listed if seen.add(reply.node, name(row))]

@@ -93,6 +93,7 @@ def test_a_gpu_of_the_users_job_is_not_free_where_its_node_is_asked_directly(
         for machine in cluster.machines.values():
             machine.close()
     shown = {(row["hop"], row["uuid"]): (row["free"], row["reason"]) for row in rows if "uuid" in row}
+    assert sum(row.get("uuid") == "GPU-1" for row in rows) == 2, "each machine has one"
     assert shown["gpu1", "GPU-1"] == (False, "your job 7 has it")
     assert shown["gpu1", "GPU-2"] == (True, "")
     assert shown["gpu2", "GPU-1"] == shown["gpu2", "GPU-2"] == (True, "")

@@ -109,6 +109,13 @@ def test_a_kernel_in_a_job_has_the_gpu_of_its_machine_that_another_name_leads_to
     assert kernel(free=False, lease={"id": "k2"}) is None
 
 
+def test_a_node_hides_no_gpu_of_the_node_of_a_job_by_naming_its_uuid() -> None:
+    known = [{"node": "evil", "names": ["evil"], "connected": True, "state": "up"}]
+    rows = [{"hop": hop, "node": hop, "uuid": "GPU-1", "queue": []} for hop in ("evil", "gpu7")]
+    shown = node_rows([], {"nodes": known, "gpus": rows, "ps": []}, [], GpuHistory())
+    assert [(node["node"], len(node["gpus"])) for node in shown] == [("evil", 1), ("gpu7", 1)]
+
+
 def test_a_node_that_always_reports_other_gpus_takes_no_place_of_others() -> None:
     history = GpuHistory()
     for number in range(300):

@@ -93,10 +93,6 @@ def node_rows(
         node["names"] += [name for name in known["names"] if name not in node["names"]]
     for row in answers["gpus"]:
         name = row.get("hop") or row["node"]
-        if name not in nodes and row.get("uuid") in (
-            gpu["uuid"] for one in nodes.values() for gpu in one["gpus"]
-        ):
-            continue  # the node of a job, which a kernelspec leads to as well
         node = nodes.setdefault(name, _node({"node": name, "connected": True, "state": "up"}))
         _add(node, row, holders, history)
     for row in answers["ps"]:
@@ -145,8 +141,8 @@ def _add(node: Row, row: Row, holders: dict[str, set[tuple[str, str, bool]]], hi
     having, leased_by = holders.get(row["uuid"], set()), (row.get("lease") or {}).get("id")
     # Not what another node claims; but the node of a job may have another name, and its GPU is known not to be free.
     in_use = row.get("free") is False and not row.get("lease")
-    here = sorted(one for hop, one, in_job in having if hop == row.get("hop", "") or (in_job and in_use))
-    kernel = leased_by if leased_by in {one for _, one, _ in having} else next(iter(here), None)
+    holding = sorted(one for hop, one, in_job in having if hop == row.get("hop", "") or (in_job and in_use))
+    kernel = leased_by if leased_by in {one for _, one, _ in having} else next(iter(holding), None)
     node["gpus"].append({**gpu, "processes": processes(row), "history": history.of(row), "kernel": kernel})
 
 
