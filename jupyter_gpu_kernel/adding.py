@@ -88,10 +88,12 @@ def words_of(settings: KernelSettings) -> list[str]:
         info = USER_SETTINGS.get(key)
         if info is None or not info.group or key == "hosts":
             continue
+        option = option_of(key)
         if value is True or info.const is not None:
-            words.append(option_of(key))
-        else:
-            words += [word for text in _texts(value) for word in (option_of(key), text)]
+            words.append(option)
+        else:  # joined, as a text may begin with a hyphen
+            joined = f"{option}=" if option.startswith("--") else option
+            words += [joined + text for text in _texts(value)]
     return words
 
 

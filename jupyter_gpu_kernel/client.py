@@ -97,7 +97,7 @@ class HubClient:
         timeout: float | None = None,
         **arguments: Any,
     ) -> Any:
-        """The same for an event loop, without blocking it."""
+        """Call an operation as `call` does, from an event loop, which is not blocked."""
         import asyncio  # large, and the launcher has no event loop
 
         future = asyncio.wrap_future(self._start_call(op, progress, ask, arguments))

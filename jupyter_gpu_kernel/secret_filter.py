@@ -70,7 +70,8 @@ def in_variable(name: str, value: str) -> str:
 
 
 def in_line(line: str) -> str:
-    """The same for a shell line: for assignments (with the variable's name), commands and other words."""
+    """The kind of secret that a shell line seems to contain in an assignment (with the variable's name), a command or
+    another word; "" if none."""
     for for_csh, for_sh, value in _ASSIGNMENT.findall(line):
         if kind := in_variable(for_csh or for_sh, value.strip("\"'")):
             return f"{kind} in {for_csh or for_sh}"

@@ -30,7 +30,7 @@ class GpuKernelApp(JupyterApp):
     subcommands = {verb.verb: (verb, verb.summary) for verb in VERBS}  # noqa: RUF012
 
     def parse_command_line(self, argv: Any = None) -> None:
-        """As in traitlets, but a first argument that is not a verb is bad usage."""
+        """Parse the arguments as traitlets does. A first argument that is not a verb is bad usage."""
         argv = list(sys.argv[1:] if argv is None else argv)
         if not argv or argv[0] in ("-h", "--help", "--help-all", "help"):
             if len(argv) == 2 and argv[1] in self.subcommands:

@@ -86,7 +86,8 @@ def _cut_on_request(demo: Demo) -> None:
 
 
 def _run(command: Sequence[str], restart: Path) -> int:
-    """Run JupyterLab, and again if that file says so. Return its exit status. Ctrl-C reaches it from the terminal."""
+    """Run JupyterLab, and run it once more each time the file `restart` appears. Return its exit status. Ctrl-C reaches
+    JupyterLab from the terminal."""
     interrupted = threading.Event()
     signal.signal(signal.SIGINT, lambda number, frame: interrupted.set())
     more: list[str] = []

@@ -56,7 +56,7 @@ def lines(value: object, most: int = 40) -> str:
 
 
 def block(value: object, most: int = 40) -> str:
-    """Return the same with a mark before each line, so that none can pass for ours; "" if there is none."""
+    """Return the last `most` lines that are not blank, each with a mark, so that none can pass for a line of ours."""
     return "\n".join(f"| {one}" for one in lines(value, most).splitlines())
 
 

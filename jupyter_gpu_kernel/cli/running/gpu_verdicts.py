@@ -112,8 +112,8 @@ def _failure(name: str, answer: Mapping[str, Any]) -> str:
 def _remedy(name: str, python: str, cuda: str, answer: Mapping[str, Any]) -> str:
     if answer.get("late"):
         return "Try again: a first import from a slow file system takes long."
-    said = f"{answer.get('built_for')}\n{answer.get('raised')}\n{answer.get('output')}"
-    remedy = next(text for pattern, text in _REMEDIES if re.search(pattern, said, re.IGNORECASE))
+    text = f"{answer.get('built_for')}\n{answer.get('raised')}\n{answer.get('output')}"
+    remedy = next(remedy for pattern, remedy in _REMEDIES if re.search(pattern, text, re.IGNORECASE))
     older = f"CUDA {cuda} or older" if re.fullmatch(r"[0-9.]{1,20}", cuda) else "an older CUDA"
     return remedy.format(name=name, python=shlex.quote(python), page=_INSTALL[name], cuda=older)
 

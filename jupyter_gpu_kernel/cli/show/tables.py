@@ -25,7 +25,7 @@ class Shown:
         self._keys: set[tuple[str, ...]] = set()
 
     def new(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Those of the rows that have not been shown, which are now."""
+        """Return the rows that have not been shown. From now on they count as shown."""
         names = ("hop", "id", "uuid", "index")
         found = {tuple(str(row.get(name)) for name in names): row for row in rows}
         found = {key: row for key, row in found.items() if key not in self._keys}
