@@ -8,8 +8,8 @@ import os
 import re
 
 TICKS = os.sysconf("SC_CLK_TCK")
-KINDS = (("attach", r"agent-\w+\.pyz\0attach"), ("keepers", r"agent-\w+\.pyz\0(serve|succeed)"))
-KINDS += (("kernels", r"agent-\w+\.pyz\0ipykernel"), ("sshd", r"^sshd"))
+KINDS = (("attach", r"agent-\w+\0attach"), ("keepers", r"agent-\w+\0(serve|succeed)"))
+KINDS += (("kernels", r"agent-\w+\0ipykernel"), ("sshd", r"^sshd"))
 
 
 def main() -> None:

@@ -15,17 +15,16 @@ import stat
 import subprocess
 import sys
 import time
-import zipfile
-from pathlib import Path
 
 import psutil
 import pytest
+from installed import unpack
 from jupyter_client import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
 from spares import MAIN, ForkedChild
 from waiting import DEADLINE
 
-import jupyter_gpu_kernel
+from jupyter_gpu_kernel.hub.node.install import agent_file
 
 ROOT = os.getuid() == 0
 USER = 61234 if ROOT else os.getuid()
@@ -181,21 +180,17 @@ class Term:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
-    """The agent as a zip, with the smallest `__main__` that does what the agent's does; HOOK_TIMEOUT is a setting."""
-    path = tmp_path_factory.mktemp("agent") / "agent-0.pyz"
-    package = Path(jupyter_gpu_kernel.__file__).parent
-    with zipfile.ZipFile(str(path), "w") as file:
-        for source in [package / "__init__.py", *package.glob("agent/**/*.py"), *package.glob("wire/*.py")]:
-            file.write(str(source), str(source.relative_to(package.parent)))
-        file.writestr(
-            "__main__.py",
-            "import os, sys\n"
-            "from jupyter_gpu_kernel.agent.in_kernel import guard\n"
-            "from jupyter_gpu_kernel.agent.in_kernel.main import main\n"
-            + MAIN
-            + "guard.HOOK_TIMEOUT = float(os.environ.get('JUPYTER_GPU_KERNEL_HOOK_TIMEOUT', guard.HOOK_TIMEOUT))\n"
-            "main(sys.argv[2:])\n",
-        )
+    """The agent's folder, with the smallest `__main__` that does what the agent's does; HOOK_TIMEOUT is a setting."""
+    path = tmp_path_factory.mktemp("agent") / "agent-0"
+    unpack(agent_file.pack(), path)
+    (path / "__main__.py").write_text(
+        "import os, sys\n"
+        "from jupyter_gpu_kernel.agent.in_kernel import guard\n"
+        "from jupyter_gpu_kernel.agent.in_kernel.main import main\n"
+        + MAIN
+        + "guard.HOOK_TIMEOUT = float(os.environ.get('JUPYTER_GPU_KERNEL_HOOK_TIMEOUT', guard.HOOK_TIMEOUT))\n"
+        "main(sys.argv[2:])\n",
+    )
     return path
 
 

@@ -57,7 +57,7 @@ def gpus(tmp_path_factory: pytest.TempPathFactory) -> Gpus:
 @pytest.fixture(scope="module")
 def node(gpus: Gpus) -> Iterator[Node]:
     with Node(**gpus.env) as node:
-        program = node.root / "agent.pyz"  # a folder serves as one
+        program = node.root / "agent-0"
         program.mkdir()
         (program / "__main__.py").write_text(AGENT)
         node.program = [str(program)]

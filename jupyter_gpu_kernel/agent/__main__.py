@@ -2,7 +2,7 @@
 
     attach | job | setup ID | serve ID | succeed ID | spare KEY FILLER | ipykernel ARGUMENTS
 
-The agent runs from a zip in its folder. In a checkout, JUPYTER_GPU_KERNEL_ROOT names the folder.
+The agent runs from a folder in its own one. In a checkout, JUPYTER_GPU_KERNEL_ROOT names the folder.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Callable, List
 
 from ..wire.runtime import Runtime
 from .keeper.client import receive_request
-from .paths import FolderError, Root
+from .paths import FolderError, Root, agent_folder
 from .process_control import ProcessControl, detach
 
 USAGE = 2
@@ -69,10 +69,8 @@ def _run(root: Root, command: str, rest: List[str]) -> int:
 
 
 def _root() -> Path:
-    program = os.path.abspath(sys.argv[0])
-    if program.endswith(".pyz"):
-        return Path(program).parent
-    return Path(os.environ["JUPYTER_GPU_KERNEL_ROOT"])
+    folder = agent_folder()
+    return folder.parent if folder else Path(os.environ["JUPYTER_GPU_KERNEL_ROOT"])
 
 
 def _run_job(root: Root) -> int:

@@ -1,7 +1,8 @@
 # Makes the agent's folder on this node, asks for the agent if it is not there yet, and becomes `attach`.
 # Read whole before it runs (braces), so that what follows on stdin is not taken for a line of it.
-# Given before it: name (of the agent's file), size (of it, bytes), sum (of it, SHA-256), python, command ("attach").
-# In a batch script, command is "job", and agent holds the agent's file, compressed, in base64: nobody answers there.
+# Given before it: name (of the agent's folder), size (of its files, bytes), sum (of their contents in order, SHA-256),
+# python, command ("attach"). In a batch script, command is "job", and agent holds the agent's files as they are sent,
+# in base64: nobody answers there.
 {
 say() { printf '%s\n' "$1" >&2; }
 
@@ -23,23 +24,35 @@ others_write() {
 
 hash='import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'
 
-# is_agent FILE: whether it is a file of ours, and the agent's bytes are in it.
+# is_agent FOLDER: whether it is a folder of ours, and the agent's sources are in it.
 is_agent() {
-    if [ ! -f "$1" ] || [ -L "$1" ] || [ ! -O "$1" ]; then return 1; fi
-    found=$({ sha256sum || shasum -a 256 || "$python" -I -c "$hash"; } < "$1" 2>/dev/null)
+    if [ ! -d "$1" ] || [ -L "$1" ] || [ ! -O "$1" ]; then return 1; fi
+    found=$(cd "$1" && find . -name '*.py' -type f | LC_ALL=C sort | xargs cat |
+        { sha256sum || shasum -a 256 || "$python" -I -c "$hash"; } 2>/dev/null)
     [ "${found%% *}" = "$sum" ]
 }
 
-unpack='import base64, sys, zlib; data = sys.stdin.buffer.read(); sys.stdout.buffer.write('
+read='import base64, os, sys, zlib; data = sys.stdin.buffer.read(); data = '
+write='
+words = data.split(b"\0")
+for name, source in zip(words[::2], words[1::2]):
+    path = os.path.join(sys.argv[1], name.decode())
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "xb") as file:
+        file.write(source)
+'
 
-# receive: prints the agent's bytes, from the batch script or from stdin, where its length comes first.
+# receive FOLDER: unpacks the agent into it, from the batch script or from stdin, where the length comes first.
 receive() {
     if [ "$command" = job ]; then
-        printf '%s' "$agent" | "$python" -I -c "${unpack}zlib.decompress(base64.b64decode(data)))"
+        printf '%s' "$agent" | "$python" -I -c "${read}zlib.decompress(base64.b64decode(data))$write" "$1"
     else
-        read -r length && head -c "$length" | "$python" -I -c "import $packing; $unpack$packing.decompress(data))" 2>/dev/null
+        read -r length && head -c "$length" | "$python" -I -c "import $packing; ${read}$packing.decompress(data)$write" "$1" 2>/dev/null
     fi
 }
+
+# rename FOLDER NAME: fails if there is something else, where mv would move the folder into another one.
+rename() { "$python" -I -c 'import os, sys; os.rename(*sys.argv[1:])' "$1" "$2" 2>/dev/null; }
 
 # has MODULE: whether the Python starts, and has it.
 has() { "$python" -I -c "import $1" </dev/null >/dev/null; }
@@ -56,7 +69,7 @@ fi
 
 place=
 new=
-trap 'rm -f "$new"' EXIT
+trap 'rm -rf "$new" "$new.old"' EXIT
 for root; do
     mkdir -p "${root%/*}" 2>/dev/null
     # A folder that is a link or somebody else's may be a trap: /tmp is everybody's.
@@ -66,7 +79,7 @@ for root; do
     chmod 700 "$root" || continue
     if is_agent "$root/$name"; then place=$root; break; fi
     new=$root/.new-$$
-    rm -f "$new"
+    rm -rf "$new"
     if (umask 077; exec dd if=/dev/zero of="$new" bs="$size" count=1) 2>/dev/null; then place=$root; break; fi
     rm -f "$new"
     new=
@@ -86,9 +99,15 @@ if [ -n "$new" ]; then
         has zlib || exit # with its status, which says why it cannot be run
     fi
     if [ "$command" = attach ]; then printf '\n%s\n' "jupyter-gpu-kernel: send $packing"; fi
-    receive > "$new"
-    # Where the connection breaks, or the disk is full by now, there is less.
-    if ! is_agent "$new" || ! mv -f "$new" "$place/$name" || ! is_agent "$place/$name"; then
+    rm -f "$new"
+    (umask 077; mkdir "$new" && receive "$new")
+    # Where the connection breaks, or the disk is full by now, there is less. Another process may have installed it.
+    if is_agent "$new" && ! rename "$new" "$place/$name" && ! is_agent "$place/$name"; then
+        mv -f "$place/$name" "$new.old"
+        rename "$new" "$place/$name"
+    fi
+    rm -rf "$new" "$new.old"
+    if ! is_agent "$place/$name"; then
         say "the agent did not arrive whole in $place (or nothing here computes its SHA-256)"
         exit 94
     fi
@@ -96,7 +115,8 @@ fi
 if [ -z "${JUPYTER_GPU_KERNEL_BASE:-}" ] && [ "${known:-}" != "$place" ]; then
     mkdir -p "${pointer%/*}" 2>/dev/null && (printf '%s\n' "$place" > "$pointer") 2>/dev/null
 fi
-touch -c "$place/$name" # in use: not for those who clean /tmp
+# In use: not for those who clean /tmp. Once a day, since compiled modules have the times of their sources.
+if [ -n "$(find "$place/$name" -prune -mtime +0)" ]; then find "$place/$name" -exec touch -c {} +; fi
 unset agent # too long for an environment, if the user's lines export all variables
 exec "$python" -I "$place/$name" "$command"
 }

@@ -1,7 +1,6 @@
 """Where the agent keeps its files on the work node: in one folder of the user, mode 0700, on node-local storage.
 
-    <root>/agent-<hash>.pyz      the agent, one per version
-    <root>/agent-<hash>.pyz.*/   its modules, compiled: one folder per version of Python (loader.py)
+    <root>/agent-<hash>/         the agent, one per version; Python stores its compiled modules there
     <root>/k/<id>/               one kernel: its sockets and connection file; removed by its keeper
     <root>/stories/<id>.jsonl    what happened to a kernel; kept for some days
     <root>/id                    a random number, by which the hub knows the folder over any connection
@@ -20,12 +19,13 @@ import stat
 import sys
 import threading
 from pathlib import Path
-from typing import Callable, List
+from typing import Callable, List, Optional
 
 from ..wire.files import create_file
 
 _FOLDERS = ("k", "stories")
 _JOBS = "jobs"
+_DAY = 86400.0
 _KERNEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 _JOB_ID = re.compile(r"[1-9][0-9]{0,18}")
 
@@ -35,20 +35,23 @@ class FolderError(Exception):
 
 
 def agent_command(python: str) -> List[str]:
-    """The command that runs this agent with `python`: from its zip, or from its package in a checkout."""
-    program = [str(path) for path in archive()]
-    return [python, *(program or ["-m", __package__])]
+    """The command that runs this agent with `python`: from its folder, or from its package in a checkout."""
+    folder = agent_folder()
+    return [python, str(folder)] if folder else [python, "-m", __package__]
 
 
-def archive() -> List[Path]:
-    """The zip that this agent runs from; none in a checkout."""
-    program = os.path.abspath(sys.argv[0])
-    return [Path(program)] if program.endswith(".pyz") else []
+def agent_folder() -> Optional[Path]:
+    """The folder that this agent runs from; None in a checkout."""
+    program = Path(os.path.abspath(sys.argv[0]))
+    return program if program.is_dir() else None
 
 
-def agent_files() -> List[Path]:
-    """The zip that this agent runs from, and the folders with its compiled modules."""
-    return [path for zip in archive() for path in zip.parent.glob(zip.name + "*")]
+def touch_agent(now: float) -> None:
+    """Set the times of the agent's files to now, once a day: compiled modules have the times of their sources, and are
+    made anew after that."""
+    folder = agent_folder()
+    if folder is not None and now - _modified(folder) > _DAY:
+        touch(folder)
 
 
 def touch(*paths: Path) -> None:

@@ -46,7 +46,7 @@ _PATIENCE = 10.0  # seconds for which processes that are ending are waited for
 _INTERVAL = 5.0  # seconds between two reports about a long step
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
-_SPARE = re.compile(r"/agent-\w+\.pyz\0spare\0")
+_SPARE = re.compile(r"/agent-\w+\0spare\0")
 _PIP = (
     "--isolated --no-input --disable-pip-version-check --no-cache-dir --quiet install --no-compile --no-index"
 )

@@ -17,7 +17,7 @@ def test_it_looks_as_ipykernel_launcher_left_it(kernel):
     )
     argv, path, modules, variables = seen
     assert Path(argv[0]).name == "ipykernel_launcher.py" and argv[1] == "-f"
-    assert "" in path and not any(entry.endswith(".pyz") for entry in path)
+    assert "" in path and not any("agent-0" in entry for entry in path)
     assert (modules, variables) == ([], ["JUPYTER_GPU_KERNEL_ID"])
 
 

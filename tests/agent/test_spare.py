@@ -244,7 +244,7 @@ def test_it_retires_when_another_agent_starts_one(forking: Forks) -> None:
     assert is_forked(forking, "k1")
     before = spare_of(forking)
     (lock,) = (forking.path / "spare").glob("*.lock")
-    lock.write_bytes(b"\0/nowhere/agent-0123456789abcdef.pyz")  # as an older agent's has it
+    lock.write_bytes(b"\0/nowhere/agent-0123456789abcdef")  # as an older agent's has it
     forking.start("k2", env={"A": "1"}).sock.close()
     assert is_forked(forking, "k2")
     assert before in spares(forking)

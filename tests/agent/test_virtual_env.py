@@ -266,7 +266,7 @@ def test_what_is_in_use_stays_and_what_is_not_is_removed(made: Path) -> None:
     added.mkdir()
     assert ask("status", path=str(made))["added"] == [["torch", "2.9.0"]]
     request = {"path": str(made), "id": record(made)["id"], "patience": 0}
-    spare_words = ("/tmp/jupyter-gpu-kernel-0/agent-1a2b.pyz", "spare", "key")
+    spare_words = ("/tmp/jupyter-gpu-kernel-0/agent-1a2b", "spare", "key")
     with User(made, *spare_words) as spare:
         with User(made, "serve", "abc123"):
             assert ask("status", path=str(made))["users"] == [{"kernel": "abc123"}]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from installed import files_of, unpack
 
 from jupyter_gpu_kernel.errors import AgentError, ConnectError
 from jupyter_gpu_kernel.hub.node.install import agent_file, deploy
@@ -109,9 +110,13 @@ class Machine:
         return deploy.dial(self, agent_file.pack(), python, "gpu2")
 
     def files(self) -> list[str]:
-        """What lies in the agent's folder, whatever its name begins with, but for the compiled modules."""
-        compiled = f".pyz.{sys.implementation.cache_tag}"
-        return sorted(entry.name for entry in self.root.iterdir() if not entry.name.endswith(compiled))
+        """What lies in the agent's folder, whatever its name begins with."""
+        return sorted(entry.name for entry in self.root.iterdir())
+
+    def sources(self) -> dict[str, str]:
+        """The sources of the agent that is installed."""
+        folder = self.root / agent_file.pack().name
+        return {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*.py")}
 
 
 @pytest.fixture
@@ -167,7 +172,7 @@ def test_installs_once_and_greets(machine: Machine, shell: str) -> None:
     assert ask(machine.dial(), "list") == {"kernels": []}
     assert 1.1 * len(package.packed("bz2")) > machine.streams[0].written > len(package.packed("bz2"))
     assert stat.S_IMODE(machine.root.stat().st_mode) == 0o700
-    assert (machine.root / package.name).read_bytes() == package.data
+    assert machine.sources() == files_of(package)
     assert machine.files() == [package.name, "id"]
     assert ask(machine.dial(), "list") == {"kernels": []}
     assert machine.streams[1].written < 10_000, "uploaded again"
@@ -329,26 +334,49 @@ def another_file(machine: Machine, path: Path) -> None:
 
 
 def cut_off(machine: Machine, path: Path) -> None:
-    path.write_bytes(agent_file.pack().data[:-1])
+    unpack(agent_file.pack(), path)
+    module = path / "jupyter_gpu_kernel" / "wire" / "fields.py"
+    module.write_bytes(module.read_bytes()[:-1])
+
+
+def one_module_less(machine: Machine, path: Path) -> None:
+    """As a program that cleans /tmp leaves it."""
+    unpack(agent_file.pack(), path)
+    (path / "jupyter_gpu_kernel" / "agent" / "loop.py").unlink()
+
+
+def another_program(machine: Machine, path: Path) -> None:
+    unpack(agent_file.pack(), path)
+    (path / "__main__.py").write_text(f"open({str(machine.base / 'ran')!r}, 'w')")
 
 
 def a_link(machine: Machine, path: Path) -> None:
     """What it points to may be changed after a look at it."""
     other = machine.base / "other"
-    other.write_bytes(agent_file.pack().data)
+    unpack(agent_file.pack(), other)
     path.symlink_to(other)
 
 
-def somebody_elses_file(machine: Machine, path: Path) -> None:
-    path.write_bytes(agent_file.pack().data)
+def a_linked_module(machine: Machine, path: Path) -> None:
+    unpack(agent_file.pack(), path)
+    module = path / "jupyter_gpu_kernel" / "wire" / "fields.py"
+    module.rename(machine.base / "fields.py")
+    module.symlink_to(machine.base / "fields.py")
+
+
+def somebody_elses_folder(machine: Machine, path: Path) -> None:
+    unpack(agent_file.pack(), path)
     try:
         os.chown(path, 12345, 12345)
     except PermissionError:
-        pytest.skip("only root can make a file that belongs to somebody else")
+        pytest.skip("only root can make a folder that belongs to somebody else")
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@pytest.mark.parametrize("trap", [another_file, cut_off, a_link, somebody_elses_file])
+@pytest.mark.parametrize(
+    "trap",
+    [another_file, cut_off, one_module_less, another_program, a_link, a_linked_module, somebody_elses_folder],
+)
 def test_what_is_not_the_agent_is_replaced_before_it_runs(
     machine: Machine, trap: Callable[[Machine, Path], None], shell: str
 ) -> None:
@@ -360,34 +388,41 @@ def test_what_is_not_the_agent_is_replaced_before_it_runs(
     path = machine.root / package.name
     trap(machine, path)
     assert ask(machine.dial(), "list") == {"kernels": []}
-    assert path.read_bytes() == package.data and not path.is_symlink()
-    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (os.getuid(), 0o600)
+    assert machine.sources() == files_of(package) and not path.is_symlink()
+    assert not any(one.is_symlink() for one in path.rglob("*")) and not (machine.base / "ran").exists()
+    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (os.getuid(), 0o700)
     assert machine.files() == [package.name, "id"]
     assert ask(machine.dial(), "list") == {"kernels": []}
     assert machine.streams[1].written < 10_000, "uploaded again"
-
-
-def test_a_folder_in_the_agents_place_is_not_run(machine: Machine, tmp_path: Path) -> None:
-    """Python runs the __main__.py of a folder."""
-    trap = machine.root / agent_file.pack().name
-    trap.mkdir(mode=0o700, parents=True)
-    (trap / "__main__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    with pytest.raises(AgentError, match="did not arrive whole"):
-        machine.dial()
-    assert not (tmp_path / "ran").exists()
 
 
 def test_a_node_without_sha256sum(machine: Machine, tmp_path: Path) -> None:
     """Python computes it there."""
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name in ["sh", "id", "uname", "mkdir", "rm", "chmod", "dd", "head", "wc", "mv", "touch", "find"]:
+    for name in [
+        "sh",
+        "id",
+        "uname",
+        "mkdir",
+        "rm",
+        "chmod",
+        "dd",
+        "head",
+        "wc",
+        "mv",
+        "touch",
+        "find",
+        "sort",
+        "xargs",
+        "cat",
+    ]:
         (programs / name).symlink_to(str(shutil.which(name)))
     machine.env["PATH"] = str(programs)
     machine.root.mkdir(mode=0o700)
     another_file(machine, machine.root / agent_file.pack().name)
     assert ask(machine.dial(), "list") == {"kernels": []}
-    assert (machine.root / agent_file.pack().name).read_bytes() == agent_file.pack().data
+    assert machine.sources() == files_of(agent_file.pack())
 
 
 def test_below_a_folder_that_others_can_write_to_nothing_is_installed(machine: Machine) -> None:

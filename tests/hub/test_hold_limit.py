@@ -77,7 +77,7 @@ while True:
 def node(gpus: Gpus) -> Iterator[Node]:
     """One whose limit is told just before, and comes when the test allows it (`may_end`)."""
     with Node(**gpus.env) as node:
-        program = node.root / "agent.pyz"
+        program = node.root / "agent-0"
         program.mkdir()
         quick = QUICK.replace("MAY_END", repr(str(node.root / "may_end")))
         (program / "__main__.py").write_text(AGENT.replace("import sys\n", f"import sys\n{quick}", 1))

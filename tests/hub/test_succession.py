@@ -12,6 +12,7 @@ import psutil
 import pytest
 from fronts import Front
 from gpu_names import new_uuid
+from installed import unpack
 from leases import read_leases
 from processes import has_ended
 from streams import LoopThread, Node, until, wait_for
@@ -371,10 +372,10 @@ def test_a_cell_that_waits_for_a_gpu_still_does(tmp_path: Path, loop: LoopThread
 
 
 def test_the_agent_as_it_is_installed(loop: LoopThread) -> None:
-    """One zip; the kernel forgets where its own modules came from."""
+    """The kernel forgets where its own modules came from."""
     with Node() as node:
         package = agent_file.pack()
-        (node.root / package.name).write_bytes(package.data)
+        unpack(package, node.root / package.name)
         node.program = [str(node.root / package.name)]
         with started(loop, loop.link(node), node) as kernel:
             kernel.kill_keeper()

@@ -1,6 +1,6 @@
 """Turns a process that the keeper has started into an ipykernel: installs the guard, starts IPython, reports ready.
 
-    python agent.pyz ipykernel <ipykernel arguments>
+    python AGENT ipykernel <ipykernel arguments>
 
 Users find the same as with `python -m ipykernel_launcher`, plus the module `gpu_kernel`, the magic `%gpu` and the
 guard, and there is no listening TCP port. Works with ipykernel 6.20 to 7. This module does not know how signals are
@@ -155,8 +155,8 @@ def create_guard(window: OutputWindow) -> Guard:
 
 def restore_path() -> None:
     """Make sys.path as after ipykernel_launcher."""
-    archive = os.path.abspath(sys.argv[0])
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != archive or not entry]
+    agent = os.path.abspath(sys.argv[0])
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != agent or not entry]
     if sys.path and sys.path[0] in ("", os.getcwd()):
         del sys.path[0]
 
@@ -166,7 +166,6 @@ def restore_sys(argv: List[str]) -> None:
 
     Our package is removed from sys.modules: users who have installed it import theirs, and not the agent's.
     """
-    sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "package", None) != _OURS]
     launcher = importlib.util.find_spec("ipykernel_launcher")
     sys.argv = [(launcher and launcher.origin) or "ipykernel_launcher.py", *argv]
     for name in [name for name in sys.modules if name == _OURS or name.startswith(_OURS + ".")]:

@@ -6,7 +6,7 @@ from typing import Callable
 
 from ..gpus.manager import GpuManager
 from ..kernel_context import KernelContext
-from ..paths import agent_files, touch
+from ..paths import touch, touch_agent
 from ..process.kernel_sockets import Readiness
 from .idle_timer import IdleTimer, tree_cpu
 from .setup import trim
@@ -46,7 +46,8 @@ class Housekeeping:
 
     def _touch_files(self) -> None:
         """Keep our files from being cleaned up as old: a successor needs them, also weeks after the start."""
-        touch(self._folder, self._story.path, *agent_files())
+        touch(self._folder, self._story.path)
+        touch_agent(self._loop.runtime.time())
         self._loop.later(TOUCH_INTERVAL, self._touch_files)
 
     def _tick(self) -> None:

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from typing import Dict, Optional, Sequence, Set, Tuple
 
-from ..paths import archive
+from ..paths import agent_command, agent_folder
 
 _Mark = Optional[Tuple[int, int, int]]
 _ENDS = ("", "rc", "_config")
@@ -31,15 +31,16 @@ class EnvironmentFiles:
         modules = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         files = {file for file in modules if isinstance(file, str)}
         folders = self._paths() | {os.path.dirname(file) for file in files}
-        own = set(map(str, archive()))  # whose time changes with each start of a keeper
-        for path in (folders | files | _path_files()) - own:
-            self._marks.setdefault(path, _mark(path))
+        for path in folders | files | _path_files():
+            if not _is_of_agent(path):  # keepers change the times of those
+                self._marks.setdefault(path, _mark(path))
         self._packages.update(packages)
         self._settings = _settings(self._packages)
 
     def changed(self) -> bool:
-        """Whether anything is not as it was when it was added, or the agent's own file is gone."""
-        if not all(path.exists() for path in archive()) or _settings(self._packages) != self._settings:
+        """Whether anything is not as it was when it was added, or the agent itself is gone."""
+        agent = agent_folder()
+        if (agent and not agent.exists()) or _settings(self._packages) != self._settings:
             return True
         return any(_mark(path) != mark for path, mark in self._marks.items())
 
@@ -56,7 +57,12 @@ def environment_mark() -> str:
     """A text that changes with the agent, the interpreter, and the packages that are installed in its environment."""
     paths = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
     marks = [_mark(path) for path in (*paths, site.getusersitepackages(), os.path.realpath(sys.executable))]
-    return repr([[path.name for path in archive()], sys.version, marks])
+    return repr([agent_command(""), sys.version, marks])
+
+
+def _is_of_agent(path: str) -> bool:
+    """Whether it is the agent's folder, or in it."""
+    return f"{path}/".startswith(f"{agent_folder()}/")
 
 
 def shadows(folder: str, names: Set[str]) -> bool:

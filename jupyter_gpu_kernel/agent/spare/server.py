@@ -1,6 +1,6 @@
 """The spare interpreter: it imports what a kernel needs, and forks kernels for keepers of this user that ask for one.
 
-    python agent.pyz spare KEY FILLER
+    python AGENT spare KEY FILLER
 
 It has one thread, no ZeroMQ context and no GPU. It is the parent of the kernels, and tells each keeper how its kernel
 ended. When it has had nothing to do for some time, when the node is short of memory, or when the Python environment has

@@ -1,8 +1,8 @@
-"""Packs the agent as one file, which a node's Python can run.
+"""Packs the agent as one piece of data, which install.sh unpacks on a node into a folder that a Python can run.
 
-The modules are read as data, never imported, and are sent as they are, so tracebacks show their lines. The file is a
-zip of two: `agent/loader.py` as `__main__.py`, and the sources of its modules as one stream, which compresses better
-than each by itself. Its name is its hash: another version is another file, and running kernels keep theirs.
+The modules are read as data, never imported, and are sent as they are, so tracebacks show their lines; as one stream
+they compress better than each by itself. The folder's name has their hash: another version is another folder, and
+running kernels keep theirs.
 """
 
 from __future__ import annotations
@@ -10,25 +10,27 @@ from __future__ import annotations
 import bz2
 import functools
 import hashlib
-import io
 import threading
-import zipfile
 import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 _PACKAGE = "jupyter_gpu_kernel"
 _FOLDER = Path(__file__).resolve().parents[3]
-_LOADER = f"{_PACKAGE}/agent/loader.py"
 _NOT_SENT = ("/agent/virtual_env.py", "/agent/framework_check.py")
 """Programs that are sent by themselves."""
 _packing = threading.Lock()
 """Threads that connect to several nodes pack at once: the sources are read by the first of them only."""
-_MAIN_PY = f"from {_PACKAGE}.agent.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
+_MAIN_PY = f"import sys\n\nfrom {_PACKAGE}.agent.__main__ import main\n\nsys.exit(main(sys.argv[1:]))\n"
 
 
 class Package(NamedTuple):
-    """The agent as one file, and the shell script that installs it. `sum`: the SHA-256 of its data."""
+    """The agent, and the shell script that installs it.
+
+    name: Of the agent's folder on the node.
+    data: Its files: path, NUL, content, NUL, path …
+    sum: The SHA-256 of the contents, in the order of the paths.
+    """
 
     name: str
     data: bytes
@@ -41,7 +43,7 @@ class Package(NamedTuple):
 
 
 def pack() -> Package:
-    """Return the agent and the wire as a zip: the same bytes for the same sources."""
+    """Return the agent and the wire: the same bytes for the same sources."""
     with _packing:
         return packed_once()
 
@@ -49,22 +51,11 @@ def pack() -> Package:
 @functools.cache
 def packed_once() -> Package:
     """Read the sources once, as they may be removed or replaced while the hub runs."""
-    modules = _read_sources()
-    build = hashlib.sha256(_stream(modules)).digest()[:8]
-    main = f"{modules.pop(_LOADER)}\ninstall({_PACKAGE!r}, {build!r})\n{_MAIN_PY}"
+    files = {**_read_sources(), "__main__.py": _MAIN_PY}
     install = (_FOLDER / "agent" / "install.sh").read_bytes()
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, content in (("__main__.py", main.encode()), ("sources", _stream(modules))):
-            archive.writestr(zipfile.ZipInfo(name), content)  # it is compressed as a whole when it is sent
-    data = buffer.getvalue()
-    digest = hashlib.sha256(data).hexdigest()
-    return Package(f"agent-{digest[:16]}.pyz", data, install, digest)
-
-
-def _stream(modules: dict[str, str]) -> bytes:
-    """Return the modules as the agent's loader reads them, the same for the same modules."""
-    return "\0".join(part for path in sorted(modules) for part in (path, modules[path])).encode()
+    digest = hashlib.sha256("".join(files[path] for path in sorted(files)).encode()).hexdigest()
+    data = "\0".join(part for path in sorted(files) for part in (path, files[path])).encode()
+    return Package(f"agent-{digest[:16]}", data, install, digest)
 
 
 def _read_sources() -> dict[str, str]:
