@@ -39,8 +39,11 @@ class StartCall(NamedTuple):
     @classmethod
     def of(cls, spec: Kernelspec, program: str, attach_to: str, **front_end: Any) -> StartCall:
         """The call that starts a kernel of this kernelspec, or that attaches the front end to the running kernel
-        `attach_to`, if that is not "". program: how users run our commands; front_end: what the hub is to know of the
-        front end. Reads all kernelspecs for an attachment."""
+        `attach_to`, if that is not "". Reads all kernelspecs for an attachment.
+
+        program: How users run our commands. front_end: What the hub is to know of the front end: its connection, its
+        notebook, and `front_end_kind`, which is "server" for a Jupyter server, "other" for a program that loses no
+        message and restarts no kernel, and "" where the program is unknown."""
         spec = replace(spec, settings=spec.settings.replace(program=program))
         arguments = {**front_end, **spec.for_hub}
         if not attach_to:

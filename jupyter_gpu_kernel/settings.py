@@ -20,8 +20,6 @@ from .wire import MAX_PRIORITY, revisions
 from .wire.kernel_settings import USER_SETTINGS, KernelSettings, default_of, kind_of
 from .wire.texts import memory_mib
 
-# Planned settings, which have no effect yet.
-_PLANNED = ("debugger", "take_gpu")
 _MOST_GPUS = 64  # more than any machine has
 _USER = re.compile(r"[^:/\s]{1,64}")
 _UUID = re.compile(r"(GPU|MIG|AMD)-[A-Za-z0-9/-]{1,76}")
@@ -48,8 +46,7 @@ def parse(data: Mapping[str, Any], where: str = "") -> KernelSettings:
 def _check_type(key: str, value: Any, place: str) -> None:
     """Raise SettingsError if there is no such setting, or the value is of another type."""
     if key not in USER_SETTINGS:
-        problem = "is not supported yet" if key in _PLANNED else "is unknown"
-        raise SettingsError(f"the setting “{key}”{place} {problem}", remedy=_suggestion(key))
+        raise SettingsError(f"the setting “{key}”{place} is unknown", remedy=_suggestion(key))
     if not kind_of(key).accepts(value):
         secret = key in ("env", "setup", "via")  # it may be one
         raise SettingsError(

@@ -335,7 +335,6 @@ def test_a_broken_one_does_not_hide_the_others_and_can_be_removed(data: Path) ->
             {**ROUTE, "via": ["env HF_TOKEN=hf_abcdefghij ssh gpu2"]},
             "a command of “via” contains what looks like",
         ),
-        ({**ROUTE, "debugger": True}, "“debugger” is not supported yet"),
         ({**ROUTE, "env": {"HF_TOKEN": "abc"}}, r"HF_TOKEN looks like a secret(.|\n)*--env-file"),
         (
             {**ROUTE, "setup": ["module load cuda", "export WANDB_API_KEY='abc'"]},
