@@ -1,7 +1,8 @@
 """Which tests run one after another in one process, and which are begun first.
 
 With several processes, each file runs in one of them. So do all files that use something that takes long to start:
-Slurm, or a browser with JupyterLab. These come first, since the last file decides how long the run takes.
+Slurm, or a browser with JupyterLab. These come first, and then the files that take longest, since the last file decides
+how long the run takes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 GROUPS = ("/test_slurm_", "/browser/")
 """Parts of paths."""
+LONG = ("/local/test_cli.py", "/hub/test_gate.py", "/wire/test_buffers.py")
+"""Files that take longest of those that `make test` runs: `pytest --durations=0` shows that of each test."""
 
 
 def group_of(nodeid: str) -> str:
@@ -25,8 +28,12 @@ def group_of(nodeid: str) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the groups; the order is the same otherwise."""
-    items.sort(key=lambda item: group_of(item.nodeid) not in GROUPS)
+    """Begin with the groups, and then with the long files; the order is the same otherwise."""
+    items.sort(key=lambda item: _rank(group_of(item.nodeid)))
+
+
+def _rank(group: str) -> int:
+    return 0 if group in GROUPS else 1 if group.endswith(LONG) else 2
 
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist nobody calls it
