@@ -131,3 +131,29 @@ def test_a_closed_notebooks_cell_goes_on(remote: Remote, spec: list[dict[str, An
         client = visit(second)
         assert "ended" in run(client, "%gpu missed").text
     end.unlink()
+
+
+def test_a_restart_in_an_outage_in_which_the_hub_is_killed(
+    remote: Remote, spec: list[dict[str, Any]]
+) -> None:
+    """The next hub ends the old kernel, although the window that restarted it has gone."""
+    with launched(remote) as old:
+        run(visit(old), "treasure = 42")
+        (before,) = remote.kernels_on_node()
+        remote.hops.login.stop()
+        try:
+            eventually(lambda: [row["link"] for row in remote.ask("kernels")] == ["away"], "the hub notices")
+            with launched(remote) as new:
+                new.client()
+                old.dispose()
+                assert old.end() == (0, "")
+                visit(new)
+                psutil.Process(remote.hub_pid()).kill()
+                code, said = new.end()
+                assert code == 1 and "hub" in said
+        finally:
+            remote.hops.login.start()
+    with contextlib.closing(OtherWindow(remote)) as second:
+        cell = run(visit(second), "print('treasure' in globals())")
+        assert cell.text == "False\n"
+        eventually(lambda: before not in remote.kernels_on_node(), "the old kernel has gone")
