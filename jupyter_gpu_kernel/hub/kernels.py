@@ -298,7 +298,8 @@ class Kernels:
         self._reconnect_grace.add(remote, front.edge.connection, restarts=restarts)
 
     def _open_link(self, settings: KernelSettings) -> NodeLink:
-        """Return the link to the node of a kernel that a hub before this one had: the node has been reached before."""
+        """Return the link to the node of a kernel of a killed hub. That hub has reached the node, so the link keeps
+        trying."""
         link = self._nodes.of(settings).begin_link(settings.python, None)
         link.keep_trying()
         return link

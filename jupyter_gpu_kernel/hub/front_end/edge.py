@@ -61,7 +61,9 @@ class Edge:
         """
         self._runtime = runtime
         self._signer = _Signer(connection)
-        self._session = b'"session": "%s"' % self._signer.sign((b"session",))[:32]  # the same at the next hub
+        self._session = (
+            b'"session": "%s"' % self._signer.sign((b"session",))[:32]
+        )  # not random, so that the next hub uses it, too
         self._on_message = on_message
         self._on_subscribe = on_subscribe
         self._clients = clients

@@ -260,7 +260,7 @@ def query_netlink(client: Address, server: Address) -> int | None:
 
 
 def search_tables(client: Address, server: Address) -> int | None:
-    """Return the same from the tables in /proc/net, which is slower."""
+    """Return the owner of that socket, as the tables in /proc/net say. This is slower than netlink."""
     for _ in range(_READS):
         for table in _TABLES:
             uid = search_table(table.read_bytes(), client, server) if table.exists() else None

@@ -107,7 +107,7 @@ class LateStart:
             self.starter.interrupted()
 
     def replace(self, kernel_id: str, stop: Callable[[], Awaitable[None]]) -> bool:
-        """Report to the starter that the front end has restarted another kernel, with this id, by starting this one.
+        """Report to the starter that the front end has restarted another kernel, with this id, by its own kernel.
 
         Return whether the starter calls `stop` for the other kernel.
         """

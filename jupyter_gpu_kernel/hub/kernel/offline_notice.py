@@ -20,7 +20,7 @@ from ..kernel_settings import KernelSettings
 NOTICE_DELAY = 3.0
 """Seconds a cell waits until it shows the notice: most interruptions are shorter."""
 _OFFLINE = "offline-"
-"""Part of the display ids of the notice. Our extension of JupyterLab shows a notice of its own in place of this one."""
+"""Part of the display ids of the notice. Our extension of JupyterLab replaces these displays by a notice of its own."""
 KEEPS_RUNNING = "the kernel keeps running. {cell}"
 WAITS_FOR_HOST = "the kernel waits for GPUs on its other hosts, and there again when it is back."
 STARTS = "the kernel starts when it is back. {cell}"

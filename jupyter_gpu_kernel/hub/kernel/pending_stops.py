@@ -1,8 +1,8 @@
 """Kernels that VS Code has replaced by others, and that end as soon as their nodes can be reached.
 
 VS Code restarts a kernel by another launcher. If the node cannot be reached then, the old kernel still runs there, with
-its GPUs. Each such kernel is kept here until its agent has answered, whatever becomes of the new kernel and of the
-window, and also in a file: a hub that succeeds this one goes on. This module does not decide what a restart is.
+its GPUs. Each such kernel is remembered until its agent has answered, whatever becomes of the new kernel and of the
+window. A file remembers it for the hub that succeeds a killed hub. This module does not decide what a restart is.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class PendingStops:
             self._forget(stop)
 
     async def _has_other_owner(self, stop: PendingStop) -> bool:
-        """Whether another computer has taken the kernel meanwhile, and uses it."""
+        """Return whether another computer has taken the kernel meanwhile."""
         with contextlib.suppress(GpuKernelError):
             for state in (await stop.left.link.request("list")).get("kernels", []):
                 if state["id"] == stop.left.kernel_id:
@@ -144,7 +144,7 @@ class PendingStops:
     # -------------------------------------------------------------------------------------- files
 
     def load(self, now: float, open_link: OpenLink) -> None:
-        """Go on with what a hub before this one has left. `now`: in seconds since 1970; `open_link(settings)` returns
+        """End the kernels that a killed hub could not end. `now`: in seconds since 1970; `open_link(settings)` returns
         the link to a node."""
         for path in self._folder.glob("*.json") if self._folder is not None else ():
             with contextlib.suppress(OSError):

@@ -4,8 +4,8 @@ VS Code starts a new launcher with a new key for every start of a kernel, and on
 start-up code, or a cell's id. So a session begins with a new kernel. When the notebook is known, that kernel becomes
 the notebook's, or the front end gets the kernel that this notebook left before.
 
-It is a restart if the session before it, of the same window, kernelspec and notebook, had not ended when this one
-started: VS Code starts the new launcher before it ends the old one, and a notebook that was closed is opened later. At
+A session is a restart if the previous session of its window, kernelspec and notebook had not ended when it started: VS
+Code starts the new launcher before it ends the old one, and a notebook that was closed is opened later. At
 a restart the new kernel stays, and the old one ends (`pending_stops.py`) and hands over its GPUs. If Python starts
 slowly, the notebook becomes known only after many seconds; until then the kernels that may have been meant are paused.
 
@@ -192,7 +192,7 @@ def _lasting(key: Key) -> Key:
 class VSCodeSession:
     """One launcher that did not name its notebook. `observe` gets the front end's requests before the kernel does.
 
-    `from_vs_code`: whether a request was seen that only VS Code sends, here or by a hub before this one.
+    `from_vs_code`: whether this hub, or a killed hub before, has seen a request that only VS Code sends.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""The kernels that one link carries: opens the stream to each keeper, routes its frames, reopens it, and lets only one
-attachment have a kernel.
+"""The kernels that one link carries. This module opens and reopens the stream to each keeper, routes the frames, and
+lets only one attachment have a kernel.
 
 This module does not dial, ping or reconnect the link; `link.py` does.
 """

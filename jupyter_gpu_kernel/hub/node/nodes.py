@@ -1,8 +1,8 @@
 """All work nodes that clients have asked for, one per route: where kernels were started, and what the nodes answer.
 
 A node is asked for its own kernels and GPUs. Two routes to one machine return the same rows, of which the first are
-kept. If two machines report the same kernel, one of them is wrong: the one on which this hub did not start it, if that
-is known.
+kept. If two machines report one kernel, one machine is wrong: the machine on which this hub did not start the kernel,
+if that is known.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ class KernelRows:
 
 
 def conflict(nodes: list[Node], kernel_ids: list[str]) -> AgentError:
-    """Return the error for several nodes that report the same kernels."""
+    """Return the error for several nodes that report one kernel, or several."""
     kernels = ", ".join(kernel_ids[:3]) + (" …" if len(kernel_ids) > 3 else "")
     names = " and ".join(node.name for node in nodes)
     cause = f"{names} both report kernel {kernels}, but only one of them can have it"

@@ -22,7 +22,7 @@ class _Open(NamedTuple, Generic[T]):
 
 
 class WatchedRequests(Generic[T]):
-    """`await reply(key, …)` with the same key for the same request to the same node."""
+    """`await reply(key, …)`. The key stands for a request to a node."""
 
     def __init__(self, now: Callable[[], float], failed: Callable[[T], bool]) -> None:
         """now: Return the event loop's time. failed: Whether a reply says that the node could not be asked."""
