@@ -302,10 +302,10 @@ _ANSWERS: dict[str, Shape] = {
         usable=rows(text(100), _MAX_GPUS),
         problem=lines,
         never=flag,
-        left=_moment,
+        detached=_moment,
     ),
     "history": fields("history", history=rows(_HOLD, _MAX_HOLDS), left_out=number(0)),
-    "left": fields("kernel", kernel=lambda value: "" if value == "" else kernel_id(value)),
+    "take_detached": fields("kernel", kernel=lambda value: "" if value == "" else kernel_id(value)),
     "leftovers": fields(
         "leftovers", leftovers=rows(_LEFTOVER, _MAX_PROCESSES), code=rows(_CODE, _MAX_KERNELS)
     ),

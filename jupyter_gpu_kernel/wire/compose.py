@@ -83,9 +83,9 @@ class TransientDisplay:
         content = {"data": {"text/plain": wrapped(text)}, "metadata": {}, "transient": transient}
         self._send(Channel.IOPUB, 0, msg_type, content, parent)
 
-    def clear(self, beside_output: bool = False) -> None:
+    def clear(self, has_output: bool = False) -> None:
         """Remove the text, if one is shown. Beside output, which clearing would remove as well, it becomes empty."""
-        if self._id and beside_output:
+        if self._id and has_output:
             self.show("", self._parent)
         elif self._id:
             self._send(Channel.IOPUB, 0, "clear_output", {"wait": False}, self._parent)

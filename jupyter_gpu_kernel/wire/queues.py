@@ -22,7 +22,7 @@ MAX_MESSAGE = 256 * 1024 * 1024
 
 A message that is passed on is in memory twice for a moment, and a hub has many kernels.
 """
-BESIDE = 2 * CHUNK
+OVERTAKING = 2 * CHUNK
 """Bytes of messages that overtake others, which may be sent although the window is full."""
 _LAST = 0x80
 COMPRESSED = 0x40
@@ -78,13 +78,13 @@ class Outbox:
         self._lanes: Dict[Lane, Deque[_QueuedMessage]] = {lane: deque() for lane in Lane}
         self._serials = [0 for _ in Lane]  # of the next message in each lane
         self._sent: Deque[_Sent] = deque()  # in this stream, and not acknowledged
-        self._again: Deque[_Sent] = deque()  # those after them, which are to be sent again
+        self._resend: Deque[_Sent] = deque()  # those after them, which are to be sent again
         self._in_flight = 0  # bytes as they were sent
         self._unread = 0  # the same, before compression
         self._number = 0
 
     def __repr__(self) -> str:
-        waiting, kept = sum(map(len, self._lanes.values())), len(self._sent) + len(self._again)
+        waiting, kept = sum(map(len, self._lanes.values())), len(self._sent) + len(self._resend)
         return f"<Outbox waiting={waiting} unacknowledged={kept} next={self._number + 1}>"
 
     def count_from(self, serial: int) -> None:
@@ -101,11 +101,11 @@ class Outbox:
         """Yield the chunks that may be sent now: first those to repeat, then new ones while the window is open.
 
         Messages that overtake others do not wait for it."""
-        while self._again:
-            self._sent.append(self._again.popleft())
+        while self._resend:
+            self._sent.append(self._resend.popleft())
             yield self._sent[-1].chunk
         while True:
-            more = BESIDE if self._lanes[Lane.URGENT] or self._lanes[Lane.PROMPT] else 0
+            more = OVERTAKING if self._lanes[Lane.URGENT] or self._lanes[Lane.PROMPT] else 0
             if self._in_flight >= self._window.size + more:
                 return self._window.full()
             if self._unread >= self._most_unread + more:
@@ -121,7 +121,7 @@ class Outbox:
         if number > self._number:
             raise NumberingError(f"the peer acknowledges {number}, but only {self._number} were sent")
         before = self._in_flight
-        for queue in (self._sent, self._again):
+        for queue in (self._sent, self._resend):
             while queue and queue[0].chunk.number <= number:
                 chunk, entry, size = queue.popleft()
                 self._in_flight -= len(chunk.payload)
@@ -135,7 +135,7 @@ class Outbox:
         self.check(received)
         self._window.reset()
         self.acknowledge(received)
-        self._again = self._sent + self._again
+        self._resend = self._sent + self._resend
         self._sent = deque()
 
     def requeue(self) -> None:
@@ -144,8 +144,8 @@ class Outbox:
         They get new numbers when they are sent, and urgent messages overtake them. Call it after `resume`, and only if
         the peer's `received` was exact.
         """
-        while self._again:
-            chunk, entry, size = self._again.pop()
+        while self._resend:
+            chunk, entry, size = self._resend.pop()
             if chunk.flags & _LAST:  # else it is still the first of its lane
                 self._lanes[entry.lane].appendleft(entry)
             entry.offset -= size
@@ -157,7 +157,7 @@ class Outbox:
         """Raise NumberingError if a peer that has every chunk up to `received` cannot be sent the rest."""
         if received > self._number:
             raise NumberingError(f"the peer has {received} chunks, but only {self._number} were sent")
-        held = self._sent or self._again
+        held = self._sent or self._resend
         if received < self._number and (not held or held[0].chunk.number > received + 1):
             raise NumberingError(f"the peer lacks number {received + 1}, which is no longer held")
 
@@ -176,16 +176,16 @@ class Outbox:
 
         delivered: Per lane, the serial number up to which the peer's predecessor delivered messages all the same.
         """
-        again = {id(one.entry): one.entry for queue in (self._sent, self._again) for one in queue}
+        entries = {id(one.entry): one.entry for queue in (self._sent, self._resend) for one in queue}
         for queue in self._lanes.values():
             if queue and queue[0].offset:  # partly cut
                 entry = queue.popleft()
-                again[id(entry)] = entry
-        for entry in reversed(list(again.values())):
+                entries[id(entry)] = entry
+        for entry in reversed(list(entries.values())):
             entry.offset = 0
             self._lanes[entry.lane].appendleft(entry)
         self._sent.clear()
-        self._again.clear()
+        self._resend.clear()
         self._window.reset()
         self._in_flight = self._unread = self._number = 0
         for lane, serial in zip(Lane, delivered or []):

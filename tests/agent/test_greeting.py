@@ -135,7 +135,7 @@ def test_cells_know_that_their_front_end_has_left() -> None:
     kernel = Kernel()
     kernel.return_after(kernel.add_cell("c1"))
     kernel.add_cell("c2")
-    assert [cell.left for cell in kernel.history.cells.values()] == [True, False]
+    assert [cell.front_end_left for cell in kernel.history.cells.values()] == [True, False]
 
 
 def test_only_a_text_that_the_user_must_know_delays_the_output() -> None:

@@ -58,7 +58,7 @@ NO_REQUESTS = [
     b'{"do": "story"}',
     b'{"do": "journal", "kernel": 3}',
     b'{"do": "stop", "kernel": []}',
-    b'{"do": "left", "notebook": [], "name": {}}',
+    b'{"do": "take_detached", "notebook": [], "name": {}}',
     b'{"do": "end_leftovers", "leftovers": "all"}',
 ]
 
@@ -122,7 +122,7 @@ def test_a_keeper_of_another_protocol_is_left_alone(place: Place) -> None:
             with pytest.raises(Refused, match="another version") as refused:
                 place.handlers.open("k8", request)
             assert refused.value.code == "protocol"
-        left = place.handlers.handle({"do": "left", "notebook": "/n.ipynb", "name": "gpu"})
+        left = place.handlers.handle({"do": "take_detached", "notebook": "/n.ipynb", "name": "gpu"})
         assert left == {"kernel": ""}
         asked = [frame.json()["do"] for frame in fake.heard if frame.kind is Kind.REQUEST]
         assert set(asked) <= {"owner", "status"} and len(asked) == len(fake.heard)

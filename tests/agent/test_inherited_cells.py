@@ -57,7 +57,7 @@ class Kernel:
 
 def unanswered(cell: Message, state: str) -> Dict[str, Any]:
     """Return a cell as the hub lists it. `state`: the last one that front ends have been sent."""
-    return {"client": cell.client, "parts": [part.decode() for part in cell.parts], "said": state}
+    return {"client": cell.client, "parts": [part.decode() for part in cell.parts], "state": state}
 
 
 @pytest.mark.parametrize("listed_after", [0, 1, inherited_cells.QUIET_REPLIES])
@@ -149,7 +149,7 @@ def test_a_cell_that_the_kernel_aborted_is_aborted(tmp_path: Path, monkeypatch: 
         {"cells": [{"client": -1, "parts": ["{}"] * 4}]},
         {"cells": [{"client": 1, "parts": ["{}"]}]},
         {"cells": [{"client": 1, "parts": ["[]"] * 4}]},
-        {"cells": [{"client": 1, "parts": ['{"msg_id": "a"}', *["{}"] * 3], "said": 5}]},
+        {"cells": [{"client": 1, "parts": ['{"msg_id": "a"}', *["{}"] * 3], "state": 5}]},
         {"cells": [], "count": "many"},
     ],
 )

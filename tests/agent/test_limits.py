@@ -49,7 +49,7 @@ def test_when_gpus_go_back() -> None:
     assert clock.advise(3661, held_since=0, others_wait=False) == HoldAdvice()
     assert clock.advise(9000, held_since=0, others_wait=True) == HoldAdvice(True, 9600, False), "somebody new"
     assert clock.advise(9599, held_since=None, others_wait=True) == HoldAdvice()
-    assert not clock.advise(9601, held_since=9600, others_wait=True).told
+    assert not clock.advise(9601, held_since=9600, others_wait=True).warn
 
 
 def test_a_kernel_at_the_limit_waits_although_a_gpu_is_free() -> None:

@@ -41,8 +41,8 @@ def offer(at: float = 0.0, error: ConnectError | None = None, **answer: Any) -> 
 @pytest.mark.parametrize(
     ("better", "worse"),
     [
-        (offer(left=5.0), offer(enough=True, idle=True, memory=80)),
-        (offer(left=5.0), offer(left=4.0)),
+        (offer(detached=5.0), offer(enough=True, idle=True, memory=80)),
+        (offer(detached=5.0), offer(left=4.0)),
         (offer(enough=True, idle=True, memory=10), offer(enough=True, idle=False, memory=80)),
         (offer(enough=True, idle=True, memory=80), offer(enough=True, idle=True, memory=10)),
         (offer(enough=True, idle=False, memory=10), offer(enough=False, waiting=0)),
@@ -65,7 +65,7 @@ FULL, FREE, FAILED = offer(at=10.0), offer(at=14.0, enough=True), offer(at=1.0, 
         ([FAILED, FULL], False, 10.0 + PATIENCE),
         ([FULL, FREE], False, 14.0 + GRACE),
         ([FULL, FREE], True, 10.0 + PATIENCE),
-        ([FULL, offer(at=12.0, left=5.0)], True, 0.0),
+        ([FULL, offer(at=12.0, detached=5.0)], True, 0.0),
     ],
 )
 def test_how_long_hosts_are_waited_for(

@@ -45,10 +45,10 @@ def test_a_successor_is_told_their_very_text_and_what_front_ends_have_heard() ->
     in_flight = known(asked)
     states = []
     for state in ("busy", "idle", "starting"):
-        states.append(in_flight.describe()[0]["said"])
+        states.append(in_flight.describe()[0]["state"])
         in_flight.received(said(asked, "status", execution_state=state))
     (one,) = in_flight.describe()
-    assert states == ["", "busy", "idle"] and one["said"] == "idle", "a start is said of no cell"
+    assert states == ["", "busy", "idle"] and one["state"] == "idle", "a start is said of no cell"
     assert one["client"] == 3
     assert [part.encode("utf-8", "surrogateescape") for part in one["parts"]] == list(asked.parts[:4])
 
@@ -60,20 +60,20 @@ def test_what_was_said_of_a_cell_goes_with_it() -> None:
     in_flight.received(said(asked, "status", execution_state="busy"))
     in_flight.received(said(asked, "execute_reply", status="ok"))
     in_flight.sent(asked)
-    assert in_flight.describe()[0]["said"] == ""
+    assert in_flight.describe()[0]["state"] == ""
     in_flight.received(said(asked, "status", execution_state="busy"))
     assert in_flight.clear() == [asked] and in_flight.describe() == []
     in_flight.sent(asked)
-    assert in_flight.describe()[0]["said"] == ""
+    assert in_flight.describe()[0]["state"] == ""
 
 
 def test_what_a_killed_hub_had_passed_on_of_a_cell_is_not_known() -> None:
     asked = cell()
     in_flight = InFlightCells()
     in_flight.recall([asked])
-    assert in_flight.describe()[0]["said"] == "?"
+    assert in_flight.describe()[0]["state"] == "?"
     in_flight.received(said(asked, "status", execution_state="busy"))
-    assert in_flight.describe()[0]["said"] == "busy"
+    assert in_flight.describe()[0]["state"] == "busy"
 
 
 def test_of_very_many_the_newest_are_named() -> None:

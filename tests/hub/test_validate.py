@@ -42,7 +42,7 @@ REQUESTS = [
     "stop",
     "gpus",
     "history",
-    "left",
+    "take_detached",
     "leftovers",
     "end_leftovers",
     "priority",
@@ -163,7 +163,7 @@ def test_an_id_that_could_name_something_else(bad: Any) -> None:
     for do, said in [
         ("list", {"kernels": [STATUS, {**STATUS, "id": bad}]}),
         ("open", {"ok": True, "kernel": bad}),
-        ("left", {"kernel": bad} if bad != "" else {"kernel": "*"}),
+        ("take_detached", {"kernel": bad} if bad != "" else {"kernel": "*"}),
     ]:
         with pytest.raises(Malformed):
             validate.answer(do, said)

@@ -506,7 +506,7 @@ def test_a_kernel_that_another_computer_has_taken_meanwhile_does_not_end(
     settings = KernelSettings(("node",))
     loop.call(stops.add, LeftKernel(old.kernel_id, link, settings), (0, "cpu", "/taken.ipynb"), None)
     taking = {"notebook": "/taken.ipynb", "name": "cpu", "owner": "another"}
-    assert node.handlers.handle({"do": "left", **taking})["kernel"] == old.kernel_id
+    assert node.handlers.handle({"do": "take_detached", **taking})["kernel"] == old.kernel_id
     node.plugged = True
     wait_for(lambda: not stops, "it is not to end any more")
     assert (node.root / "k" / old.kernel_id).exists()

@@ -32,8 +32,8 @@ class LostOutput:
             return
         msg_type, content = message.msg_type, message.content()
         state = content.get("execution_state") if msg_type == "status" else None
-        is_told = msg_type == "stream" and is_notice(str(content.get("text")))
-        if msg_type == "execute_input" or state == "busy" or is_told:
+        shows_notice = msg_type == "stream" and is_notice(str(content.get("text")))
+        if msg_type == "execute_input" or state == "busy" or shows_notice:
             self._known.add(cell)
         elif state == "idle" or self._inherited is not None:
             self.tell(message.parts[1])

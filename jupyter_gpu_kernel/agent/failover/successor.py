@@ -30,8 +30,6 @@ from ..takeover import REPEAT_INPUT
 from .inherited_cells import FEATURE, InheritedCells
 from .keeper_pipe import KeeperPipe
 
-_PIPE = "lifeline"
-"""The key of the pipe's descriptor in what the kernel writes."""
 LOCK_TIMEOUT = 10.0
 """Seconds until a process that only inspects the folder has released its lock."""
 
@@ -52,7 +50,7 @@ class RunningKernel(NamedTuple):
         process that we start inherits the pipe."""
         info: Dict[str, Any] = json.loads(stream.readline())
         settings = settings_from(info["settings"])
-        kernel = cls(info["kernel"], info[_PIPE], info["gpus"], info["guard"], settings)
+        kernel = cls(info["kernel"], info["keeper_pipe"], info["gpus"], info["guard"], settings)
         os.set_inheritable(kernel.pipe, False)
         return kernel
 
@@ -101,7 +99,7 @@ class Successor(Keeper):
     def _kernel_ready(self) -> None:
         if self._cells.over:
             return super()._kernel_ready()
-        self.kernel.pipe.write({"hears": True})
+        self.kernel.pipe.write({"taken_over": True})
         self.kernel.send(Channel.STDIN, CLIENT, make(self.loop.runtime, REPEAT_INPUT, {}, session=SESSION))
         self._cells.kernel_ready()
 

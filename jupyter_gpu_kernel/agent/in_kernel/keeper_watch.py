@@ -173,7 +173,7 @@ class KeeperWatch:
 
     def _successor_input(self, pipe: int) -> bytes:
         """The kernel, as the successor reads it: see `failover.successor.RunningKernel`."""
-        info = {"kernel": os.getpid(), "lifeline": pipe, "gpus": self._gpus(), "guard": self._guard.on}
+        info = {"kernel": os.getpid(), "keeper_pipe": pipe, "gpus": self._gpus(), "guard": self._guard.on}
         return json.dumps(dict(info, settings=self._successor["settings"])).encode() + b"\n"
 
     # -------------------------------------------------------------------------------------- no successor

@@ -58,7 +58,7 @@ class KernelCommands:
         self._handlers: Dict[str, Callable[[Dict[str, Any]], None]] = {
             "interrupt": self._interrupt,
             "cancel": self._cancel,
-            "heard": self._heard,
+            "failure_seen": self._failure_seen,
             "restart": self._restart,
             "revive": self._revive,
             "kill": self._signal,
@@ -86,7 +86,7 @@ class KernelCommands:
     def _cancel(self, command: Dict[str, Any]) -> None:
         self._relay.aborts.cancel(map(str, items(command, "cells", MAX_CELLS)))
 
-    def _heard(self, command: Dict[str, Any]) -> None:
+    def _failure_seen(self, command: Dict[str, Any]) -> None:
         self._relay.aborts.failure_seen(text(command, "reply"))
 
     def _restart(self, _: Dict[str, Any]) -> None:

@@ -31,9 +31,9 @@ REQUEST = "gpu_kernel_notice"
 
 
 class HoldAdvice(NamedTuple):
-    """`told`: whether the kernel should know that it gives its GPUs back at `deadline`. `end`: whether it is due."""
+    """`warn`: whether the kernel should know that it gives its GPUs back at `deadline`. `end`: whether it is due."""
 
-    told: bool = False
+    warn: bool = False
     deadline: float = 0.0
     end: bool = False
 
@@ -70,7 +70,7 @@ class HoldLimit:
         self._relay = relay
         self._status = status
         self._stop = stop
-        self._told = False
+        self._warned = False
         self._ending = False
         longest = context.settings.now.site.longest_hold
         if longest is not None:
@@ -88,11 +88,11 @@ class HoldLimit:
         advice = self._clock.advise(self._loop.runtime.time(), gpus.held_since, waiting > 0, older)
         if advice.end:
             self._end(waiting)
-        elif advice.told and not self._told:
+        elif advice.warn and not self._warned:
             self._tell(f"{self._why(waiting)}. {self._what(advice.deadline)}", hooks=True)
-        elif self._told and not advice.told:
+        elif self._warned and not advice.warn:
             self._tell("Nobody waits for this kernel's GPUs any more: it keeps them.", hooks=False)
-        self._told = advice.told
+        self._warned = advice.warn
 
     def _why(self, waiting: int) -> str:
         kernels = (
@@ -125,7 +125,7 @@ class HoldLimit:
         self._loop.later(HOOK_TIME, lambda: self._ended(why))
 
     def _ended(self, why: str) -> None:
-        self._ending = self._told = False
+        self._ending = self._warned = False
         why = why[0].lower() + why[1:]
         if self._relay.gpus.acquisition.held_since is None:
             return

@@ -39,7 +39,7 @@ class JobNotices:
         self._relay = relay
         self._on_end_time = on_end_time
         self._notices = EndNotices(membership.start_time)
-        self._end_told = False
+        self._end_reported = False
         self._loop.later(0, self._look)
 
     def event(self, event: Dict[str, Any]) -> None:
@@ -89,11 +89,13 @@ class JobNotices:
         line = f"{name} to {self._job} from {sender}"
         self._story.tell("job", line, signal=name, **sender._asdict())
         if name == "SIGTERM":
-            self._tell(f"{line}: SIGKILL follows. Save what you need.", hooks=True, signal=name, told=True)
+            self._tell(
+                f"{line}: SIGKILL follows. Save what you need.", hooks=True, signal=name, in_story=True
+            )
             return
         end = self._membership.end_time
         when = f"the job ends {self._when(end)}" if end is not None else "the job may end soon"
-        self._tell(f"{line}: {when}.", hooks=name in _RUN_HOOKS, signal=name, told=True)
+        self._tell(f"{line}: {when}.", hooks=name in _RUN_HOOKS, signal=name, in_story=True)
 
     def _sender(self, event: Dict[str, Any]) -> Sender:
         pid, uid = number(event, "pid"), number(event, "uid")
@@ -103,15 +105,15 @@ class JobNotices:
 
     def _ends(self, why: str) -> None:
         """It is known why the scheduler ends the job."""
-        if not self._end_told:
-            self._end_told = True
+        if not self._end_reported:
+            self._end_reported = True
             self._tell(f"{self._job} ends: {why}.", hooks=False, job=self._job, why=why)
 
     # -------------------------------------------------------------------------------------- tell
 
-    def _tell(self, line: str, hooks: bool, signal: str = "", told: bool = False, **facts: str) -> None:
-        """`told`: whether the story has it already."""
-        if not told:
+    def _tell(self, line: str, hooks: bool, signal: str = "", in_story: bool = False, **facts: str) -> None:
+        """`in_story`: whether the story has it already."""
+        if not in_story:
             self._story.tell("job", line, **facts)
         content = {"text": line, "hooks": hooks, "signal": signal}
         self._relay.internal_requests.send(Channel.CONTROL, REQUEST, content)

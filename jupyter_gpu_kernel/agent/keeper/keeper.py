@@ -73,7 +73,7 @@ class Keeper:
         self._context = context = KernelContext(loop, processes, self.settings, self.folder, self.story)
         if str(policy):
             self.story.tell("policy", str(policy))
-        self._job = join_job(loop, root, settings, self._job_told, self._job_over)
+        self._job = join_job(loop, root, settings, self._job_event, self._job_over)
         spare = Spare(loop, processes, root.path, settings, self._reap)
         self.kernel = system.kernel(self.folder, self._from_kernel, self._marked, spare)
         self._backlog = Backlog(runtime, folders(self.folder), settings, partial(self.story.tell, "journal"))
@@ -322,7 +322,7 @@ class Keeper:
         if pid and self.kernel.pid == pid:
             self.kernel.signal_group(signal.SIGKILL)
 
-    def _job_told(self, event: Dict[str, Any]) -> None:
+    def _job_event(self, event: Dict[str, Any]) -> None:
         if self._job_notices is not None:
             self._job_notices.event(event)
 

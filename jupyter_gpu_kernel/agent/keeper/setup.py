@@ -37,18 +37,18 @@ def run_setup(
     script = folder / "setup.sh"
     command = [*agent_command(request.settings.python), "serve", kernel_id]
     replace_file(script, shell_script(list(request.settings.setup), command).encode())
-    told = False
+    reported = False
 
     def tell() -> None:
-        nonlocal told
-        told = True
+        nonlocal reported
+        reported = True
         _tell(story, log_tail(folder / "log"))
 
     try:
         launch = partial(_launch, processes, root, script)
         start_keeper(runtime, folder, launch, request.settings, request.lock, TIMEOUT, tell)
     except StartError as error:
-        if not told:
+        if not reported:
             tell()
         end_all(runtime, processes, find_descendants(kernel_id, SETUP, str(root.path)))
         text = _error(error, log_tail(folder / "log"))

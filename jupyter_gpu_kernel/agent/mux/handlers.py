@@ -84,7 +84,7 @@ class RequestHandlers:
             "history": self._history,
             "journal": self._forward,
             "job": self._job,
-            "left": self._left,
+            "take_detached": self._take_detached,
             "leftovers": lambda _: {
                 "leftovers": self._leftovers.list_processes(),
                 "code": self._checkouts.leftovers(self._leftovers.is_gone),
@@ -176,7 +176,7 @@ class RequestHandlers:
     def _list(self, _: Dict[str, Any]) -> Dict[str, Any]:
         return {"kernels": self._keepers.states()}
 
-    def _left(self, request: Dict[str, Any]) -> Dict[str, Any]:
+    def _take_detached(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Give the hub the kernel that this notebook has left, if there is one."""
         settings = settings_from(request)
         return {"kernel": self._keepers.take_detached(settings, _attached_kernels(request))}
@@ -289,13 +289,13 @@ class RequestHandlers:
             return self._passed.mark(queue, untaken)
 
     def _offer(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """What this node offers to a kernel with these settings; `left`: when the kernel was started that its notebook
-        has left here, 0 if there is none. Raises Refused if there is no such folder (`cwd`) or revision (`code`)."""
+        """What this node offers to a kernel with these settings; `detached`: when the kernel was started that its
+        notebook has left on this node. Raises Refused if there is no such folder (`cwd`) or revision (`code`)."""
         settings = settings_from(request)
         self._keepers.check_code(settings)
-        left = self._keepers.newest_detached(settings, _attached_kernels(request))
-        if left:
-            return {"left": left}
+        started = self._keepers.newest_detached(settings, _attached_kernels(request))
+        if started:
+            return {"detached": started}
         try:
             settings = read_policy(self._policy).apply(settings)
         except PolicyError as error:
@@ -321,8 +321,8 @@ def _owner(request: Dict[str, Any]) -> Dict[str, Any]:
 
 def _attached_kernels(request: Dict[str, Any]) -> Optional[List[str]]:
     """The kernels that are attached to the hub, if it tells."""
-    here = request.get("here")
-    return list(map(str, here)) if isinstance(here, list) else None
+    ids = request.get("attached_ids")
+    return list(map(str, ids)) if isinstance(ids, list) else None
 
 
 def _checked(kernel_id: Any) -> str:

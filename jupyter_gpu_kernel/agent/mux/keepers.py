@@ -198,14 +198,14 @@ class Keepers:
         for state in same:
             if state["state"] == "unresponsive":
                 raise self.unresponsive(str(state["id"]))
-        left = [one for one in same if self._is_detached(one, settings.owner, attached)]
-        left.sort(key=lambda one: float(one.get("started", 0)), reverse=True)
-        return left
+        detached = [one for one in same if self._is_detached(one, settings.owner, attached)]
+        detached.sort(key=lambda one: float(one.get("started", 0)), reverse=True)
+        return detached
 
     def newest_detached(self, settings: KernelSettings, attached: Optional[List[str]]) -> float:
         """Return when the kernel was started that `take_detached` would give; 0 if there is none."""
-        left = self._find_detached(settings, attached)
-        return float(left[0].get("started") or 1) if left else 0.0
+        detached = self._find_detached(settings, attached)
+        return float(detached[0].get("started") or 1) if detached else 0.0
 
     def _is_detached(self, state: Dict[str, Any], owner: str, attached: Optional[List[str]]) -> bool:
         """Whether this kernel can be attached to, and no front end is.

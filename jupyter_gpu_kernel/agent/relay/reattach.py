@@ -68,7 +68,7 @@ class Reattach:
         self._missed.intersection_update(self._history.cells)
         self.page_fills_cells = False
         for cell in self._history.cells.values():
-            cell.left = True
+            cell.front_end_left = True
 
     def is_orphaned(self, msg_id: str) -> bool:
         """Return whether this request is of a front end that has left."""
@@ -161,7 +161,9 @@ class GreetingText:
         self._other_kernels: Sequence[str] = ()
         self._previous_kernel = ""
         self._notice = self._warning = ""
-        self._told: Set[str] = set()  # the ended cells that are still missed, which the user was told about
+        self._reported: Set[str] = (
+            set()
+        )  # the ended cells that are still missed, which the user was told about
 
     def set_notice(self, text: str) -> None:
         """The user should read this text about the kernel, too."""
@@ -204,8 +206,8 @@ class GreetingText:
 
     def _about_return(self) -> List[str]:
         missed = self._reattach.missed
-        cells = [cell for cell in missed if cell.msg_id not in self._told]
-        self._told = {cell.msg_id for cell in missed if cell.ended}
+        cells = [cell for cell in missed if cell.msg_id not in self._reported]
+        self._reported = {cell.msg_id for cell in missed if cell.ended}
         lines: List[str] = []
         if any(not (self._reattach.page_fills_cells and cell.cell_id) for cell in cells):
             lines.append("Output of the cells below is missing in this notebook. To see it, run: %gpu missed")
@@ -250,11 +252,13 @@ class Greeting:
             return True
         self._waiting.append((lane, message.unparsed()))
         self._size += sum(map(len, message.parts))
-        left = self._until - self._runtime.monotonic()
-        if left <= 0 or self._size > MAX_WAITING or message.channel is Channel.STDIN:  # input() must not wait
+        remaining = self._until - self._runtime.monotonic()
+        if (
+            remaining <= 0 or self._size > MAX_WAITING or message.channel is Channel.STDIN
+        ):  # input() must not wait
             self.end()
         elif self._timer is None:
-            self._timer = self._later(left, self.end)
+            self._timer = self._later(remaining, self.end)
         return False
 
     def end(self) -> None:

@@ -16,8 +16,6 @@ MAX_CELLS = 100_000
 """Cells in one command."""
 UNKNOWN_STATE = "?"
 """The state of a cell from a hub that does not know it."""
-_STATE = "said"
-"""The key of the state in the hub's list: the last status that front ends have been sent of the cell."""
 _REMEMBERED = 1000
 """The msg_ids of so many cells are kept, the newest ones."""
 
@@ -38,7 +36,7 @@ class UnansweredCell(NamedTuple):
         request = Message(Channel.SHELL, number(cell, "client", most=MAX_CLIENTS), parts)
         text(request.header(), "msg_id")
         request.content()
-        return cls(request.unparsed(), text(cell, _STATE, UNKNOWN_STATE))
+        return cls(request.unparsed(), text(cell, "state", UNKNOWN_STATE))
 
 
 def read_unanswered(command: Dict[str, Any]) -> List[UnansweredCell]:

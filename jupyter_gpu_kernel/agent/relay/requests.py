@@ -13,7 +13,7 @@ from ...wire.compose import Parts, error_reply, make
 from ...wire.messages import Channel, Message, content_of, keeper_message
 from ...wire.runtime import Runtime
 
-FEATURE = "heard"
+FEATURE = "failure_seen"
 """The feature, in a hub's HELLO, of reporting which failures the front end has seen."""
 MAX_WAITING = 256 * 1024 * 1024
 """The size of all requests that wait, in bytes. A single request may be larger if no other one waits."""

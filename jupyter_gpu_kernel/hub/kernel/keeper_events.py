@@ -49,7 +49,7 @@ class KeeperEvents:
         kind = event.pop("event")
         if kind == "mark":  # these replies were delivered before, here or by a hub that was killed
             for reply in event["replies"]:
-                self._send(Lane.ORDERED, keeper_message(do="heard", reply=reply))
+                self._send(Lane.ORDERED, keeper_message(do="failure_seen", reply=reply))
         elif kind == "successor":  # it does not know which cells its killed predecessor got
             self.send_unanswered()
         elif kind == "replay":

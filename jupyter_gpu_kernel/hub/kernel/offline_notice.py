@@ -129,7 +129,7 @@ class OfflineNotice:
     def _remove(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._display.clear(beside_output=self._cell is not None and self._has_output(self._cell))
+        self._display.clear(has_output=self._cell is not None and self._has_output(self._cell))
         self._cell, self._cell_state, self._timer = None, _CellState.DEFERRED, None
 
     def _show(self) -> None:

@@ -169,16 +169,16 @@ class InFlightCells:
         self._states: dict[str, str] = {}  # by msg_id: the last execution state that front ends have received
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return the cells, oldest first, as a keeper needs them: [{"client", "parts", "said"}].
+        """Return the cells, oldest first, as a keeper needs them: [{"client", "parts", "state"}].
 
-        `parts` may have to go to the kernel unchanged. `said` is the last state that front ends have received: "", busy
-        or idle; "?" if that is not known.
+        `parts` may have to go to the kernel unchanged. `state` is the last state that front ends have received: "",
+        busy or idle; "?" if that is not known.
         """
         return [
             {
                 "client": cell.client,
                 "parts": [_text(part) for part in cell.parts[:4]],
-                "said": self._states.get(msg_id, ""),
+                "state": self._states.get(msg_id, ""),
             }
             for msg_id, cell in self._cells.items()
         ]

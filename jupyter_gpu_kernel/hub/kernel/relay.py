@@ -295,7 +295,7 @@ class HubRelay:
 
     def _report_failure_seen(self, cell: str) -> None:
         """The front end has the reply of this cell, which failed: cells that are sent from now on are not aborted."""
-        self.send(Lane.ORDERED, keeper_message(do="heard", reply=cell))
+        self.send(Lane.ORDERED, keeper_message(do="failure_seen", reply=cell))
 
     def _subscribed(self) -> None:
         self.placeholder.greet_subscriber()

@@ -303,8 +303,8 @@ class VSCodeSession:
         self._sessions.on_return(self._name, self.notebook)
         remote.displays.inherit(displays)
         wanted: dict[str, Any] = {"name": self._name, "notebook": self.notebook, **remote.owner}
-        wanted["here"] = remote.link.kernel_ids
-        left = (await self._request(remote, remote.link, "left", **wanted) or {}).get("kernel")
+        wanted["attached_ids"] = remote.link.kernel_ids
+        left = (await self._request(remote, remote.link, "take_detached", **wanted) or {}).get("kernel")
         fresh, link, find = remote.kernel_id, remote.link, self._sessions.find_elsewhere
         if left and len(remote.front_ends):  # else the front end has left meanwhile
             remote.switch(str(left))

@@ -283,7 +283,7 @@ class Attachments:
             async with self._opening:
                 if stream is not self._stream or number not in self._entries:
                     return
-                more = {"kernel": attachment.kernel_id, "attachment": number, "here": self.kernel_ids}
+                more = {"kernel": attachment.kernel_id, "attachment": number, "attached_ids": self.kernel_ids}
                 if "attach" in arguments:  # before the keeper dismisses the other, which might reopen first
                     self._take_from_others(attachment)
                 answer = await self._request("open", **arguments, **more)
@@ -358,4 +358,6 @@ def open_arguments(how: str, settings: KernelSettings) -> dict[str, Any]:
 def new_endpoint(runtime: Runtime, delivered: list[int] | None) -> Endpoint:
     """Return the hub's endpoint for one kernel. `delivered`: how many of the kernel's messages a killed hub had
     delivered, per lane."""
-    return Endpoint(runtime, first=True, delivered=delivered, features=["heard", "unanswered", COMPRESSION])
+    return Endpoint(
+        runtime, first=True, delivered=delivered, features=["failure_seen", "unanswered", COMPRESSION]
+    )

@@ -45,7 +45,7 @@ class Offer(NamedTuple):
     @property
     def left(self) -> float:
         """When the kernel was started that the notebook has left there; 0 if there is none."""
-        return float(self.answer.get("left") or 0)
+        return float(self.answer.get("detached") or 0)
 
     @property
     def enough(self) -> bool:

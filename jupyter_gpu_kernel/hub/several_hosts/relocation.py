@@ -90,7 +90,9 @@ class Relocation:
             return False
         _, node, settings = max(found, key=lambda one: one[0])
         try:
-            answer = await node.request(None, None, "left", ASK_WITHIN, **wanted | {"here": node.kernel_ids})
+            answer = await node.request(
+                None, None, "take_detached", ASK_WITHIN, **wanted | {"attached_ids": node.kernel_ids}
+            )
             link = await node.link(node.python, None)
         except GpuKernelError:
             return False
@@ -108,13 +110,13 @@ class Relocation:
         """Return when the kernel was started that the notebook has left on that host; 0 if there is none."""
         node = self._nodes.of(settings)
         try:
-            more = {**wanted, "gpus": 0, "here": node.kernel_ids}
+            more = {**wanted, "gpus": 0, "attached_ids": node.kernel_ids}
             answer = await asyncio.wait_for(
                 node.request(settings.python, None, "offer", ASK_WITHIN, **more), ASK_WITHIN
             )
         except (GpuKernelError, asyncio.TimeoutError):
             return 0.0, node, settings
-        return float(answer.get("left") or 0), node, settings
+        return float(answer.get("detached") or 0), node, settings
 
     async def _is_lost(self, remote: RemoteKernel) -> bool:
         """Whether the kernel's host cannot be reached, or one of its GPUs cannot be used any more."""

@@ -85,9 +85,9 @@ class Backlog:
         if cell is None:  # its beginning was on a disk that lost it
             return [record.data]
         taken = [record.data]
-        if cell.left_out and record.begin >= cell.left_out_at:
+        if cell.omitted and record.begin >= cell.omitted_from:
             taken.insert(0, notice(self._runtime, cell))
-            cell.left_out = 0
+            cell.omitted = 0
         self._memory.release(cell)
         return taken
 

@@ -39,8 +39,13 @@ _LINE = 200
 
 
 class PastCell:
-    """One cell. `status` is waiting, running, or that of its reply. `dropped`: not all of its output was kept. `left`:
-    the front end that ran it has left the kernel. `session`: the Jupyter session of the client that ran it."""
+    """One user cell and its output.
+
+    status: waiting, running, or the status of the cell's reply.
+    dropped: Whether a part of the cell's output was dropped.
+    front_end_left: Whether the front end that ran the cell has left the kernel.
+    session: The Jupyter session of the client that ran the cell.
+    """
 
     def __init__(self, request: Message) -> None:
         self.msg_id = request.msg_id
@@ -49,7 +54,7 @@ class PastCell:
         self.asks: Optional[str] = None
         """The prompt of its input(), as long as that has no answer."""
         self.session = str(request.header().get("session", ""))[:_ID]
-        self.left = False
+        self.front_end_left = False
         self.status = "waiting"
         self.error = ""
         """The exception that ended it: "ValueError: no such layer"."""
@@ -70,7 +75,7 @@ class PastCell:
             "code": self.code,
             "cell_id": self.cell_id,
             "session": self.session,
-            "left": self.left,
+            "left": self.front_end_left,
             "status": self.status,
             "execution_count": self.count,
             "started": self.started or None,

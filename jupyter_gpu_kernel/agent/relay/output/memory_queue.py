@@ -43,7 +43,7 @@ class CellOutput:
         self.parent = parent
         self.waiting = 0
         self.position = 0
-        self.left_out = self.left_out_at = 0
+        self.omitted = self.omitted_from = 0
         self.last: Optional[QueueEntry] = None  # the entry that text may be appended to
         self.shown: Deque[int] = deque()  # what a clear_output would clear; nothing before a widget's message
         self.clears: Deque[int] = deque()

@@ -157,13 +157,13 @@ class Reduction:
         return []
 
     def _note(self, cell: CellOutput, at: int, size: int) -> None:
-        cell.left_out_at = min(cell.left_out_at, at) if cell.left_out else at
-        cell.left_out += size
+        cell.omitted_from = min(cell.omitted_from, at) if cell.omitted else at
+        cell.omitted += size
 
 
 def notice(runtime: Runtime, cell: CellOutput) -> bytes:
     """Return the notice in place of a cell's output that was left out."""
-    text = f"\n[… {_format_size(cell.left_out)} of output left out here: {_REASON} …]\n"
+    text = f"\n[… {_format_size(cell.omitted)} of output left out here: {_REASON} …]\n"
     parts = make(runtime, "stream", {"name": "stderr", "text": text}, cell.parent)
     return Message(Channel.IOPUB, 0, parts).encode()
 
@@ -191,8 +191,8 @@ def as_text(content: Dict[str, Any], room: int, size: int, reason: str) -> Dict[
     Raises KeyError, TypeError or ValueError if this is not a display's content.
     """
     data = dict(content["data"])
-    left_out = ", ".join(sorted(set(data) - {"text/plain"})) or "text"
-    notice = f"[… {_format_size(size)} of {left_out} left out here: {reason} …]"
+    omitted = ", ".join(sorted(set(data) - {"text/plain"})) or "text"
+    notice = f"[… {_format_size(size)} of {omitted} left out here: {reason} …]"
     text = str(data.get("text/plain", ""))[:room]
     return dict(content, data={"text/plain": f"{text}\n{notice}".strip()}, metadata={})
 
