@@ -210,15 +210,21 @@ class Operations:
         shown, reported = KernelRows(self._nodes.started_on), KernelRows(self._nodes.started_on)
 
         def rows_of(reply: NodeReply, seen: KernelRows) -> list[dict[str, Any]]:
+            node = reply.node
+            if reply.error is not None:
+                return [row for row in self._kernels.away(node) if seen.add_away(node, row["id"])]
             kernels = self._kernels.listed(reply.answer.get("kernels", []))
-            node, away = reply.node, self._kernels.away(reply.node) if reply.error is not None else []
-            return away + [self._with_local_state(node, one) for one in kernels if seen.add(node, one["id"])]
+            return [self._with_local_state(node, one) for one in kernels if seen.add(node, one["id"])]
 
         def tell(reply: NodeReply) -> None:
             call.progress(reply.node.name, "answered", rows_of(reply, reported))
 
         rows: list[dict[str, Any]] = []
-        for reply in await self._jobs.ask_each(call, "list", tell=tell):
+        replies = await self._jobs.ask_each(call, "list", tell=tell)
+        replies.sort(
+            key=lambda reply: reply.error is not None
+        )  # what a machine lists is newer than an away row
+        for reply in replies:
             rows += rows_of(reply, shown)
             rows += [reply.error_row] if reply.error is not None else []
         return await self._jobs.with_jobs(rows, call) + shown.errors

@@ -266,6 +266,11 @@ class KernelRows:
                 return False
         return self._seen.add(node, kernel_id)
 
+    def add_away(self, node: Node, kernel_id: str) -> bool:
+        """Record a row about a kernel on a node that cannot be reached. Return False if the machine has a row about
+        the kernel already, by another route."""
+        return self._seen.add(node, kernel_id)
+
     @property
     def errors(self) -> list[dict[str, Any]]:
         """A row for each node that reports kernels of another node."""
