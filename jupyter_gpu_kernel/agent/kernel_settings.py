@@ -9,7 +9,6 @@ import sys
 from typing import Any, Callable, Mapping
 
 from ..wire.kernel_settings import KernelSettings as KernelSettings
-from ..wire.kernel_settings import SiteRules as SiteRules
 
 
 def settings_from(data: Mapping[str, Any]) -> KernelSettings:

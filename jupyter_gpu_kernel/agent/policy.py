@@ -17,7 +17,7 @@ import pwd
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
-from .kernel_settings import KernelSettings, SiteRules
+from .kernel_settings import KernelSettings
 
 PATH = Path("/etc/jupyter-gpu-kernel/policy.json")
 STRICT_GPUS = 1
@@ -57,10 +57,11 @@ class Policy(NamedTuple):
         """Return the settings as this site allows them. Raises PolicyError if they request more GPUs than allowed."""
         self._check_gpus(settings.gpus, self.max_gpus, "a kernel")
         self._check_gpus(settings.gpus, self.gpus_per_user, "a user")
-        allowed = settings
-        if (self.gpus_per_user, self.longest_hold, self.reserved_gpus) != (None, None, None):
-            site = SiteRules(self.gpus_per_user, self.longest_hold, tuple(self.reserved_from_us()))
-            allowed = allowed.replace(site=site)
+        allowed = settings.replace(
+            gpus_per_user=self.gpus_per_user,
+            longest_hold=self.longest_hold,
+            reserved_gpus=tuple(self.reserved_from_us()),
+        )
         if not self.guard:
             allowed = allowed.replace(sigterm="default")
         if not self.spare:

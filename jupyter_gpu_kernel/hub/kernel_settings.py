@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from ..errors import SettingsError
 from ..wire.fields import FieldError
 from ..wire.kernel_settings import KernelSettings as KernelSettings
-from ..wire.kernel_settings import LoginRoute as LoginRoute
 
 WARN_BEFORE = 300.0
 """Seconds before its time limit at which a job gets the warning signal, unless the setting says otherwise."""

@@ -10,12 +10,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import DEFAULT_GPUS, MAX_PRIORITY
 from .fields import FieldError
-
-T = TypeVar("T")
 
 
 class SettingInfo(NamedTuple):
@@ -41,28 +39,6 @@ def _setting(default: Any, *info: Any, **more: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-@dataclass(frozen=True)
-class LoginRoute:
-    """The way to the login node, for a kernel in a job: its own settings lead to the job's node."""
-
-    route: Tuple[str, ...] = ()
-    via: Tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SiteRules:
-    """What a site's policy (agent/policy.py) adds to the settings of a kernel; None: no limit.
-
-    gpus_per_user: The GPUs of all kernels of a user on this node.
-    longest_hold: Seconds for which a kernel keeps GPUs while others wait.
-    reserved_gpus: The GPUs that are kept for other users: UUIDs, their beginnings, and indices; "*": all.
-    """
-
-    gpus_per_user: Optional[int] = None
-    longest_hold: Optional[float] = None
-    reserved_gpus: Tuple[str, ...] = ()
-
-
 ROUTE, KERNEL, GPUS, ENVIRONMENT, SLURM = "route", "kernel", "GPUs", "environment", "Slurm"
 GROUPS = {
     **dict.fromkeys((ROUTE, KERNEL, GPUS, ENVIRONMENT)),
@@ -86,10 +62,16 @@ class KernelSettings:
     given_python: The Python that the user gave, if `python` is the one of the host that was chosen; "" if none.
     placement: Why this host was chosen.
     standby, reserved_for: See agent/gpus/standby.py; a reservation has no notebook yet, but one for which it is made.
-    job, login: The id of the Slurm job in which the kernel runs, and the way to its login node.
+    job: The id of the Slurm job in which the kernel runs.
+    login_route, login_via: `route` and `via` of its login node; those of a kernel in a job lead to the job's node.
     started, held_since: When the kernel was started, and since when it has had its GPUs, in seconds since the epoch.
     pin: The commit that the kernel runs, see agent/pinned_code/.
-    site: The rules of the site's policy about GPUs.
+
+    The site's policy (agent/policy.py) adds (None: no limit):
+
+    gpus_per_user: The GPUs of all kernels of a user on this node.
+    longest_hold: Seconds for which a kernel keeps GPUs while others wait.
+    reserved_gpus: The GPUs that are kept for other users: UUIDs, their beginnings, and indices; "*": all.
     """
 
     route: Tuple[str, ...] = _setting((), "the hops, as ssh writes them")
@@ -261,21 +243,30 @@ class KernelSettings:
     standby: str = ""
     reserved_for: str = ""
     job: str = ""
-    login: LoginRoute = LoginRoute()
+    login_route: Tuple[str, ...] = ()
+    login_via: Tuple[str, ...] = ()
     started: float = 0.0
     held_since: Optional[float] = None
     pin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    site: SiteRules = SiteRules()
+    gpus_per_user: Optional[int] = None
+    longest_hold: Optional[float] = None
+    reserved_gpus: Tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> KernelSettings:
         """Read the object of another process. Raises FieldError for a value of a wrong type. Unknown keys are ignored:
         a newer version may send them."""
-        return _read(cls, data)
+        given = {name: data[name] for name in _FIELDS if data.get(name) is not None}
+        return cls(**{name: _value(name, value) for name, value in given.items()})
 
     def to_json(self) -> Dict[str, Any]:
         """Return the values that are not the defaults, and always "route" and "gpus"."""
-        return {"route": list(self.route), "gpus": self.gpus, **_changed(self)}
+        values = {name: getattr(self, name) for name in _FIELDS}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+            if name in ("route", "gpus") or value != default_of(name)
+        }
 
     def replace(self, **changes: Any) -> KernelSettings:
         """Return the settings with other values."""
@@ -300,9 +291,9 @@ class KernelSettings:
 
     def at_login(self) -> KernelSettings:
         """Return the settings that lead to the login node, from those of a kernel in a job."""
-        if not self.login.route:
+        if not self.login_route:
             return self
-        return self.replace(route=self.login.route, via=self.login.via, job="", login=LoginRoute())
+        return self.replace(route=self.login_route, via=self.login_via, job="", login_route=(), login_via=())
 
 
 # ------------------------------------------------------------------------------------------ types of values
@@ -325,7 +316,6 @@ def _are_strings(values: Any) -> bool:
 
 _STRING = Kind("a string", lambda value: isinstance(value, str))
 _NUMBER = Kind("a number, 0 or greater", _is_number)
-_OBJECT = Kind("an object", lambda value: isinstance(value, dict))
 _KINDS = {
     "str": _STRING,
     "Optional[str]": _STRING,
@@ -341,11 +331,8 @@ _KINDS = {
         "an object whose values are strings",
         lambda value: isinstance(value, Mapping) and _are_strings(value.values()),
     ),
-    "Mapping[str, Any]": _OBJECT,
-    "LoginRoute": _OBJECT,
-    "SiteRules": _OBJECT,
+    "Mapping[str, Any]": Kind("an object", lambda value: isinstance(value, dict)),
 }
-_NESTED: Dict[str, Type[Any]] = {"LoginRoute": LoginRoute, "SiteRules": SiteRules}
 _FIELDS = {one.name: one for one in dataclasses.fields(KernelSettings)}
 USER_SETTINGS: Dict[str, SettingInfo] = {
     name: one.metadata["info"] for name, one in _FIELDS.items() if "info" in one.metadata
@@ -360,35 +347,12 @@ def kind_of(name: str) -> Kind:
 
 def default_of(name: str) -> Any:
     """Return the default of a setting."""
-    return _default(_FIELDS[name])
+    default = _FIELDS[name].default
+    return {} if default is dataclasses.MISSING else default
 
 
-def _default(one: dataclasses.Field[Any]) -> Any:
-    return {} if one.default is dataclasses.MISSING else one.default
-
-
-def _read(cls: Type[T], data: Mapping[str, Any]) -> T:
-    known = {one.name: str(one.type) for one in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    given = {name: data[name] for name in known if data.get(name) is not None}
-    return cls(**{name: _value(name, known[name], value) for name, value in given.items()})
-
-
-def _value(name: str, annotation: str, value: Any) -> Any:
-    kind = _KINDS[annotation]
+def _value(name: str, value: Any) -> Any:
+    kind = kind_of(name)
     if not kind.accepts(value):
         raise FieldError(f"the setting {name!r} is not {kind.name}")
-    if annotation in _NESTED:
-        return _read(_NESTED[annotation], value)
     return tuple(value) if isinstance(value, list) else value
-
-
-def _changed(settings: Any) -> Dict[str, Any]:
-    """Return the values that are not the defaults, as JSON."""
-    values = ((one, getattr(settings, one.name)) for one in dataclasses.fields(settings))
-    return {one.name: _as_json(value) for one, value in values if value != _default(one)}
-
-
-def _as_json(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return _changed(value)
-    return list(value) if isinstance(value, tuple) else value

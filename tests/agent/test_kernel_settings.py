@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_kernel.agent.kernel_settings import CurrentSettings, KernelSettings, SiteRules, settings_from
+from jupyter_gpu_kernel.agent.kernel_settings import CurrentSettings, KernelSettings, settings_from
 from jupyter_gpu_kernel.wire.fields import FieldError
 
 
 def test_a_process_gets_the_same_settings_as_json() -> None:
     given = KernelSettings(
         id="k1", python="/opt/python", setup=("module load cuda",), env={"A": "1"}, idle_timeout=0, held_since=7.5,
-        pin={"commit": "ab12"}, site=SiteRules(2, None, ("GPU-1",)),
+        pin={"commit": "ab12"}, gpus_per_user=2, reserved_gpus=("GPU-1",),
     )  # fmt: skip
     assert settings_from(json.loads(json.dumps(given.to_json()))) == given
 
@@ -36,7 +36,7 @@ def test_what_a_hub_leaves_out_or_knows_and_this_agent_does_not() -> None:
         {"env": ["A"]},
         {"idle_timeout": "1h"},
         {"fresh": 1},
-        {"site": [5]},
+        {"reserved_gpus": [5]},
     ],
 )
 def test_a_value_of_a_wrong_type_is_refused(data: dict[str, Any]) -> None:

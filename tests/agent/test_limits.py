@@ -21,7 +21,7 @@ from jupyter_gpu_kernel.agent.gpus.requirements import Requirements, wait_reason
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
 from jupyter_gpu_kernel.agent.keeper.hold_limit import HoldAdvice, HoldClock
-from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings, SiteRules
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 
 
 def gpu(index: int = 0, **facts: str) -> Gpu:
@@ -30,11 +30,8 @@ def gpu(index: int = 0, **facts: str) -> Gpu:
 
 
 def test_how_many_a_user_may_have() -> None:
-    rules = SiteRules(gpus_per_user=3)
-    assert wait_reason(rules, 1, others=2) == "" == wait_reason(SiteRules(), 8, others=99)
-    assert "allows a user 3 GPUs on this node, and your other kernels have 2" in wait_reason(
-        rules, 2, others=2
-    )
+    assert wait_reason(3, 1, others=2) == "" == wait_reason(None, 8, others=99)
+    assert "allows a user 3 GPUs on this node, and your other kernels have 2" in wait_reason(3, 2, others=2)
 
 
 def test_when_gpus_go_back() -> None:
@@ -77,7 +74,7 @@ def test_a_kernel_at_the_limit_waits_although_a_gpu_is_free() -> None:
     [([], False), (["0"], True), (["GPU-a"], True), (["*"], True), (["1", "GPU-b"], False)],
 )
 def test_reserved_gpus_are_never_offered(words: list[str], reserved: bool) -> None:
-    needs = Requirements.of(KernelSettings(site=SiteRules(reserved_gpus=tuple(words))))
+    needs = Requirements.of(KernelSettings(reserved_gpus=tuple(words)))
     for one in (gpu(uuid="GPU-ab12"), gpu(uuid="MIG-7", parent="GPU-ab12")):
         (verdict,) = judge([[one]], criteria=Criteria(samples=1), needs=needs)
         assert verdict.reason == ("reserved by the site's policy" if reserved else "")
@@ -149,13 +146,13 @@ def test_who_waits_for_a_gpu_that_a_kernel_holds() -> None:
 OFFERS = textwrap.dedent("""
     from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
     from jupyter_gpu_kernel.agent.gpus.offer import read_offer
-    from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings, SiteRules
+    from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
     from jupyter_gpu_kernel.agent.process_control import ProcessControl
     from jupyter_gpu_kernel.wire.runtime import Runtime
 
     leases = LeaseTaker(Runtime(), {"id": "o1"}).take_all(["GPU-of-another-vendor"])
     for most in (1, 2):
-        settings = KernelSettings(gpus=1, site=SiteRules(gpus_per_user=most))
+        settings = KernelSettings(gpus=1, gpus_per_user=most)
         print(read_offer(Runtime(), ProcessControl(), settings)["enough"])
 """)
 

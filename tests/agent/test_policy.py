@@ -10,7 +10,7 @@ import pwd
 import pytest
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings, SiteRules
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.mux.handlers import Refused, RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.policy import (
@@ -63,10 +63,10 @@ def test_too_many_gpus_are_refused_in_the_sites_name(policy, tmp_path):
 
 def test_the_gpus_of_all_kernels_of_a_user(policy):
     rules = policy({"gpus_per_user": 2})
-    assert rules.apply(KernelSettings(gpus=2)).site.gpus_per_user == 2
+    assert rules.apply(KernelSettings(gpus=2)).gpus_per_user == 2
     with pytest.raises(PolicyError, match="allows a user at most 2 GPUs; 3 requested"):
         rules.apply(KernelSettings(gpus=3))
-    assert policy({"max_idle": 7}).apply(KernelSettings()).site == SiteRules()
+    assert policy({"max_idle": 7}).apply(KernelSettings()).gpus_per_user is None
 
 
 def test_no_spare_interpreters(policy):
@@ -78,7 +78,7 @@ def test_no_spare_interpreters(policy):
 
 
 def test_the_longest_hold(policy):
-    assert policy({"longest_hold": 7200}).apply(KernelSettings()).site.longest_hold == 7200
+    assert policy({"longest_hold": 7200}).apply(KernelSettings()).longest_hold == 7200
     strict = policy({"longest_hold": "2h"})
     assert strict.longest_hold == STRICT_HOLD and "longest_hold" in str(strict)
 
@@ -88,10 +88,8 @@ def test_reserved_gpus(policy):
     assert policy({"reserved_gpus": ["GPU-12ab", 3]}).reserved_from_us() == ["GPU-12ab", "3"]
     users = {"GPU-12ab": [me], "2": [f"@{group}", "amy"], "3": ["amy", "@nobodys"], "MIG-7": []}
     rules = policy({"reserved_gpus": users})
-    assert rules.apply(KernelSettings()).site.reserved_gpus == ("3", "MIG-7") and "reserved GPUs" in str(
-        rules
-    )
-    assert policy({"reserved_gpus": {}}).apply(KernelSettings()).site.reserved_gpus == ()
+    assert rules.apply(KernelSettings()).reserved_gpus == ("3", "MIG-7") and "reserved GPUs" in str(rules)
+    assert policy({"reserved_gpus": {}}).apply(KernelSettings()).reserved_gpus == ()
 
 
 def test_idle_is_the_least_of_both(policy):

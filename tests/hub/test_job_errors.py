@@ -19,7 +19,7 @@ from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFiles
 from jupyter_gpu_kernel.hub.jobs.job_kernels import JobKernels
 from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
-from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings, LoginRoute
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
@@ -60,7 +60,7 @@ def test_a_job_that_has_just_ended_is_no_error(tmp_path: Path, state: str, error
         schedulers = Schedulers(RUNTIME, nodes, log)
         records = JobFiles(tmp_path / "jobs", DiskThread())
         kernels = JobKernels(RUNTIME, nodes, schedulers, records, lambda *_: tmp_path, log)
-        of_node = SETTINGS.replace(route=("gpu1",), slurm=False, login=LoginRoute(("login",)))
+        of_node = SETTINGS.replace(route=("gpu1",), slurm=False, login_route=("login",))
         job = kernels._table.get(JobState("7", "RUNNING", name="jgk-k1"), SETTINGS, "login")
         job.kernels.append(Started("k1", of_node, NoLink("gpu1"), "create"))  # type: ignore[arg-type]
         specs = [{"name": "a100", "settings": SETTINGS.to_json()}]

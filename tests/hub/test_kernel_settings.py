@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_kernel.errors import SettingsError
-from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings, LoginRoute, Spec, settings_from
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings, Spec, settings_from
 
 
 def test_what_a_kernelspec_says_goes_out_as_it_came_in() -> None:
@@ -28,10 +28,10 @@ def test_another_hub_gets_the_same_settings() -> None:
     chosen = KernelSettings(("gpu2",), hosts=("gpu1", "gpu2"), name="lab").placed(
         "/opt/python", "it has free GPUs", "cell"
     )
-    in_job = KernelSettings(("login", "node7"), job="7", login=LoginRoute(("login",)), env={"A": "1"})
+    in_job = KernelSettings(("login", "node7"), job="7", login_route=("login",), env={"A": "1"})
     for settings in (chosen, in_job):
         assert settings_from(json.loads(json.dumps(settings.to_json()))) == settings
-    assert in_job.to_json()["login"] == {"route": ["login"]}
+    assert in_job.to_json()["login_route"] == ["login"]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_another_hub_gets_the_same_settings() -> None:
         {"given_python": 3},
         {"slurm": 1},
         {"keep_job": "1h"},
-        {"login": ["login"]},
+        {"login_route": "login"},
     ],
 )
 def test_a_value_of_a_wrong_type_is_refused(data: dict[str, Any]) -> None:
@@ -66,5 +66,5 @@ def test_the_host_that_was_chosen_is_left_out_again() -> None:
 
 def test_the_way_to_the_login_node() -> None:
     given = KernelSettings(("login",), via=("ssh -q inner",), slurm=True)
-    in_job = given.replace(via=(*given.via, "srun"), job="7", login=LoginRoute(given.route, given.via))
+    in_job = given.replace(via=(*given.via, "srun"), job="7", login_route=given.route, login_via=given.via)
     assert in_job.at_login() == given == given.at_login()

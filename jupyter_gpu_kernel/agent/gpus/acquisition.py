@@ -84,7 +84,7 @@ class Acquisition:
         self._failures = 0
         self._early_times: Deque[float] = deque([-math.inf] * EARLY_SAMPLES, EARLY_SAMPLES)
         self._decided_behind: List[WaitingKernel] = []
-        self._site = settings.site
+        self._gpus_per_user = settings.gpus_per_user
         self._queue = WaitQueue(loop, settings.id, settings.priority, details, list(settings.ignore_place))
         self._releases = ReleaseWatch(loop, self._changed, lambda: self._claim.users())
         self._allocation = Allocation.here()
@@ -314,9 +314,9 @@ class Acquisition:
 
     def _limit(self) -> str:
         """Why the kernel must wait whatever is free, by the site's policy."""
-        if self._site.gpus_per_user is None:
+        if self._gpus_per_user is None:
             return ""
-        return wait_reason(self._site, self._count, self._queue.share_before())
+        return wait_reason(self._gpus_per_user, self._count, self._queue.share_before())
 
     def _failed(self, error: SmiError) -> None:
         """Retry an error that may pass; any other is the waiting cell's error."""

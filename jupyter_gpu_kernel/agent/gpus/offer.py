@@ -64,7 +64,7 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSett
     ahead = passed.mark(in_turn(counted, {}))
     chosen = choose(verdicts, count, ahead)
     own = sum(owner.uid == os.getuid() for owner in reader.lease_owners())
-    must_wait = wait_reason(settings.site, count, own)
+    must_wait = wait_reason(settings.gpus_per_user, count, own)
     return dict(
         answer,
         enough=chosen is not None and not must_wait,

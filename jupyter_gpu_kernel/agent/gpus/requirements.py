@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Tuple
 
 from ...wire.texts import memory_mib, memory_size
-from ..kernel_settings import KernelSettings, SiteRules
+from ..kernel_settings import KernelSettings
 from ..policy import EVERY_GPU
 from .devices.gpu import Gpu
 from .sharing.queue_view import gpu_count
@@ -22,9 +22,7 @@ class Requirements(NamedTuple):
     @classmethod
     def of(cls, settings: KernelSettings) -> Requirements:
         """Return what the settings `min_memory` and `gpu_type` and the site's policy require. Both are valid."""
-        return cls(
-            memory_mib(settings.min_memory) or 0, settings.gpu_type.strip(), settings.site.reserved_gpus
-        )
+        return cls(memory_mib(settings.min_memory) or 0, settings.gpu_type.strip(), settings.reserved_gpus)
 
     def unusable_reason(self, gpu: Gpu) -> str:
         """Why this GPU never meets the requirements; "" if it may."""
@@ -61,12 +59,12 @@ def free_memory(gpu: Gpu) -> Optional[int]:
     return gpu.memory_total_mib - gpu.memory_used_mib - (gpu.memory_reserved_mib or 0)
 
 
-def wait_reason(rules: SiteRules, count: int, others: int) -> str:
+def wait_reason(most: Optional[int], count: int, others: int) -> str:
     """Return why a kernel that wants `count` GPUs must wait, whatever is free; "" if it need not.
 
-    `others`: the GPUs of this user's other kernels, and of those that get theirs first.
+    most: The GPUs that the site's policy allows a user; None: any number.
+    others: The GPUs of this user's other kernels, and of those that get theirs first.
     """
-    most = rules.gpus_per_user
     if most is None or others + count <= most:
         return ""
     return (

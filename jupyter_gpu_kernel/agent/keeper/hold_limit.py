@@ -72,7 +72,7 @@ class HoldLimit:
         self._stop = stop
         self._warned = False
         self._ending = False
-        longest = context.settings.now.site.longest_hold
+        longest = context.settings.now.longest_hold
         if longest is not None:
             self._longest = longest
             self._clock = HoldClock(longest, NOTICE)

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from ...errors import AuthError, GpuKernelError, HostKeyError, UnknownHost
-from ..kernel_settings import KernelSettings, LoginRoute
+from ..kernel_settings import KernelSettings
 from ..node.node import Node
 from ..node.node_link import NodeLink
 from ..node.nodes import Nodes
@@ -272,7 +272,7 @@ class JobNodes:
             self._reaching[node] -= 1
         self._reached[key] = node
         self._over.discard(key)
-        return Reached(node, link, derived.replace(job=job.id, login=LoginRoute(given.route, given.via)))
+        return Reached(node, link, derived.replace(job=job.id, login_route=given.route, login_via=given.via))
 
     async def _user(self, login: str, scheduler: Scheduler) -> str:
         """Return the user's name on the login node, which may differ from here."""
