@@ -15,8 +15,8 @@ def test_this_machine_is_the_login_node_and_a_step_leads_into_the_job(remote: Re
     if not isinstance(slurm, LoopbackSlurm):
         pytest.skip("the practice cluster's login node is another machine")
     variables = [f"{name}={value}" for name, value in slurm.variables.items()]
-    road = {"route": ["localhost"], "via": [shlex.join(["env", *variables])]}
-    settings = remote.write("here", provisioner=True, slurm=True, gpus=1, **road).settings
+    route = {"route": ["localhost"], "via": [shlex.join(["env", *variables])]}
+    settings = remote.write("here", provisioner=True, slurm=True, gpus=1, **route).settings
     with started(remote, "here") as (_, client):
         ran = run(client, "import os; print(os.environ['SLURM_JOB_ID']); print('x' * 3_000_000)")
         job, text = ran.text.split()

@@ -1,5 +1,5 @@
 /**
- * Decides whether the user is told that a cell has ended. No page, no network.
+ * Decides whether the user learns that a cell has ended. No page, no network.
  */
 import type { MessageIds } from '../outputs/messageIds';
 import type { IEnded } from './runs';
@@ -26,7 +26,7 @@ export class Announcer {
   /** A cell has ended while the page was open. */
   ended(notebook: string, ended: IEnded): void {
     if (this._isNews(ended)) {
-      this._options.told.add(ended.msgId);
+      this._options.reported.add(ended.msgId);
       if (this._options.isHidden()) {
         this._options.tell({ notebook, ok: ended.ok, seconds: ended.seconds });
       }
@@ -36,15 +36,15 @@ export class Announcer {
   /** The notebook is open again: the cell that this browser saw begin has ended meanwhile. */
   endedBefore(notebook: string, ended: IEnded): void {
     if (this._options.begun.has(ended.msgId) && this._isNews(ended)) {
-      this._options.told.add(ended.msgId);
+      this._options.reported.add(ended.msgId);
       this._options.tell({ notebook, ok: ended.ok, seconds: ended.seconds });
     }
   }
 
-  /** Each execution is told once, also if several tabs show it. */
+  /** Each execution is reported once, also if several tabs show it. */
   private _isNews({ msgId, seconds }: IEnded): boolean {
     const { enabled, seconds: long } = this._options.settings();
-    return enabled && seconds >= long && !this._options.told.has(msgId);
+    return enabled && seconds >= long && !this._options.reported.has(msgId);
   }
 
   private readonly _options: Announcer.IOptions;
@@ -55,8 +55,8 @@ export namespace Announcer {
     readonly settings: () => { readonly enabled: boolean; readonly seconds: number };
     readonly isHidden: () => boolean;
     readonly tell: (announcement: IAnnouncement) => void;
-    /** Executions that this browser has seen begin, and those that were told; they outlive the page. */
+    /** Executions that this browser has seen begin, and those that were reported; they outlive the page. */
     readonly begun: MessageIds;
-    readonly told: MessageIds;
+    readonly reported: MessageIds;
   }
 }

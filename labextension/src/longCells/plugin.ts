@@ -51,7 +51,7 @@ export const longCells: JupyterFrontEndPlugin<void> = {
       isHidden: () => document.hidden,
       tell: announcement => teller.tell(announcement),
       begun: new MessageIds(window.localStorage, 'jupyter-gpu-kernel:begun'),
-      told: new MessageIds(window.localStorage, 'jupyter-gpu-kernel:told')
+      reported: new MessageIds(window.localStorage, 'jupyter-gpu-kernel:reported')
     });
     const { kernelspecs, serverSettings } = app.serviceManager;
     const source = journalSource(serverSettings, model);

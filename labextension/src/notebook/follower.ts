@@ -23,7 +23,7 @@ const AGAIN = 1;
 export interface IFollowed {
   /** The kernelspec's name. */
   readonly name: string;
-  /** What the server said of it last, if it has. */
+  /** The last row of the kernel that the server sent, if it has sent any. */
   readonly row: IRemoteKernel | null;
 }
 

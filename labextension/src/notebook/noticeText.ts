@@ -22,7 +22,7 @@ const NOTICE_DELAY = 2;
 /**
  * The notice for a cell that runs or waits; null if nothing is wrong.
  *
- * @param kernel what the server said of its kernel last
+ * @param kernel the last row of its kernel that the server sent
  * @param serverAwaySince since when the page cannot reach the server
  * @param now in seconds since 1970
  * @param canSignIn whether the user can sign in here

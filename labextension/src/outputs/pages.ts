@@ -41,7 +41,7 @@ export class Pages {
     this._tell();
   }
 
-  /** Resolves when the other pages have told what they do. */
+  /** Resolves when the other pages have announced what they do. */
   readonly known: Promise<void>;
 
   /** The page leaves. If it does not say so, the others notice it half a minute later. */

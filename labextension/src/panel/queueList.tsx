@@ -18,7 +18,7 @@ interface IMine extends IWaiterView {
 
 export function QueueList({ node, queue }: { node: string; queue: readonly IWaiterView[] }): JSX.Element {
   const { trans } = usePanel();
-  const { order, move, said, list } = useOrder(node, queue.filter(isMine));
+  const { order, move, announcement, list } = useOrder(node, queue.filter(isMine));
   const [dragged, setDragged] = useState<string | null>(null);
   const [over, setOver] = useState<string | null>(null);
   // The user's own kernels keep the places that they have among the others'.
@@ -66,7 +66,7 @@ export function QueueList({ node, queue }: { node: string; queue: readonly IWait
         ))}
       </ol>
       <span role="status" className="jp-RemoteGPU-hidden">
-        {said}
+        {announcement}
       </span>
     </section>
   );
@@ -113,12 +113,12 @@ function useOrder(
 ): {
   order: readonly IMine[];
   move: (id: string, index: number) => void;
-  said: string;
+  announcement: string;
   list: React.RefObject<HTMLOListElement>;
 } {
   const { trans, prioritize } = usePanel();
   const [wanted, setWanted] = useState<ReadonlyMap<string, number> | null>(null);
-  const [said, setSaid] = useState('');
+  const [announcement, setAnnouncement] = useState('');
   const list = useRef<HTMLOListElement>(null);
   const focused = useRef<string | null>(null);
   const moves = useRef(0);
@@ -136,7 +136,7 @@ function useOrder(
     const side = index < order.findIndex(each => each.id === id) ? 'earlier' : 'later';
     focused.current = `[data-kernel="${CSS.escape(id)}"] .jp-mod-${side}`;
     setWanted(new Map(next.map(each => [each.id, changes.get(each.id) ?? each.priority])));
-    setSaid(trans.__('%1 is now %2 of your %3', next[index]?.who, index + 1, next.length));
+    setAnnouncement(trans.__('%1 is now %2 of your %3', next[index]?.who, index + 1, next.length));
     const number = (moves.current += 1);
     const forget = (): void => {
       if (number === moves.current) {
@@ -151,7 +151,7 @@ function useOrder(
       setWanted(null);
     }
   }, [hasFollowed]);
-  return { order, move, said, list };
+  return { order, move, announcement, list };
 }
 
 function sorted(mine: readonly IMine[], wanted: ReadonlyMap<string, number>): IMine[] {

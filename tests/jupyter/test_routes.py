@@ -66,7 +66,7 @@ def test_a_kernel_behind_a_command_takes_a_gpu_and_loses_nothing_in_drops(
         assert text.split() == [str(number) for number in range(300)]
 
 
-def test_two_roads_to_one_node_show_its_kernels_and_gpus_once(
+def test_two_routes_to_one_node_show_its_kernels_and_gpus_once(
     remote: Remote, behind_login: dict[str, Any]
 ) -> None:
     behind = remote.write("behind", provisioner=True, **behind_login)
