@@ -7,11 +7,13 @@ them, and only their names are read, for what users see.
 from __future__ import annotations
 
 import os
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from ..kernel_context import KernelContext
 from .devices.gpu import Gpu, SmiError
 from .devices.gpu_reader import GpuReader, device_variable
+
+if TYPE_CHECKING:  # attach, which reads what is allowed, runs without pyzmq
+    from ..kernel_context import KernelContext
 
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 
