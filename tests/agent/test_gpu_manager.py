@@ -27,7 +27,7 @@ def test_a_kernel_that_aborts_what_it_is_asked_is_asked_again_after_a_pause(tmp_
     states: List[str] = []
     kernel = context(loop, tmp_path, id="k", gpus=0)
     manager = GpuManager(kernel, Messages(questions), GpuCallbacks(states.append, dict))
-    manager._tell_kernel()
+    manager._inform_kernel()
     for times in (1, 2, 3):
         loop.advance()
         assert len(asked) == times, "asked again at once"

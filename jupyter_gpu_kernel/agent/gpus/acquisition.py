@@ -59,7 +59,7 @@ class Acquisition:
     ) -> None:
         """Create the acquisition of the GPUs of one kernel.
 
-        details: Return what the leases tell the user's other kernels of this one.
+        details: Return what the leases report about this kernel to the user's other kernels.
         on_acquired: Called when the GPUs that were requested are ours.
         on_error: Called with the reason when they cannot be had.
         on_waiting: Called with a text for the user while the cell waits.
@@ -144,7 +144,7 @@ class Acquisition:
         return self.place
 
     def environment(self) -> Dict[str, str]:
-        """The variables of the kernel's process: the GPUs that it has already. In a job they are as Slurm set them."""
+        """Return the variables of the kernel's process for the GPUs that it has. In a job Slurm has set them."""
         return {} if self._given.in_job else variables(self.uuids, self._allocation.variable)
 
     def inherit(self, uuids: List[str], since: Optional[float] = None) -> List[str]:

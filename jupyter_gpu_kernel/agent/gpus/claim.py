@@ -334,8 +334,8 @@ class Claim:
 
 def _named_leases(sample: Sample) -> List[Tuple[str, str, Holder]]:
     """The names of all leases, with their GPU's UUID and their holder."""
-    beside = [(name, gpu_of(name), holder) for name, holder in sample.ignoring.items()]
-    return [*((uuid, uuid, holder) for uuid, holder in sample.leases.items()), *beside]
+    ignoring = [(name, gpu_of(name), holder) for name, holder in sample.ignoring.items()]
+    return [*((uuid, uuid, holder) for uuid, holder in sample.leases.items()), *ignoring]
 
 
 def _choice(verdicts: Sequence[Verdict], count: int) -> str:

@@ -75,12 +75,12 @@ class EarlyReading:
     """The keeper's end: the reading that `attach` has begun, which can be taken once."""
 
     def __init__(self, runtime: Runtime, descriptor: int) -> None:
-        """`descriptor`: the pipe's reading end; -1: there is none."""
+        """`descriptor`: the pipe's reading end; -1 if `attach` has begun no reading."""
         self._runtime = runtime
         self._descriptor = descriptor
 
     def take(self, stop: threading.Event) -> Optional[Reading]:
-        """Return the reading; None if there is none. Blocks until it has come or failed, for seconds at the most."""
+        """Return the reading; None if `attach` has begun none, or it fails. Blocks for some seconds at the most."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return None
@@ -98,7 +98,7 @@ class EarlyReading:
 
 
 def _parse(data: bytes, now: float) -> Optional[Reading]:
-    """The reading in these bytes; None if they are none."""
+    """Return the reading in these bytes; None if there is none in them."""
     try:
         value = json.loads(data)
         gpus = [_gpu(dict(one)) for one in value["gpus"]]

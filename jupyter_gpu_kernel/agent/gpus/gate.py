@@ -56,7 +56,7 @@ class Gate:
         return False
 
     def set_text(self, text: str) -> None:
-        """Set what the first waiting cell waits for. It is displayed after `show_text`."""
+        """Set what the first waiting cell waits for. The text is displayed after `show_text`."""
         if text != self.text:
             self.text = text
             if self._text_visible:

@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     busy: Optional[float]
 
     def within(self, since: float, until: float) -> Piece:
-        """The part of it between these moments; a cell is taken to have run as often in each of its parts."""
+        """Return the part of this piece between these moments; a cell counts as having run as often in each part."""
         start, end = max(self.end - self.held, since), min(self.end, until)
         share = max(0.0, end - start) / self.held if self.held > 0 else 0.0
         busy = None if self.busy is None else self.busy * share

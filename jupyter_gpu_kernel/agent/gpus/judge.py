@@ -30,9 +30,9 @@ class Criteria(NamedTuple):
     """When a GPU counts as free, and how often it is sampled. Times are in seconds."""
 
     samples: int = 3  # the number of samples that a verdict needs
-    empty_samples: int = 1  # the same of a GPU that is empty in all of them
+    empty_samples: int = 1  # the number of samples for a GPU that is empty in all of them
     interval: float = 0.4  # between the starts of two samples, before the first verdict
-    unhurried: float = 1.0  # the same if no cell needs the verdict yet, or a GPU was just freed
+    unhurried: float = 1.0  # the interval if no cell needs the verdict yet, or a GPU was just freed
     span: float = 0.25  # from the first sample to that which confirms: the driver averages over 1/6 s or more
     fresh: float = 60.0  # the age at which a sample is too old
     wait: Tuple[float, float] = (2.0, 3.0)  # between two samples while a cell waits: from, to
@@ -214,7 +214,7 @@ def _busy_reason(history: Sequence[Gpu], criteria: Criteria) -> str:
 
 
 def _is_empty(gpu: Gpu) -> bool:
-    """Whether nothing at all is on the GPU, by a driver that reports all of it. That of AMD averages no load."""
+    """Whether nothing at all is on the GPU, by a driver that reports everything. The driver of AMD averages no load."""
     unused = not gpu.processes and gpu.memory_used_mib is not None and gpu.memory_used_mib <= _NO_MIB
     return unused and gpu.utilization == 0 and not is_amd(gpu.uuid)
 

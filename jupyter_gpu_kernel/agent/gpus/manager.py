@@ -24,7 +24,7 @@ from .sharing.announcements import Details
 from .standby import GpuStandby
 
 RETRY_AFTER = 0.1
-"""Seconds until the kernel is told its GPUs again, if it did not execute the first request."""
+"""Seconds until the kernel is informed of its GPUs again, if it did not execute the first request."""
 SHOW_AFTER = 1.5
 """Seconds that a cell waits before it shows why."""
 
@@ -53,7 +53,7 @@ class GpuCallbacks(NamedTuple):
     """What the keeper does and knows.
 
     on_state: Called with "waiting" and "idle" as the kernel's state changes.
-    details: Return what other kernels show of this one, see `LeaseTaker`. Called whenever somebody asks.
+    details: Return what other kernels show of this kernel: see `LeaseTaker`. Called whenever somebody asks.
     on_lapse: Called with the reason when the hub does not renew the standby of a kernel that waits.
     on_given: Called when it is known which GPUs the scheduler has given.
     """
@@ -91,9 +91,9 @@ class GpuManager:
             loop.time, self._story, lambda: self.acquisition.uuids, lambda: self.acquisition.names
         )
         self._standby = GpuStandby(loop, context.settings.now.standby, callbacks.on_lapse)
-        self._told = False  # whether the kernel knows its GPUs
+        self._is_informed = False  # whether the kernel knows its GPUs
         self._text = ""
-        self._waits_since: Optional[float] = None  # when the story was told that cells wait
+        self._waits_since: Optional[float] = None  # when the story has said that cells wait
         self._gate = Gate(
             loop.runtime,
             messages.send,
@@ -136,7 +136,7 @@ class GpuManager:
         return place
 
     def set_notice(self, text: str) -> None:
-        """A cell that waits should show this text, too."""
+        """Have cells that wait show this text, in addition to their own."""
         self._notice = text
 
     def inherit(self, uuids: List[str], since: Optional[float] = None) -> None:
@@ -148,7 +148,7 @@ class GpuManager:
     def _open_if_acquired(self) -> None:
         """The kernel has its GPUs from its start on."""
         if self.acquisition.acquired:
-            self._told = True
+            self._is_informed = True
             if not self._standby.active:
                 self._gate.open()
 
@@ -189,7 +189,7 @@ class GpuManager:
         if not self._standby.active:
             return
         self._standby.confirm()
-        if self._told:
+        if self._is_informed:
             self._open()
         elif self._gate.cells:
             self.acquisition.request()
@@ -241,7 +241,7 @@ class GpuManager:
         self.acquisition.release()
         self.gpu_time.update()
         if not self.acquisition.acquired:
-            self._told = False
+            self._is_informed = False
             self._gate.close()
 
     def _waiting(self, text: str) -> None:
@@ -291,19 +291,19 @@ class GpuManager:
         for text in self.ignored_leases:
             self._story.tell("gpu", f"{text}: that lease is ignored, as the setting “ignore_lease” says")
         self.gpu_time.update()
-        self._tell_kernel()
+        self._inform_kernel()
 
-    def _tell_kernel(self) -> None:
+    def _inform_kernel(self) -> None:
         code = f"__import__('gpu_kernel').take_gpus({self.acquisition.uuids!r})"
-        self._internal_requests.evaluate(code, self._kernel_told)
+        self._internal_requests.evaluate(code, self._kernel_informed)
 
-    def _kernel_told(self, reply: Dict[str, Any]) -> None:
+    def _kernel_informed(self, reply: Dict[str, Any]) -> None:
         if not reply:  # aborted, because a cell of the user failed before it
-            self._retry = self._loop.later(RETRY_AFTER, self._tell_kernel)
+            self._retry = self._loop.later(RETRY_AFTER, self._inform_kernel)
             return
         if reply.get("status") != "ok":
             self._story.tell("gpu", f"telling the kernel its GPUs failed: {reply.get('evalue')}")
-        self._told = True
+        self._is_informed = True
         if self._standby.active:
             return self._on_state("waiting")  # with its GPUs, for the hub to confirm
         self._open()

@@ -98,8 +98,8 @@ def _job_status(job: Dict[str, Any]) -> Dict[str, Any]:
     if not job:
         return {}
     end = job.get("end_time")
-    left = None if end is None else max(0, round(end - Runtime().time()))
-    return {**job, "seconds_left": left}
+    remaining = None if end is None else max(0, round(end - Runtime().time()))
+    return {**job, "seconds_left": remaining}
 
 
 def hosts() -> List[str]:

@@ -58,7 +58,7 @@ def watch(
 
 
 class KeeperWatch:
-    """Starts a successor after each end of a keeper; if there is none, ends the kernel."""
+    """Starts a successor after each end of a keeper; if none can be started, ends the kernel."""
 
     def __init__(self, guard: Guard, story: Story, gpus: Gpus, window: OutputWindow, limit: float) -> None:
         self._guard = guard

@@ -111,7 +111,7 @@ class OutputWindow:
         self._system: Set[threading.Thread] = set()
         self._passing = threading.local()
         self.messages = HeldMessages()
-        """Through which they are sent."""
+        """Sends the messages of iopub."""
 
     @property
     def full(self) -> bool:

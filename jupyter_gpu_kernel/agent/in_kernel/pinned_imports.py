@@ -34,7 +34,7 @@ def redirect(places: Sequence[str], tree: str) -> List[str]:
 
 
 def _moved(path: str, places: Sequence[str], tree: str) -> str:
-    """The same place in `tree`; `path` itself if it is in none of the places, or not in the tree."""
+    """Return the corresponding place in `tree`; `path` itself if it is in none of the places, or not in the tree."""
     if not os.path.isabs(path) or _is_in(path, tree):
         return path
     for place in places:

@@ -85,5 +85,5 @@ def sentence(sender: Sender, clock: str, action: str) -> str:
         )
     if sender.kind in KILL_FOLLOWS:
         return start + "SIGKILL usually follows. The cell goes on until then: save what you need."
-    again = f" A second SIGTERM within {REPEAT_ENDS['owner']:.0f} s ends the kernel."
-    return start + "the kernel stays, the cell goes on." + (again if sender.kind == "owner" else "")
+    repeated = f" A second SIGTERM within {REPEAT_ENDS['owner']:.0f} s ends the kernel."
+    return start + "the kernel stays, the cell goes on." + (repeated if sender.kind == "owner" else "")

@@ -1,4 +1,4 @@
-"""The pinned code of one kernel, for its keeper: made in a thread, told to the kernel, removed at the end."""
+"""The pinned code of one kernel, for its keeper: made in a thread, reported to the kernel, removed at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .checkout import LIMIT, Checkouts, Pin
 from .git import PinError
 
 RETRY_AFTER = 0.1
-"""Seconds until the kernel is told again, if it did not execute the request."""
+"""Seconds until the request is sent to the kernel again, if it was not executed."""
 OnDone = Callable[[str], None]
 
 
@@ -60,9 +60,9 @@ class KernelCode:
         return f"This kernel runs {text}" if pin.warnings else ""
 
     def kernel_up(self) -> None:
-        """Tell a started process its code, before it gets a cell."""
+        """Report the code to a started process, before it gets a cell."""
         if self.current is not None:
-            self._tell_kernel("", lambda problem: None)
+            self._inform_kernel("", lambda problem: None)
 
     def pin(self, revision: str, cell: str, done: OnDone) -> Callable[[], None]:
         """Pin the code for the cell with this msg_id; then call `done` with the problem, or "".
@@ -112,20 +112,20 @@ class KernelCode:
             pin = current._replace(revision=pin.revision, changes=pin.changes)
         self._settings.change(pin=pin._asdict())
         self.tell_story()
-        self._tell_kernel(cell, done)
+        self._inform_kernel(cell, done)
 
-    def _tell_kernel(self, cell: str, done: OnDone) -> None:
+    def _inform_kernel(self, cell: str, done: OnDone) -> None:
         pin = self.current
         assert pin is not None
         known = dict(pin._asdict(), text=pin.text, warnings=pin.warnings)
 
-        def told(reply: Dict[str, Any]) -> None:
+        def answered(reply: Dict[str, Any]) -> None:
             if not reply:  # aborted, because a request of the front end failed before it
-                self._loop.later(RETRY_AFTER, partial(self._tell_kernel, cell, done))
+                self._loop.later(RETRY_AFTER, partial(self._inform_kernel, cell, done))
             elif reply.get("status") == "ok":
                 done("")
             else:
                 self._story.tell("code", f"the kernel cannot use it: {reply.get('evalue')}")
                 done(f"the kernel cannot use {pin.tree}: {reply.get('evalue')}")
 
-        self._internal_requests.evaluate(f"__import__('gpu_kernel').take_code({known!r}, {cell!r})", told)
+        self._internal_requests.evaluate(f"__import__('gpu_kernel').take_code({known!r}, {cell!r})", answered)

@@ -130,13 +130,13 @@ class KernelSockets:
         socket = self._sockets.get(channel)
         if socket is None:  # the sockets were closed in this turn of the loop
             return
-        left = _BATCH
-        while left > 0 or drain:
+        remaining = _BATCH
+        while remaining > 0 or drain:
             try:
                 frames = socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            left -= 1 + sum(map(len, frames)) // _SMALL
+            remaining -= 1 + sum(map(len, frames)) // _SMALL
             self._handle(channel, frames)
             if channel not in self._sockets:
                 return

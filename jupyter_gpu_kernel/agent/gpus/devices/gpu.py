@@ -67,7 +67,7 @@ class SmiError(Exception):
 
 
 def process_on_gpu(pid: int, memory_mib: Optional[int], name: str = "") -> GpuProcess:
-    """Return this process with what /proc tells of it. `name`: of its program; "" to read that, too.
+    """Return this process with what /proc says about it. `name`: of its program; "" to read it from /proc.
 
     Its user is unknown if it is hidden (hidepid, another pid namespace), or has ended.
     """

@@ -2,7 +2,7 @@
 
 An announcement is a listening abstract unix socket. Only one process can bind its name, and the system frees it when
 that process ends, also by SIGKILL. A process that connects learns the pid and uid of the other from the system;
-everything else is only told, and its reader validates it.
+everything else is only what the other process says, and its reader validates that.
 
 Limits: abstract names belong to a network namespace, so a container with its own namespace sees none of ours.
 """
@@ -66,7 +66,7 @@ class Announcement:
         self._listener.close()
 
     def _answer_to(self, uid: int) -> bytes:
-        """What a process of this user is told."""
+        """The answer to a process of this user."""
         details = dict(self._details())
         if uid != os.getuid():
             details = {name: details[name] for name in self._public if name in details}
@@ -101,12 +101,12 @@ def take_over(listener: socket.socket, prefix: str) -> str:
 
 
 class Announced(NamedTuple):
-    """The process that announces; pid 0, uid -1: unknown. `said`: what it says, {} if it does not answer. `accepts`:
+    """The process that announces; pid 0, uid -1: unknown. `details`: what it says, {} if it does not answer. `accepts`:
     whether it accepts connections, now or later."""
 
     pid: int
     uid: int
-    said: Mapping[str, Any]
+    details: Mapping[str, Any]
     accepts: bool = True
 
 
@@ -192,7 +192,7 @@ class AnnouncementReader:
                     selector.unregister(key.fileobj)
                     name, client = key.data
                     waiting.discard((name, answers[name].pid))
-                    answers[name] = answers[name]._replace(said=_receive(client))
+                    answers[name] = answers[name]._replace(details=_receive(client))
             self._silent |= waiting
         return answers
 

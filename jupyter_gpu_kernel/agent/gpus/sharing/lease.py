@@ -198,7 +198,7 @@ def lease_readers(runtime: Runtime) -> Tuple[AnnouncementReader, AnnouncementRea
 
 
 class LeaseReader:
-    """Reads leases, repeatedly. A holder that does not answer (stopped, busy, or hostile) is a holder, too."""
+    """Reads leases, repeatedly. A holder that does not answer (stopped, busy, or hostile) is reported all the same."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -221,25 +221,25 @@ class LeaseReader:
         return holders
 
     def _holder(self, answer: Announced) -> Holder:
-        pid, uid, said, _ = answer
+        pid, uid, details, _ = answer
         if uid < 0:
             return Holder("?", pid, "?", None, answers=False)
-        kernel, yours = said.get("id"), uid == os.getuid()
+        kernel, yours = details.get("id"), uid == os.getuid()
         name = kernel if isinstance(kernel, str) and is_kernel_id(kernel) else "?"
-        since = plausible_time(said.get("since"), pid, self._runtime.time())
-        known = Holder(procfs.user_name(uid), pid, name, since, uid, yours, answers=bool(said))
-        known = known._replace(idle_since=self._idle_since(said.get("idle_since"), pid))
+        since = plausible_time(details.get("since"), pid, self._runtime.time())
+        known = Holder(procfs.user_name(uid), pid, name, since, uid, yours, answers=bool(details))
+        known = known._replace(idle_since=self._idle_since(details.get("idle_since"), pid))
         if not yours:
             return known
-        notebook, state = said.get("notebook"), said.get("state")
+        notebook, state = details.get("notebook"), details.get("state")
         return known._replace(
             notebook=one_line(notebook) if isinstance(notebook, str) else "",
             state=state if state in _STATES else "",
-            state_since=plausible_time(said.get("state_since"), 0, self._runtime.time()),
+            state_since=plausible_time(details.get("state_since"), 0, self._runtime.time()),
         )
 
-    def _idle_since(self, said: Any, pid: int) -> Optional[float]:
-        since = plausible_time(said, pid, self._runtime.time())
+    def _idle_since(self, details: Any, pid: int) -> Optional[float]:
+        since = plausible_time(details, pid, self._runtime.time())
         return since if since is not None and self._runtime.time() - since >= IDLE_AFTER else None
 
 

@@ -28,8 +28,8 @@ def place_text(ahead: Sequence[WaitingKernel]) -> str:
 
 
 def lines(ahead: Sequence[WaitingKernel], notebooks: Mapping[str, str]) -> List[str]:
-    """Return a line for each of these kernels, but no more than MOST_LINES, below a heading; then the same for those
-    that are passed over. `notebooks`: those of this user's kernels, by id."""
+    """Return a line for each of these kernels, but no more than MOST_LINES, below a heading; then those that are passed
+    over, in the same way. `notebooks`: those of this user's kernels, by id."""
     first = [_line(kernel, notebooks) for kernel in ahead if not kernel.passed]
     passed = [f"{_line(kernel, notebooks)}: {kernel.passed}" for kernel in ahead if kernel.passed]
     return [*_below("These kernels come first:", first), *_below("These places are passed over:", passed)]

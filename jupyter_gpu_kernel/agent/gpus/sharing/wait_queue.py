@@ -77,7 +77,7 @@ class QueueReader:
         return found
 
     def in_order(self) -> List[WaitingKernel]:
-        """Return the same in the order in which they get GPUs that all of them can use."""
+        """Return these kernels in the order in which they get GPUs that all of them can use."""
         return in_turn(self.read(), Counter(owner.uid for owner in self.lease_owners()))
 
     def own_reports(self, timeout: float = 0.3) -> OwnReports:
@@ -88,10 +88,12 @@ class QueueReader:
             if owner.uid == os.getuid() and owner.pid != os.getpid() and procfs.is_running(owner.pid)
         ]
         reports = self._waiting.read(own, timeout)
-        known = ((name.rpartition(".")[2], report.said.get("notebook")) for name, report in reports.items())
+        known = (
+            (name.rpartition(".")[2], report.details.get("notebook")) for name, report in reports.items()
+        )
         notebooks = {kernel_id: one_line(path) for kernel_id, path in known if isinstance(path, str)}
         return OwnReports(
-            notebooks, frozenset(chain(*(_places(one.said.get("untaken")) for one in reports.values())))
+            notebooks, frozenset(chain(*(_places(one.details.get("untaken")) for one in reports.values())))
         )
 
     def lease_owners(self) -> List[Owner]:
@@ -146,7 +148,7 @@ class WaitQueue:
             self._announce()
 
     def look(self, leases: Iterable[lease.Holder] = ()) -> List[WaitingKernel]:
-        """Return the same as `before`, and note whether the user has GPUs, on which the user's turn depends."""
+        """Return what `before` returns, and note whether the user has GPUs, on which the user's turn depends."""
         waiting, owners = self._reader.read(), self._reader.lease_owners()
         if self._me.gpus:
             own = {one.pid for one in owners if one.uid == self._me.uid}
@@ -266,7 +268,7 @@ class WaitQueue:
 
 
 def _places(value: Any) -> Iterator[Place]:
-    """Yield the places in a report, as far as they are some."""
+    """Yield the places in a report; other values are left out."""
     for one in value if isinstance(value, list) else ():
         if isinstance(one, list) and [type(part) for part in one] == [str, int]:
             yield one[0], one[1]
