@@ -151,7 +151,9 @@ def test_it_is_handed_over_as_what_it_is(gpu: Gpu, squatter: socket.socket) -> N
     taker = LeaseTaker(RUNTIME, {"id": "k"}, dict, [gpu.uuid])
     lease = taker.take(gpu.uuid)
     assert lease is not None
-    second = LeaseTaker(RUNTIME, {"id": "k2"}).take_over(socket.socket(fileno=os.dup(lease.announcement.fileno())))
+    second = LeaseTaker(RUNTIME, {"id": "k2"}).take_over(
+        socket.socket(fileno=os.dup(lease.announcement.fileno()))
+    )
     assert (second.uuid, second.ignoring) == (gpu.uuid, f"{gpu.uuid}.k")
     second.release()
     lease.release()
