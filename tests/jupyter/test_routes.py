@@ -71,7 +71,7 @@ def test_two_routes_to_one_node_show_its_kernels_and_gpus_once(
 ) -> None:
     behind = remote.write("behind", provisioner=True, **behind_login)
     direct = remote.write("cpu", provisioner=True)
-    specs = [{"settings": one.settings, "name": one.name} for one in (behind, direct)]
+    specs = [one.for_hub for one in (behind, direct)]
     with started(remote, "behind") as (_, client):
         run(client, "1")
         for order in (specs, specs[::-1]):
@@ -89,7 +89,7 @@ def test_a_gpu_of_this_machine_is_taken_and_the_notebook_returns_to_its_kernel(
     variables = [f"{name}={value}" for name, value in remote.hops.work.environment.items() if name != "HOME"]
     way = {"route": ["localhost"], "via": ["env " + " ".join(variables)]}
     spec = remote.write("here-argv", gpus=1, **way)
-    specs = [{"settings": spec.settings, "name": spec.name}]
+    specs = [spec.for_hub]
     with launched(remote, "here-argv", file_name="kernel-here.json") as launcher:
         client = launcher.client()
         gpu = run(client, "mine = 42; " + GPU).text.strip()
