@@ -14,7 +14,7 @@ from runtimes import RUNTIME, Clock
 
 from jupyter_gpu_kernel.agent.gpus.gpu_time import INTERVAL, GpuTime
 from jupyter_gpu_kernel.agent.gpus.hours import KernelHours, rows, with_names
-from jupyter_gpu_kernel.agent.mux import gpu_history
+from jupyter_gpu_kernel.agent.mux import handlers
 from jupyter_gpu_kernel.agent.story import Story, read_story
 from jupyter_gpu_kernel.wire.fields import FieldError
 
@@ -187,7 +187,7 @@ def test_the_history_of_a_node(place: Place, monkeypatch: pytest.MonkeyPatch) ->
         ("k2", 100, 3), ("recent", 100, 3),
     ]  # fmt: skip
     assert answer["left_out"] == 0 and answer["history"][0]["node"]
-    monkeypatch.setattr(gpu_history, "MAX_HOLDS", 1)
+    monkeypatch.setattr(handlers, "MAX_HOLDS", 1)
     answer = place.handlers.handle({"do": "history", "seconds": 3600})
     assert ([row["kernel"] for row in answer["history"]], answer["left_out"]) == (["recent"], 1)
 

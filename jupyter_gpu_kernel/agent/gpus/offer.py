@@ -13,7 +13,7 @@ from .devices.gpu import SmiError
 from .judge import Verdict, choose, judge, require_usable
 from .requirements import Requirements, free_memory, wait_reason
 from .sampler import Sample, take_samples
-from .sharing.turns import PassedPlaces, gpu_bits, in_turn
+from .sharing.turns import PassedPlaces, WaitingKernel, gpu_bits, in_turn
 from .sharing.wait_queue import QueueReader
 
 _NO_SEARCH: Dict[str, Any] = {
@@ -57,24 +57,30 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSett
     usable = [verdict.gpu.uuid for verdict in verdicts if not verdict.unusable]
     reader = QueueReader(runtime)
     queue = [one for one in reader.read() if one.usable & gpu_bits(usable)]
-    passed = PassedPlaces(settings.ignore_place)
-    passed.add(runtime.monotonic(), [], [verdict.gpu.uuid for verdict in verdicts], [])
-    # Whether places of users whom the setting names leave GPUs untaken, only a kernel can find out that waits here.
-    counted = (one for one in queue if one.keeps(runtime.time()) and not passed.names(one))
-    ahead = passed.mark(in_turn(counted, {}))
-    chosen = choose(verdicts, count, ahead)
+    chosen = choose(verdicts, count, _in_front(runtime, settings, queue, verdicts))
     own = sum(owner.uid == os.getuid() for owner in reader.lease_owners())
-    must_wait = wait_reason(settings.gpus_per_user, count, own)
+    of_anybody = judge(
+        [one.gpus for one in samples], leases=samples[-1].all_leases(), allowed=allocation.allowed
+    )
     return dict(
         answer,
-        enough=chosen is not None and not must_wait,
-        idle=_is_idle(
-            judge([one.gpus for one in samples], leases=samples[-1].all_leases(), allowed=allocation.allowed)
-        ),
+        enough=chosen is not None and not wait_reason(settings.gpus_per_user, count, own),
+        idle=_is_idle(of_anybody),
         memory=max((free_memory(gpu) or 0 for gpu in chosen or ()), default=0),
         waiting=len(queue),
         usable=usable,
     )
+
+
+def _in_front(
+    runtime: Runtime, settings: KernelSettings, queue: List[WaitingKernel], verdicts: List[Verdict]
+) -> List[WaitingKernel]:
+    """Return the kernels that would get GPUs before this one. Places of users whom the setting `ignore_place` names do
+    not count: whether they leave GPUs untaken, only a kernel can find out that waits here."""
+    passed = PassedPlaces(settings.ignore_place)
+    passed.add(runtime.monotonic(), [], [verdict.gpu.uuid for verdict in verdicts], [])
+    now = runtime.time()
+    return passed.mark(in_turn((one for one in queue if one.keeps(now) and not passed.names(one)), {}))
 
 
 def _is_idle(verdicts: List[Verdict]) -> bool:

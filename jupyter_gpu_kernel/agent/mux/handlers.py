@@ -10,13 +10,14 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from ...wire import PROTOCOL
 from ...wire.fields import number, text
 from ...wire.runtime import Runtime
 from ..exit.descendants import hidden_keeper
 from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
+from ..gpus import hours
 from ..gpus.allocation import Allocation
 from ..gpus.devices.gpu import SmiError
 from ..gpus.idle_watch import IdleWatch
@@ -37,12 +38,13 @@ from ..process_control import ProcessControl
 from ..procfs import booted_at
 from ..spare.places import retire_all
 from ..story import KEEP_DAYS, read_story
-from .gpu_history import read_history
 from .keepers import SUCCESSOR_TIMEOUT, Keepers, Refused, protocol_of
 
 MAX_STORY = 3 * 1024 * 1024
-"""Bytes of a story in one reply: the wire's frames take 4 MiB."""
+"""Bytes at the end of a story that are read, and sent in one reply: the wire's frames take 4 MiB."""
 MAX_STORIES = 1000
+MAX_HOLDS = 3000
+"""Rows of the GPU history in one reply."""
 STOP_TIMEOUT = 20.0
 """Seconds that a kernel and its keeper have to end."""
 _POLL_INTERVAL = 0.05
@@ -339,3 +341,26 @@ def _closed_on_error(sock: socket.socket) -> Iterator[None]:
     except BaseException:
         sock.close()
         raise
+
+
+def read_history(root: Root, states: Sequence[Dict[str, Any]], now: float, seconds: float) -> Dict[str, Any]:
+    """Return the answer to the request `history`. states: the kernels that run, as `ps` shows them."""
+    since = now - seconds
+    running = {str(state["id"]): _usage(state) for state in states}
+    found: List[Dict[str, Any]] = []
+    for kernel_id in sorted({*root.kernels_with_story(since), *running}):
+        story = read_story(root.story(kernel_id), MAX_STORY)
+        kernel = hours.KernelHours.read(story, now, running.get(kernel_id))
+        found += hours.rows(kernel_id, kernel, since, now)
+    found.sort(key=lambda row: float(row["from"]))
+    newest = hours.with_names(found)[-MAX_HOLDS:]
+    node = socket.gethostname()
+    return {"history": [dict(row, node=node) for row in newest], "left_out": len(found) - len(newest)}
+
+
+def _usage(state: Dict[str, Any]) -> Dict[str, Any]:
+    """What the status of a running kernel says of its GPUs: {} if its keeper does not reply."""
+    if state["state"] in ("starting", "unresponsive"):
+        return {}
+    usage = state.get("usage")
+    return {"gpus": state.get("gpus"), **(usage if isinstance(usage, dict) else {})}
