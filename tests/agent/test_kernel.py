@@ -57,7 +57,7 @@ def test_a_process_that_ended_is_not_connected_to(folder: Path, monkeypatch: pyt
 NOBODY = """
 import os, signal, sys
 from pathlib import Path
-from jupyter_gpu_kernel.agent.failover.successor import AdoptedProcess
+from jupyter_gpu_kernel.agent.process.adopted_process import AdoptedProcess
 from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.process.kernel_process import KernelProcess
 from jupyter_gpu_kernel.agent.loop import Loop
