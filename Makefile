@@ -12,7 +12,7 @@ LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 # Without compiled modules, each process that the tests start needs twice the time for its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv sshd programs test test-full test-spare test-browser-side test-labextension test-lowest test-collaboration check labextension link pictures bench demo wheel clean
+.PHONY: help venv sshd programs test test-full test-spare test-browser-side test-labextension test-lowest test-collaboration check labextension link pictures simulate mutants bench demo wheel clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +109,12 @@ link:  # as `pip install` would copy it, but what is built next is used at once
 
 pictures: labextension sshd  ## docs/pictures/ anew, from real runs (needs Node, Chromium and root)
 	$(BIN)/python -m pytest -m pictures tests/browser/test_pictures.py
+
+simulate: .venv/installed  ## simulated lives of kernels (ARGS="--seeds 0-9999"; ARGS="--seed 7 --trace" replays one)
+	$(BIN)/python -m tests.simulation $(ARGS)
+
+mutants: .venv/installed  ## does the simulation find planted bugs? (ARGS="--only NAME --seeds 1000")
+	$(BIN)/python -m tests.simulation.mutants $(ARGS)
 
 bench: .venv/installed sshd  ## measure this beside other ways, on a practice cluster (ARGS="--quick --only execute")
 	$(BIN)/python benchmarks/bench $(ARGS)

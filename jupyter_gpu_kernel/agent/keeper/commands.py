@@ -80,8 +80,7 @@ class KernelCommands:
             handler(command)
 
     def _interrupt(self, command: Dict[str, Any]) -> None:
-        cells = map(str, items(command, "cells", MAX_CELLS, default=[]))
-        self._relay.interrupt(cells, late=command.get("late") is True)
+        self._relay.interrupt(map(str, items(command, "cells", MAX_CELLS, default=[])))
 
     def _cancel(self, command: Dict[str, Any]) -> None:
         self._relay.aborts.cancel(map(str, items(command, "cells", MAX_CELLS)))
@@ -228,7 +227,7 @@ class KernelRequests:
 
     def _interrupt(self, _: Dict[str, Any]) -> None:
         """The user interrupts a kernel that no front end of the hub has."""
-        self._relay.interrupt([], late=True)
+        self._relay.interrupt([])
 
     def _restart(self, _: Dict[str, Any]) -> None:
         """The user restarts such a kernel."""

@@ -199,7 +199,7 @@ class Relay:
     def handle_request(self, request: Message) -> None:
         """Handle a request that `request_type` and `admit` accept."""
         msg_type = request.msg_type
-        if msg_type == "interrupt_request" and (self.waiting_cells or self._state is not RelayState.UP):
+        if msg_type == "interrupt_request" and not self._can_be_interrupted:
             self._interrupt_waiting(request)
         elif self._state is RelayState.ENDED:
             self.executions.refuse(request, self._end_reason)
@@ -265,19 +265,20 @@ class Relay:
 
         self.internal_requests.evaluate("__import__('gpu_kernel').skip(%d)" % reserved, on_result)
 
-    def interrupt(self, msg_ids: Iterable[str], *, late: bool) -> None:
-        """Handle an interrupt by the hub. Cells with these ids do not run if they arrive later.
-
-        late: The interrupt was requested during an outage. A kernel that is idle by now is not interrupted.
-        """
+    def interrupt(self, msg_ids: Iterable[str]) -> None:
+        """Handle an interrupt by the hub. Cells with these ids do not run if they arrive later."""
         self.aborts.cancel(msg_ids)
-        if self._give_up_first_cell():
-            return
-        if self._state is RelayState.UP and (self.busy or not late):
+        if not self._give_up_first_cell() and self._can_be_interrupted:
             self.internal_requests.send(Channel.CONTROL, "interrupt_request", {})
 
+    @property
+    def _can_be_interrupted(self) -> bool:
+        """Whether there is something to interrupt in the kernel. If it is idle, an interrupt that comes late, after an
+        outage, could hit the next cell on its way through the kernel's sockets."""
+        return self._state is RelayState.UP and self.busy and not self.waiting_cells
+
     def _interrupt_waiting(self, interrupt: Message) -> None:
-        """Handle an interrupt while a cell waits for GPUs or for the kernel: there is nothing to interrupt in it."""
+        """Handle an interrupt while nothing runs that could be interrupted, or a cell waits for GPUs or the kernel."""
         self.answers.begin(interrupt)
         self._give_up_first_cell()
         for request in list(self._early):

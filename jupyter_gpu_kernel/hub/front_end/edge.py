@@ -226,8 +226,9 @@ class _EarlyOutput:
 
     @property
     def has_room(self) -> bool:
-        """Whether more messages may come."""
-        return self._size < MAX_UNREAD or self._is_late
+        """Whether messages of the kernel may come. Until then they stay with the keeper: what is kept here would be
+        lost if this hub was killed, too, and a reply would overtake it."""
+        return self._messages is None or self._is_late
 
     @property
     def overflowed(self) -> bool:

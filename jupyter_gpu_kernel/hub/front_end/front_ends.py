@@ -117,6 +117,11 @@ class FrontEnds:
         return iter(list(self._front_ends.values()))
 
     @property
+    def complete(self) -> bool:
+        """Whether all are here that a killed hub had."""
+        return not self._missing
+
+    @property
     def owners_label(self) -> str:
         """The name by which users know the owner."""
         return self.owner.label if self.owner is not None else "nobody"

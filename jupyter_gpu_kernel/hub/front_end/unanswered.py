@@ -131,7 +131,9 @@ class UnansweredCells:
                 os.ftruncate(self._fd, 0)
             except OSError:
                 return self._give_up()
-            self._written = 0
+        elif self._path is not None:  # it was written as a whole, by `replace`
+            _remove(self._path)
+        self._written = 0
 
     def _give_up(self) -> None:
         """Keep nothing any more: a cell whose reply was not recorded would look as if a front end waited for it."""

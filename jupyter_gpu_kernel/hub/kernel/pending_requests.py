@@ -35,11 +35,13 @@ class DeferredRequests:
     reply.
     """
 
-    def __init__(self, placeholder: Placeholder, notice: OfflineNotice) -> None:
+    def __init__(self, placeholder: Placeholder, notice: OfflineNotice, *, was_up: bool = False) -> None:
+        """`was_up`: whether the kernel was connected to a hub that was killed."""
         self._placeholder = placeholder
         self._notice = notice
         self._messages: list[Message] = []
-        self._held = self._link_down = self._was_up = False
+        self._held = self._link_down = False
+        self._was_up = was_up
         self._interrupts: dict[str, tuple[Message, list[str]]] = {}  # sent, without a reply; see `sent`
         self._answered: dict[str, None] = {}  # msg_ids of those of which the kernel's messages are dropped
         self._ended: dict[str, None] = {}  # msg_ids of cells of which only output is not dropped

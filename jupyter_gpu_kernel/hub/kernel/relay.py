@@ -63,7 +63,8 @@ class HubRelay:
         self.displays = TransientDisplays(runtime, self._send_to_front_ends)
         has_output = self._in_flight.has_output
         self._notice = OfflineNotice(runtime, self.displays.send, link.name, settings, has_output)
-        self._deferred = DeferredRequests(self.placeholder, self._notice)
+        was_up = delivered is not None and delivered.counts is not None
+        self._deferred = DeferredRequests(self.placeholder, self._notice, was_up=was_up)
         self.not_started = UnstartedKernel(runtime, self.placeholder, self.displays.send, delivered)
         self.front_ends = FrontEnds(
             runtime, self._receive_request, self._subscribed, attach_timing.complete, delivered, context.bind

@@ -225,8 +225,10 @@ class RemoteKernel(KernelState):
         self._relay.close()
         self._attach_timing.close()
         self.front_ends.close()
-        if self._delivered is not None:
+        if self._delivered is not None and self.front_ends.complete:
             self._delivered.forget()
+        elif self._delivered is not None:
+            self._delivered.close()  # another front end of a killed hub is still to adopt the kernel
         self.notify()
 
     # -------------------------------------------------------------------------------------- calls of the link

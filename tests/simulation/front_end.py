@@ -1,0 +1,367 @@
+"""The sockets of a front end at the hub, without ZeroMQ, and the clients that are connected to them.
+
+A client is one user of a kernel's five ports. It connects again by itself when the hub binds the ports anew, and what
+it sends meanwhile waits. It may stop to read. Everything that it receives it gives to the oracle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from .oracle import Request, View
+from .world import Failure, Process, World
+
+KEY = "the key of the connection file"
+DELIMITER = b"<IDS|MSG>"
+CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
+_LOOPBACK = 0.0002
+"""Seconds at most from the hub to a client."""
+_EARLY = 4 * 1024 * 1024
+"""Bytes that a hub keeps for clients of a killed hub until they have subscribed."""
+_EMPTY = hmac.new(KEY.encode(), digestmod=hashlib.sha256)
+
+
+def sign(parts: list[bytes]) -> bytes:
+    """Return the signature of header, parent, metadata and content."""
+    mac = _EMPTY.copy()
+    for part in parts[:4]:
+        mac.update(part)
+    return mac.hexdigest().encode()
+
+
+class Ports:
+    """The ports of this computer: which sockets the hub has bound, and which clients use them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.random = world.random("loopback")
+        self.bound: dict[int, HubSockets] = {}
+        self.clients: dict[int, list[Client]] = {}
+        self.limit = 4 * 1024 * 1024
+        self.kill_at = 0
+        """The hub is killed within the send of this number, from now on; 0: it is not."""
+        self.on_kill: Callable[[], None] = lambda: None
+        self._last = 49_000
+
+    def new(self) -> int:
+        """Return the first of five free ports."""
+        self._last += 10
+        return self._last
+
+    def seconds(self) -> float:
+        """Return how long something is under way."""
+        return self.random.uniform(0, _LOOPBACK)
+
+
+class HubSockets:
+    """In place of `Sockets`. What clients have not received counts as unread."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        process: Process,
+        connection: dict[str, Any],
+        receive: Any,
+        clock: Callable[[], float],
+    ) -> None:
+        self.connection = dict(connection)
+        first = int(self.connection.get("shell_port") or 0) or ports.new()
+        for number, channel in enumerate(CHANNELS):
+            self.connection[f"{channel}_port"] = first + number
+        self._ports, self.process, self._receive, self._clock = ports, process, receive, clock
+        self._port = first
+        self._world = ports.world
+        self._queues: dict[tuple[str, str], deque[tuple[int, list[bytes]]]] = {}
+        self._unread: dict[tuple[str, str], int] = {}
+        self._progress: dict[str, float] = dict.fromkeys(CHANNELS, clock())
+        self._draining: set[tuple[str, str]] = set()
+        self._clients: dict[str, dict[str, Client]] = {channel: {} for channel in CHANNELS}
+        if first in ports.bound:
+            raise Failure("ports", f"port {first} is bound twice")
+        ports.bound[first] = self
+        for client in ports.clients.get(first, []):
+            client.connect_soon()
+
+    def has_room(self, channel: str) -> bool:
+        return self.unread(channel) < self._ports.limit
+
+    def unread(self, channel: str) -> int:
+        return max((size for (name, _), size in self._unread.items() if name == channel), default=0)
+
+    def stalled_since(self, channel: str) -> float:
+        return self._progress[channel] if self.unread(channel) else self._clock()
+
+    def send(self, channel: str, envelope: list[bytes], parts: Any, client: int) -> None:
+        ports = self._ports
+        if ports.kill_at:
+            ports.kill_at -= 1
+            if not ports.kill_at:
+                self._put(channel, envelope, parts)
+                return ports.on_kill()
+        self._put(channel, envelope, parts)
+
+    def _put(self, channel: str, envelope: list[bytes], parts: Any) -> None:
+        frames = [*envelope, *parts]
+        wanted = None if channel == "iopub" else envelope[0].decode()
+        self._world.sends += 1
+        for identity in list(self._clients[channel]) if wanted is None else [wanted]:
+            key = (channel, identity)
+            if wanted is not None and identity not in self._clients[channel]:
+                continue  # as ROUTER drops what is for nobody
+            if not self._unread.get(key):
+                self._progress[channel] = self._clock()
+            self._queues.setdefault(key, deque()).append((self._world.sends, frames))
+            self._unread[key] = self._unread.get(key, 0) + sum(map(len, parts))
+            self.drain_soon(key)
+        early = _EARLY if self._world.kills else 0
+        if self.unread(channel) > self._ports.limit + self._world.largest + early:
+            raise Failure("bound", f"{self.unread(channel)} bytes are unread on {channel}")
+
+    def drain_soon(self, key: tuple[str, str]) -> None:
+        """The client reads soon what has come."""
+        if key not in self._draining:
+            self._draining.add(key)
+            self._world.later(self._ports.seconds(), self.drain, key)
+
+    def drain(self, key: tuple[str, str]) -> None:
+        """The client reads what has come."""
+        self._draining.discard(key)
+        channel, identity = key
+        client = self._clients[channel].get(identity)
+        queue = self._queues.get(key)
+        while queue and client is not None and client.reads(channel):
+            number, frames = queue.popleft()
+            self._unread[key] -= sum(map(len, frames[frames.index(DELIMITER) + 2 :]))
+            self._progress[channel] = self._world.now
+            client.receive(channel, number, frames)
+
+    def connect(self, client: Client, channel: str) -> None:
+        """A client's socket has connected."""
+        self._clients[channel][client.name] = client
+        if channel == "iopub" and self.process.alive:
+            self._world.soon(self.process, self._receive, "iopub", [b"\x01"])
+
+    def arrive(self, client: Client, channel: str, parts: list[bytes]) -> None:
+        """A client's request arrives; another hub gets it if this one has been killed."""
+        if not self.process.alive or self._ports.bound.get(self._port) is not self:
+            return client.send_again(channel, parts)
+        frames = [client.name.encode(), DELIMITER, sign(parts), *parts]
+        self._world.soon(self.process, self._read, client, channel, frames)
+
+    def _read(self, client: Client, channel: str, frames: list[bytes]) -> None:
+        """The hub reads a request. If it is killed meanwhile, the request may be lost."""
+        kills = self._world.kills
+        try:
+            self._receive(channel, frames)
+        finally:
+            if self._world.kills > kills:
+                client.lost_request(frames[3])
+
+    def disconnect(self, channel: str, rebound: Callable[[], None]) -> None:
+        """What clients have not received is lost, and they connect again."""
+        for identity, client in self._clients[channel].items():
+            client.left_out(channel)
+            queue = self._queues.pop((channel, identity), None)
+            self._unread.pop((channel, identity), None)
+            for _, frames in queue or ():
+                client.missed(frames)
+        clients, self._clients[channel] = list(self._clients[channel].values()), {}
+        self._world.later(0.02, rebound, process=self.process)
+        for client in clients:
+            self._world.later(0.1 + self._ports.seconds(), client.reconnect, channel)
+
+    def restore_ipc_files(self) -> None:
+        """There are none."""
+
+    def close(self) -> None:
+        """Unbind. What was sent can still be read."""
+        if self._ports.bound.get(self._port) is self:
+            del self._ports.bound[self._port]
+
+    killed = close
+
+
+class Client:
+    """A client of a kernel's ports. `requests`: its own, by msg_id. `views`: what it has seen on iopub, by parent."""
+
+    def __init__(self, ports: Ports, name: str, port: int) -> None:
+        self.ports, self.world, self.name, self.port = ports, ports.world, name, port
+        self.random = self.world.random(f"client {name}")
+        self.requests: dict[str, Request] = {}
+        self.views: dict[str, View] = {}
+        self.subscribed_at = -1.0
+        self.last_status = ""
+        self.lossy = False
+        self.paused = self.gone = False
+        self.session = f"{self.random.getrandbits(64):016x}"
+        self.answers_input = True
+        self._sockets: HubSockets | None = None
+        self._unsent: list[tuple[str, list[bytes]]] = []
+        self._known: set[str] = set()
+        self._connecting = False
+        self._last: dict[str, float] = {}
+        self._former: list[HubSockets] = []
+        ports.clients.setdefault(port, []).append(self)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    # ------------------------------------------------------------------------------------ its connections
+
+    def connect_soon(self) -> None:
+        """The hub has bound the ports."""
+        if not self._connecting and not self.gone:
+            self._connecting = True
+            self.world.later(self.random.uniform(0.001, 0.2), self._connect)
+
+    def _connect(self) -> None:
+        self._connecting = False
+        sockets = self.ports.bound.get(self.port)
+        if sockets is None or self.gone:
+            return
+        if self._sockets is not None:
+            self._former.append(self._sockets)
+        self._sockets = sockets
+        for channel in ("shell", "stdin", "control", "iopub"):
+            sockets.connect(self, channel)
+        if self.subscribed_at < 0:
+            self.subscribed_at = self.world.now
+        unsent, self._unsent = self._unsent, []
+        for channel, parts in unsent:
+            self._transmit(channel, parts)
+
+    def reconnect(self, channel: str) -> None:
+        """One of its sockets was disconnected."""
+        if self._sockets is not None and not self.gone:
+            self._sockets.connect(self, channel)
+
+    def leave(self) -> None:
+        """The front end is closed."""
+        self.gone = True
+
+    def reads(self, channel: str) -> bool:
+        """Whether it receives what has come."""
+        return not self.paused and not self.gone
+
+    def resume(self) -> None:
+        """It reads again."""
+        self.paused = False
+        if self._sockets is not None:
+            for channel in CHANNELS:
+                for former in self._former:  # what a killed hub had sent
+                    former.drain((channel, self.name))
+                self._sockets.drain_soon((channel, self.name))
+
+    # ------------------------------------------------------------------------------------ requests
+
+    def send(
+        self, channel: str, msg_type: str, content: dict[str, Any], cell: list[Any] | None = None
+    ) -> Request:
+        """Send a request. `cell`: the actions of a cell."""
+        msg_id = f"{self.name}-{len(self.requests)}"
+        header = {
+            "msg_id": msg_id,
+            "msg_type": msg_type,
+            "session": self.session,
+            "username": "u",
+            "version": "5.3",
+        }
+        parts = [json.dumps(header).encode(), b"{}", b"{}", json.dumps(content).encode()]
+        request = self.requests[msg_id] = Request(self, msg_id, msg_type, self.world.now, content, cell)
+        self.world.all_requests[msg_id] = request
+        self.world.largest = max(self.world.largest, sum(map(len, parts)))
+        self.world.note(self.name, "sends", msg_type, msg_id)
+        self._transmit(channel, parts)
+        return request
+
+    def _transmit(self, channel: str, parts: list[bytes]) -> None:
+        if self._sockets is None or self._unsent or not self._sockets.process.alive:
+            self._unsent.append((channel, parts))
+            return
+        self.world.later(self._delay(channel), self._sockets.arrive, self, channel, parts)
+
+    def _delay(self, channel: str) -> float:
+        """Each socket keeps the order of its messages."""
+        at = max(self._last.get(channel, 0.0), self.world.now + self.ports.seconds())
+        self._last[channel] = at
+        return at - self.world.now
+
+    def send_again(self, channel: str, parts: list[bytes]) -> None:
+        """It did not reach the hub, which was killed."""
+        if self._sockets is not None and self._sockets.process.alive:
+            return self._transmit(channel, parts)
+        self._unsent.append((channel, parts))
+
+    # ------------------------------------------------------------------------------------ what comes
+
+    def receive(self, channel: str, number: int, frames: list[bytes]) -> None:
+        """A message comes. `number`: its place among all that the hub has sent."""
+        at = frames.index(DELIMITER)
+        parts = frames[at + 2 :]
+        if frames[at + 1] != sign(parts):
+            raise Failure("signature", f"{self.name} got a message with a wrong signature")
+        header, parent, content = json.loads(parts[0]), json.loads(parts[1]), json.loads(parts[3])
+        msg_id, msg_type = str(header["msg_id"]), str(header["msg_type"])
+        if (key := f"{channel}{msg_id}") in self._known:
+            if self.world.kills:
+                return  # it was being sent when a hub was killed; the same signature
+            raise Failure("twice", f"{self.name} got {msg_type} {content} of {parent.get('msg_id')} twice")
+        self._known.add(key)
+        self.world.absorb(parts[3])
+        parent_id = str(parent.get("msg_id", ""))
+        self.world.note(self.name, "gets", msg_type, parent_id, str(content.get("execution_state", ""))[:40])
+        if channel == "iopub":
+            if msg_type == "status":
+                self.last_status = str(content["execution_state"])
+            if parent_id:
+                if parent_id not in self.views:
+                    self.views[parent_id] = View(self, parent_id)
+                self.views[parent_id].add(number, msg_type, content)
+        elif channel == "stdin":
+            self._asked(parent_id)
+        else:
+            self._replied(parent_id, number, msg_type, content)
+
+    def _replied(self, parent_id: str, number: int, msg_type: str, content: dict[str, Any]) -> None:
+        request = self.requests.get(parent_id)
+        if request is None:
+            asker = self.world.all_requests[parent_id].client
+            if asker.gone and msg_type != "execute_reply":
+                return  # its front end had the same number at the hub
+            raise Failure("wrong client", f"{self.name} got a {msg_type} to {parent_id}")
+        request.reply(number, msg_type, content)
+
+    def _asked(self, parent_id: str) -> None:
+        request = self.requests.get(parent_id)
+        if request is None:
+            raise Failure("wrong client", f"{self.name} is asked for {parent_id}")
+        request.asked += 1
+        if self.answers_input:
+            self.world.later(self.random.uniform(0.01, 1.0), self._answer, request)
+
+    def _answer(self, request: Request) -> None:
+        if not request.replies and not self.gone:
+            parts = [
+                json.dumps({"msg_id": f"{request.msg_id}-answer", "msg_type": "input_reply", "session": self.session}),
+                "{}", "{}", json.dumps({"value": "yes", "status": "ok"}),
+            ]  # fmt: skip
+            self._transmit("stdin", [part.encode() for part in parts])
+
+    def lost_request(self, header: bytes) -> None:
+        """The hub was killed while it read this request."""
+        request = self.requests.get(json.loads(header)["msg_id"])
+        if request is not None:
+            request.lost = True
+
+    def left_out(self, channel: str) -> None:
+        """The hub disconnects it, because it does not read."""
+        self.lossy = True
+
+    def missed(self, frames: list[bytes]) -> None:
+        """This message is lost with the connection."""
+        self.lossy = True

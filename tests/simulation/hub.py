@@ -1,0 +1,192 @@
+"""The hub's process, with the real link, kernel and front ends. It can be killed, and another one adopts the kernel."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jupyter_gpu_kernel.errors import ConnectError
+from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
+from jupyter_gpu_kernel.hub.kernel.relayed_kernel import HubContext
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel.states import Phase
+from jupyter_gpu_kernel.hub.node.link import Link
+from jupyter_gpu_kernel.wire.kernel_settings import KernelSettings
+
+from .front_end import KEY, Client, HubSockets
+from .network import Carrier, Session
+from .world import AsyncLoop, Killed, Process, SimulatedRuntime, World
+
+if TYPE_CHECKING:
+    from .episode import Episode
+
+
+class _Log(logging.Handler):
+    """What the hub reports as an error is a bug."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if self._world.failure is None:
+            self._world.fail("log", f"{record.getMessage()}: {error!r}")
+
+
+class KernelInfos:
+    """The replies of kernels before, in place of a folder."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, bytes] = {}
+
+    def get(self, node: str, python: str) -> bytes | None:
+        return self._known.get(node)
+
+    def put(self, node: str, python: str, content: bytes) -> None:
+        self._known[node] = content
+
+
+class UserFrontEnd:
+    """A front end: its connection file, its clients, and the process that serves it, which stays when a hub is killed.
+
+    `front` and `remote` are what the present hub has of it.
+    """
+
+    def __init__(self, episode: Episode, number: int) -> None:
+        self.episode, self.number = episode, number
+        self.front: FrontEnd | None = None
+        self.remote: RemoteKernel | None = None
+        self.connection: dict[str, Any] = {"key": KEY, "shell_port": episode.ports.new()}
+        self.client = Client(episode.ports, f"front{number}", self.connection["shell_port"])
+        self.kernel_id = ""
+        self.state = ""
+        self.asked = ""
+        self.here = True
+        self.wants_restart = False
+        self.spec_number: int | None = None
+        self.started = False
+        """Whether its kernel could be used once: then the next hub adopts it."""
+
+    def send(self, event: dict[str, Any]) -> None:
+        """An event of the hub, as the front end's launcher gets it."""
+        if event["event"] == "kernel":
+            self.kernel_id = str(event["kernel"])
+            self.state, self.asked = str(event["state"]), str(event.get("asked", ""))
+            self.started = self.started or self.state in ("idle", "busy", "waiting")
+
+    def spec(self, *, adopted: bool = False) -> FrontEndSpec:
+        """Return what its launcher tells of it."""
+        episode = self.episode
+        return FrontEndSpec(
+            dict(self.connection),
+            label=f"notebook {self.number}",
+            number=self.spec_number if adopted else None,
+            listener=self,
+            rate_limited=episode.plan.rate_limited,
+            revives=episode.plan.revives,
+        )
+
+
+class HubProcess(Process):
+    """`create` a kernel, or `join` one, which connects it. All of it must be called by its events."""
+
+    def __init__(self, episode: Episode, number: int) -> None:
+        super().__init__(episode.world, f"hub {number}")
+        self.episode = episode
+        self.runtime = SimulatedRuntime(episode.world, self.name)
+        self.async_loop = AsyncLoop(self)
+        self.sessions: list[Session] = []
+        self.kernels: list[RemoteKernel] = []
+        self.log = logging.Logger("hub")
+        self.log.addHandler(_Log(episode.world))
+        self.link: Link | None = None
+        owner = {"owner": "this computer", "by": "alice@desk"}
+        bind = partial(HubSockets, episode.ports, self)
+        self.context = HubContext(self.runtime, self.log, episode.infos, owner, bind)  # type: ignore[arg-type]
+
+    def _begin_link(self) -> Link:
+        if self.link is None or self.link.state == "failed":
+            self.link = Link(self.runtime, "node", self._dial, self.log, carry=Carrier)  # type: ignore[arg-type]
+        return self.link
+
+    def _dial(self, _: bool) -> Any:
+        if not self.episode.path.up:
+            raise ConnectError("no route to the host", hop="node")
+        session = self.episode.node.dial()
+        self.sessions.append(session)
+        return session
+
+    def _path(self, kernel_id: str) -> Path:
+        return self.episode.folder / "delivered" / "node" / kernel_id
+
+    def create(self, front_end: UserFrontEnd, *, how: str = "create", kernel_id: str = "") -> RemoteKernel:
+        """A front end starts a kernel, or adopts one."""
+        kernel_id = kernel_id or self.runtime.new_id()[:12]
+        front_end.kernel_id = kernel_id
+        settings = KernelSettings.from_json(self.episode.plan.settings()).replace(
+            notebook="/n.ipynb", name="gpu"
+        )
+        delivered = Delivered(self._path(kernel_id))
+        adopted, link = how == "adopt", self._begin_link()
+        if not adopted:
+            delivered.cells.replace([])
+        else:
+            link.keep_trying()
+        spec = front_end.spec(adopted=adopted)
+        remote = RemoteKernel(self.context, kernel_id, settings, spec, link, Origin(how, delivered))
+        self.kernels.append(remote)
+        self._serve(front_end, remote, next(iter(remote.front_ends)))
+        return remote
+
+    def join(self, front_end: UserFrontEnd, remote: RemoteKernel, *, adopted: bool = False) -> None:
+        """A further front end of the kernel."""
+        self._serve(front_end, remote, remote.front_ends.add(front_end.spec(adopted=adopted)))
+
+    def _serve(self, front_end: UserFrontEnd, remote: RemoteKernel, front: FrontEnd) -> None:
+        front_end.front, front_end.remote, front_end.spec_number = front, remote, front.number
+        front_end.connection = dict(front.edge.connection)
+        front_end.send(remote.event())  # as the answer to its launcher's call
+
+    def start_failed(self, front_end: UserFrontEnd) -> None:
+        """The kernel of a front end could not be started: as in the operation `start`."""
+        if front_end.remote is not None and not front_end.remote.closed:
+            front_end.remote.stop("it did not start")
+
+    def remove(self, front_end: UserFrontEnd) -> None:
+        """The front end leaves, as in `Kernels.remove`."""
+        remote, front = front_end.remote, front_end.front
+        front_end.front = front_end.remote = None
+        if remote is None or front is None or remote.closed:
+            return
+        remote.front_ends.remove(front)
+        if len(remote.front_ends):
+            return
+        if remote.phase is Phase.SHUT_DOWN and not remote.ended:
+            remote.stop("shut down by its front end")
+        else:
+            remote.close()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.world.note("hub killed")
+        self.alive = False
+        self.world.kills += 1
+        for sockets in list(self.episode.ports.bound.values()):
+            sockets.killed()
+        for session in self.sessions:
+            session.close_by_hub()
+
+    def kill_now(self) -> None:
+        """SIGKILL, in the middle of what it does."""
+        self.kill()
+        raise Killed
+
+    async def close(self) -> None:
+        """End it, as nobody uses it any more."""
+        if self.link is not None:
+            await self.link.close()

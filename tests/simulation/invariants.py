@@ -1,0 +1,87 @@
+"""What the simulation looks at inside hub and keeper. No other module knows names of theirs that are not public."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jupyter_gpu_kernel.hub.kernel.states import LinkState
+
+from .kernel import essence
+from .oracle import texts
+
+if TYPE_CHECKING:
+    from .episode import Episode
+
+
+def state(episode: Episode) -> str:
+    """Return the state of the whole, without numbers."""
+    parts = [episode.hub.alive]
+    for remote in episode.hub.kernels:
+        relay = remote._relay
+        parts += [remote.link.state, remote.link_state.value, remote.phase.name, remote.endpoint.state.value]
+        parts += [remote.status["state"], relay.placeholder.state, relay._pacer._pace.name]
+        parts += [bool(relay._pacer.waiting), bool(relay._deferred.messages), bool(relay._in_flight.all)]
+    for keeper in episode.node.keepers.values():
+        relay = keeper.keeper.relay
+        parts += [keeper.alive, keeper.keeper.status.state, relay._state.name, relay.busy, bool(relay._early)]
+        parts += [
+            bool(keeper.keeper._backlog),
+            keeper.keeper.server.attached,
+            keeper.keeper._end_request.name,
+        ]
+        parts += [keeper.keeper.server.endpoint.state.value, bool(relay.executions.held())]
+    return " ".join(map(str, parts))
+
+
+def left(episode: Episode) -> list[str]:
+    """Return what is not at rest: messages that wait, requests that have no reply."""
+    found: list[str] = []
+    for remote in episode.hub.kernels:
+        if remote.closed:
+            continue
+        relay = remote._relay
+        waits = {
+            "pacer": relay._pacer.waiting,
+            "outbox": remote.endpoint.outbox.size,
+            "deferred": len(relay._deferred.messages),
+            "in flight": len(relay._in_flight.all),
+            "not started": len(relay.not_started.messages),
+            "unanswered": len(relay._unanswered._sizes),
+        }
+        found += [f"hub's {name}: {size}" for name, size in waits.items() if size]
+        if remote.link_state is not LinkState.UP and remote.link_state is not LinkState.LOST:
+            found.append(f"link {remote.link_state.value}")
+    for keeper in episode.node.keepers.values():
+        if not keeper.alive:
+            continue
+        relay, server = keeper.keeper.relay, keeper.keeper.server
+        waits = {
+            "early": len(relay._early),
+            "executions": len(relay.executions.pending()),
+            "held": len(relay.executions.held()),
+            "gate": len(relay.waiting_cells),
+            "deferred": len(relay.reattach._deferred),
+            "outbox": server.endpoint.outbox.size if server.attached else 0,
+            "backlog": int(bool(keeper.keeper._backlog)) if server.attached else 0,
+            "greeting": len(relay._greeting._waiting),
+            "queue limit": 0 if keeper.keeper.status.state == "ended" else relay._queue_limit._size,
+        }
+        found += [f"keeper's {name}: {size}" for name, size in waits.items() if size]
+        kernel = keeper.keeper.kernel.model
+        if kernel is not None and kernel.busy:
+            found.append("kernel busy")
+    return found
+
+
+def history_outputs(page: dict[str, Any]) -> dict[str, str]:
+    """Return the outputs of a cell in the keeper's history, as the oracle compares them."""
+    shown = [essence(one["msg_type"], one["content"]) for one in page["outputs"]]
+    return texts([one for one in shown if one[0] != "stdin" and not one[1].startswith("\n[")])
+
+
+def files_left(episode: Episode) -> list[str]:
+    """Return which files hub and keepers have left."""
+    kernels = list((episode.folder / "node" / "k").glob("*"))
+    delivered = [path for path in (episode.folder / "delivered").rglob("*") if path.is_file()]
+    left = [path for path in (*kernels, *delivered) if path.name.partition(".")[0] not in episode.abandoned]
+    return [str(path.relative_to(episode.folder)) for path in left]

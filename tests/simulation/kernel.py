@@ -1,0 +1,465 @@
+"""The kernel's process as a model of ipykernel, and the keeper's end of its sockets.
+
+A cell's code is a JSON list of actions: ["print", NAME, TEXT], ["prints", COUNT, SIZE], ["display", ID, TEXT],
+["update", ID, TEXT], ["comm", ID, VALUE], ["sleep", SECONDS], ["input"], ["error"], ["crash"].
+
+Shell requests run one after another, control requests at once. A reply and the output before it leave on different
+sockets, so either may arrive first. A cell that fails aborts the cells that the kernel has received until then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.agent.takeover import REPEAT_INPUT, RUNNING
+from jupyter_gpu_kernel.wire.messages import Channel
+
+from .world import Event, Process
+
+if TYPE_CHECKING:
+    from .node import KeeperProcess
+
+KILLED, EXITED, CRASHED = -9, 0, -11
+_PIPE = 0.0004
+"""Seconds at most from one end of a socket to the other."""
+Parts = tuple[bytes, ...]
+
+
+class Executed:
+    """What truly became of one execution of a cell. `outputs`: what the kernel published, see `essence`."""
+
+    def __init__(self, kernel: ModelKernel, began: float) -> None:
+        self.kernel, self.began = kernel, began
+        self.outputs: list[tuple[str, str]] = []
+        self.status = ""
+        self.ended = 0.0
+
+
+class _Request:
+    def __init__(self, client: int, parts: Parts) -> None:
+        self.client, self.header, self.parts = client, parts[0], parts
+        header = json.loads(parts[0])
+        self.msg_id, self.msg_type = str(header["msg_id"]), str(header["msg_type"])
+        self.own = header["session"] == "keeper"
+        self.content: dict[str, Any] = json.loads(parts[3])
+        self.aborted = False
+
+
+class ModelKernel(Process):
+    """One process. `executed`: its executions by msg_id, which it shares with the processes before it."""
+
+    def __init__(self, end: KernelEnd, executed: dict[str, list[Executed]]) -> None:
+        node = end.process.node
+        super().__init__(node.world, "kernel")
+        self.pid = node.new_process(self)
+        self.node, self.executed = node, executed
+        self.end: KernelEnd | None = end
+        self.running = True
+        self.returncode: int | None = None
+        self.gpus: list[str] = []
+        self.count = 0
+        self.on_end: Callable[[], Any] = lambda: None
+        self.successor_settings: KernelSettings | None = None
+        self.random = self.world.random(f"kernel {node.started}")
+        self._queue: deque[_Request] = deque()
+        self._current: _Request | None = None
+        self._execution: Executed | None = None
+        self._actions: deque[list[Any]] = deque()
+        self._timer: Event | None = None
+        self._interrupted = False
+        self._begun: deque[str] = deque(maxlen=200)
+        self._messages = 0
+        self._asks: tuple[_Request, Parts] | None = None
+        self._held: list[tuple[Channel, int, Parts]] | None = None
+
+    def poll(self) -> int | None:
+        """Return None while it runs, then its return code."""
+        return self.returncode
+
+    @property
+    def busy(self) -> bool:
+        """Whether it executes something, or has something to execute."""
+        return self._current is not None or bool(self._queue)
+
+    @property
+    def asks(self) -> str:
+        """The msg_id of the cell that waits for an answer to input(); "" if none does."""
+        return "" if self._asks is None else self._asks[0].msg_id
+
+    # ------------------------------------------------------------------------------------ requests
+
+    def receive(self, channel: Channel, client: int, parts: Parts) -> None:
+        """A request has arrived."""
+        if not self.running:
+            return
+        request = _Request(client, parts)
+        if channel is Channel.CONTROL:
+            return self._control(request)
+        if channel is Channel.STDIN:
+            return self._stdin(request)
+        self._queue.append(request)
+        if self._current is None:
+            self._next()
+
+    def _next(self) -> None:
+        if self._queue and self.running and self._current is None:
+            self._current = self._queue.popleft()
+            self._later(0.0002, self._begin)
+
+    def _begin(self) -> None:
+        request = self._current
+        assert request is not None
+        self._status("busy", request)
+        if request.msg_type == "execute_request":
+            self._begun.append(request.msg_id)
+            if request.aborted:
+                return self._finish(request, {"status": "aborted"})
+            return self._execute(request)
+        self._finish(request, self._answer(request))
+
+    def _answer(self, request: _Request) -> dict[str, Any] | None:
+        kind = request.msg_type
+        if kind == "kernel_info_request":
+            return {"status": "ok", "protocol_version": "5.3", "implementation": "model", "banner": ""}
+        if kind == "comm_msg":
+            content = {"comm_id": request.content["comm_id"], "data": {"echo": request.content["data"]}}
+            self._publish("comm_msg", content, request)
+        return {"status": "ok"} if kind.endswith("_request") else None
+
+    def _control(self, request: _Request) -> None:
+        self._status("busy", request)
+        if request.msg_type == "interrupt_request":
+            self._interrupt()
+        answer = self._answer(request)
+        if answer is not None:
+            self._send(Channel.CONTROL, request.client, request.msg_type, answer, request)
+        self._status("idle", request)
+        if request.msg_type == "shutdown_request":
+            self._later(0.02, self.die, EXITED)
+
+    def _stdin(self, request: _Request) -> None:
+        if request.msg_type == REPEAT_INPUT:
+            if self._asks is not None:
+                asked, parts = self._asks
+                self._emit(Channel.STDIN, asked.client, parts)
+        elif self._asks is not None:
+            self._asks = None
+            self._output("stream", {"name": "stdout", "text": f"answer {request.content['value']}\n"})
+            self._later(0.001, self._act)
+
+    # ------------------------------------------------------------------------------------ cells
+
+    def _execute(self, request: _Request) -> None:
+        content = request.content
+        if request.own:  # the keeper evaluates an expression
+            return self._finish(request, self._evaluated(content["user_expressions"]["value"]))
+        if not content["silent"]:
+            self.count += bool(content["store_history"])
+            self._publish("execute_input", {"code": content["code"], "execution_count": self.count}, request)
+        self._execution = Executed(self, self.world.now)
+        self.executed.setdefault(request.msg_id, []).append(self._execution)
+        self._actions = deque(json.loads(content["code"]))
+        self._interrupted = False
+        self._later(0.001, self._act)
+
+    def _evaluated(self, expression: str) -> dict[str, Any]:
+        call = expression.partition("gpu_kernel').")[2]
+        if call.startswith("skip("):
+            self.count = max(self.count, int(call[5:-1]))
+        elif call.startswith("take_gpus("):
+            self.gpus = json.loads(call[10:-1].replace("'", '"'))
+        text = str(list(self._begun)) if call.startswith("begun(") else "None"
+        value = {"status": "ok", "data": {"text/plain": text}, "metadata": {}}
+        reply = {
+            "status": "ok",
+            "execution_count": self.count,
+            "payload": [],
+            "user_expressions": {"value": value},
+        }
+        return reply
+
+    def _act(self) -> None:
+        """Do the cell's next action."""
+        self._timer = None
+        request = self._current
+        assert request is not None
+        if not self._actions:
+            return self._end("ok")
+        kind, *more = self._actions.popleft()
+        if kind == "sleep":
+            self._timer = self._later(more[0], self._act)
+            return
+        if kind == "input":
+            return self._ask(request)
+        if kind == "error":
+            return self._end("error", "ValueError", "an error")
+        if kind == "crash":
+            return self.die(CRASHED)
+        if kind == "print":
+            self._output("stream", {"name": more[0], "text": more[1]})
+        elif kind == "prints":
+            for number in range(more[0]):
+                self._output("stream", {"name": "stdout", "text": f"{number} {'.' * more[1]}\n"})
+        elif kind == "comm":
+            self._output(
+                "comm_msg", {"comm_id": more[0], "data": {"method": "update", "state": {"value": more[1]}}}
+            )
+        else:
+            msg_type = "display_data" if kind == "display" else "update_display_data"
+            content = {"data": {"text/plain": more[1]}, "metadata": {}, "transient": {"display_id": more[0]}}
+            self._output(msg_type, content)
+        self._later(self.random.uniform(0.0002, 0.004), self._act)
+
+    def _ask(self, request: _Request) -> None:
+        parts = self._parts("input_request", {"prompt": "? ", "password": False}, request)
+        self._asks = (request, parts)
+        self._emit(Channel.STDIN, request.client, parts)
+
+    def _output(self, msg_type: str, content: dict[str, Any]) -> None:
+        assert self._current is not None and self._execution is not None
+        self._execution.outputs.append(essence(msg_type, content))
+        self._publish(msg_type, content, self._current)
+
+    def _interrupt(self) -> None:
+        if self._execution is None or self._execution.status:
+            return
+        self._actions.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        elif self._asks is not None:
+            self._asks = None
+        else:  # it is between two actions, where nothing waits
+            self._interrupted = True
+            return
+        self._end("error", "KeyboardInterrupt", "")
+
+    def _end(self, status: str, name: str = "", value: str = "") -> None:
+        request, execution = self._current, self._execution
+        assert request is not None and execution is not None
+        if self._interrupted and status == "ok":
+            status, name = "error", "KeyboardInterrupt"
+        execution.status, execution.ended, self._execution = status, self.world.now, None
+        content: dict[str, Any] = {"status": status, "execution_count": self.count, "payload": []}
+        if status == "ok":
+            content["user_expressions"] = {}
+        else:
+            error = {"ename": name, "evalue": value, "traceback": [f"{name}: {value}"]}
+            content |= error
+            execution.outputs.append(essence("error", error))
+            if not request.content["silent"]:
+                self._publish("error", error, request)
+            if request.content["stop_on_error"] and not request.content["silent"]:
+                for waiting in self._queue:
+                    waiting.aborted = True
+        self._finish(request, content)
+
+    def _finish(self, request: _Request, content: dict[str, Any] | None) -> None:
+        if content is not None:
+            self._send(Channel.SHELL, request.client, request.msg_type, content, request)
+        self._status("idle", request)
+        self._current = None
+        self._next()
+
+    # ------------------------------------------------------------------------------------ messages
+
+    def publish_start(self) -> None:
+        """As ipykernel does when its main thread begins."""
+        self._emit(Channel.IOPUB, 0, self._parts("status", {"execution_state": "starting"}, None))
+
+    def _status(self, state: str, request: _Request) -> None:
+        self._publish("status", {"execution_state": state}, request)
+
+    def _publish(self, msg_type: str, content: dict[str, Any], request: _Request) -> None:
+        self._emit(Channel.IOPUB, 0, self._parts(msg_type, content, request))
+
+    def _send(
+        self, channel: Channel, client: int, asked: str, content: dict[str, Any], request: _Request
+    ) -> None:
+        self._emit(channel, client, self._parts(asked.replace("_request", "_reply"), content, request))
+
+    def _parts(self, msg_type: str, content: dict[str, Any], request: _Request | None) -> Parts:
+        self._messages += 1
+        header = f'{{"msg_id": "{self.pid}-{self._messages}", "msg_type": "{msg_type}", "session": "kernel"}}'
+        return (
+            header.encode(),
+            b"{}" if request is None else request.header,
+            b"{}",
+            json.dumps(content).encode(),
+        )
+
+    def _emit(self, channel: Channel, client: int, parts: Parts) -> None:
+        passes = b'"status"' in parts[0] and b'"kernel_info_request"' in parts[1]
+        if self._held is not None and channel is Channel.IOPUB and not passes:
+            self._held.append((channel, client, parts))
+        elif self.end is not None:
+            self.end.arrives(channel, client, parts)
+
+    def _later(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Event:
+        return self.world.later(seconds, callback, *args, process=self)
+
+    # ------------------------------------------------------------------------------------ its life
+
+    def die(self, returncode: int) -> None:
+        """The process ends."""
+        if not self.running:
+            return
+        self.world.note("kernel ends", self.pid, returncode)
+        self.running = self.alive = False
+        self.returncode = returncode
+        self.node.on_death("crash" if returncode == CRASHED else "ended")
+        self.on_end()
+
+    def keeper_killed(self) -> None:
+        """It has no keeper: what it publishes is held, and it starts another keeper."""
+        self.end, self._held = None, self._held or []
+        self.on_end = lambda: None
+        self._later(self.node.delay(0.1, 1.0), self.node.succeed, self)
+
+    def keeper_hears(self) -> None:
+        """The successor can reach it: it is told what was held."""
+        held, self._held = self._held or [], None
+        if self._execution is not None and self._current is not None:
+            self._publish("stream", {"name": "stderr", "text": f"\n{RUNNING}\n"}, self._current)
+        for channel, client, parts in held:
+            self._emit(channel, client, parts)
+
+
+class _Pipe:
+    """The keeper's pipe to its kernel."""
+
+    def __init__(self, end: KernelEnd) -> None:
+        self._end = end
+
+    def write_successor(self, settings: KernelSettings) -> bool:
+        if self._end.model is not None:
+            self._end.model.successor_settings = settings
+        return True
+
+    def write(self, message: dict[str, Any]) -> bool:
+        if self._end.model is not None and "hears" in message:
+            self._end.process.world.later(0.001, self._end.model.keeper_hears, process=self._end.model)
+        return True
+
+    def close(self) -> None:
+        """The kernel has ended."""
+
+
+class KernelEnd:
+    """The keeper's end, in place of KernelProcess: starts the process, and exchanges messages with it, each socket's in
+    order."""
+
+    def __init__(self, process: KeeperProcess, folder: Path, on_message: Callable[..., None], _: Any) -> None:
+        self.process, self.folder = process, folder
+        self.pid = 0
+        self.forked = False
+        self.pipe = _Pipe(self)
+        self.model: ModelKernel | None = None
+        self.on_child: Callable[[], None] = lambda: None
+        self.executed = process.node.world.executed
+        self._world = process.node.world
+        self._on_message = on_message
+        self._random = self._world.random(
+            f"kernel's sockets {process.node.started} {len(process.node.processes)}"
+        )
+        self._connected = False
+        self._coming: dict[Channel, deque[tuple[int, Parts]]] = {channel: deque() for channel in Channel}
+        self._last: dict[tuple[str, Channel], float] = {}
+
+    def start(self, python: str, env: dict[str, str], cwd: str | None, on_ready: Callable[[], None]) -> None:
+        """Start a process, which is ready after a while."""
+        self.model = ModelKernel(self, self.executed)
+        self.pid = self.model.pid
+        self.model.on_end = lambda: self._world.later(0.002, self.on_child, process=self.process)
+        self._connected = False
+        self._world.note("kernel starts", self.pid)
+        model = self.model
+
+        def ready() -> None:
+            if self.model is model and model.running:
+                self._connected = True
+                model.publish_start()
+                on_ready()
+
+        self._world.later(self.process.node.delay(0.1, 0.8), ready, process=self.process)
+
+    def adopt(self, process: ModelKernel, pipe: Any) -> None:
+        """Take over a running kernel."""
+        self.model, self.pid, process.end = process, process.pid, self
+        self._connected = True
+
+    def send(self, channel: Channel, client: int, parts: Parts) -> None:
+        """Send one message to the kernel; nothing, if the process has ended."""
+        if self._connected and self.model is not None:
+            self._in_order("to", channel, self.model.receive, channel, client, parts, process=self.model)
+
+    def arrives(self, channel: Channel, client: int, parts: Parts) -> None:
+        """The kernel sends a message."""
+        if self._connected:
+            self._coming[channel].append((client, parts))
+            self._in_order("from", channel, self._take, channel, process=self.process)
+
+    def _in_order(self, way: str, channel: Channel, callback: Any, *args: Any, process: Process) -> None:
+        at = max(self._world.now + self._random.uniform(0, _PIPE), self._last.get((way, channel), 0.0))
+        self._last[way, channel] = at
+        self._world.later(at - self._world.now, callback, *args, process=process)
+
+    def _take(self, channel: Channel) -> None:
+        """Read what has arrived, perhaps already more than when this was due."""
+        coming = self._coming[channel]
+        if coming:
+            self._on_message(channel, *coming.popleft())
+
+    def reap(self) -> int | None:
+        """Return None while the process runs, then its return code."""
+        return None if self.model is None else self.model.poll()
+
+    def signal_group(self, number: int) -> None:
+        """Only SIGKILL means something to the model."""
+        if self.model is not None and number == 9:
+            self.model.die(KILLED)
+
+    def stderr_tail(self) -> str:
+        """Return what it has written to stderr."""
+        return ""
+
+    def end(self) -> None:
+        """The process has ended: read its last messages, and close the sockets."""
+        for channel in (Channel.IOPUB, Channel.SHELL, Channel.STDIN, Channel.CONTROL):
+            while self._coming[channel]:
+                self._take(channel)
+        self.model, self.pid, self._connected = None, 0, False
+
+    def return_mark(self, total: int) -> None:
+        """The model has no marks."""
+
+    @property
+    def runs_without_keeper(self) -> bool:
+        """Whether the kernel of a killed keeper runs."""
+        return self.model is not None and self.model.running
+
+    def keeper_killed(self) -> None:
+        """What was under way to the killed keeper is lost."""
+        if self.model is not None:
+            self.model.keeper_killed()
+
+
+def essence(msg_type: str, content: dict[str, Any]) -> tuple[str, str]:
+    """Return what a message shows."""
+    if msg_type == "stream":
+        return str(content["name"]), str(content["text"])
+    if msg_type == "comm_msg":
+        return f"comm {content['comm_id']}", json.dumps(content["data"])
+    if msg_type == "error":
+        return "error", f"{content['ename']}: {content['evalue']}"
+    if msg_type in ("display_data", "update_display_data"):
+        kind = "display" if msg_type == "display_data" else "update"
+        return f"{kind} {content.get('transient', {}).get('display_id', '')}", str(
+            content["data"].get("text/plain")
+        )
+    return msg_type, json.dumps(content)

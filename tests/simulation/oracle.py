@@ -1,0 +1,263 @@
+"""What must be true of each request, of each cell's output as each client has seen it, and of the end of an episode."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from jupyter_gpu_kernel.agent.takeover import is_notice
+from jupyter_gpu_kernel.wire.compose import PASSING
+
+from .kernel import Executed, essence
+from .world import Failure
+
+if TYPE_CHECKING:
+    from .front_end import Client
+
+OUTPUTS = (
+    "stream",
+    "display_data",
+    "update_display_data",
+    "comm_msg",
+    "error",
+    "clear_output",
+    "execute_result",
+)
+CONTROL = ("interrupt_request", "shutdown_request")
+Essence = tuple[str, str]
+
+
+class Request:
+    """One request of a client. `cell`: the actions of an execute_request; None of other requests."""
+
+    def __init__(
+        self, client: Client, msg_id: str, msg_type: str, sent_at: float, content: dict[str, Any], cell: Any
+    ) -> None:
+        self.client, self.msg_id, self.msg_type, self.sent_at = client, msg_id, msg_type, sent_at
+        self.content, self.cell = content, cell
+        self.replies: list[dict[str, Any]] = []
+        self.replied_at = 0.0
+        self.reply_number = 0
+        self.asked = 0
+        self.lost = False
+        """Whether a hub was killed while it read the request."""
+
+    def __repr__(self) -> str:
+        return f"{self.msg_type} {self.msg_id}"
+
+    @property
+    def needs_reply(self) -> bool:
+        """Whether a reply must come."""
+        return self.msg_type.endswith("_request") and not self.lost
+
+    @property
+    def user_cell(self) -> bool:
+        """Whether a user ran it."""
+        return self.cell is not None and bool(self.content["store_history"])
+
+    def reply(self, number: int, msg_type: str, content: dict[str, Any]) -> None:
+        """A reply has come."""
+        if msg_type != self.msg_type.replace("_request", "_reply"):
+            raise Failure("wrong reply", f"{msg_type} to {self}")
+        if self.replies and self.msg_type == "interrupt_request" and self.client.world.kills:
+            return  # a killed hub had answered it in the kernel's place
+        self.replies.append(content)
+        if len(self.replies) > 1:
+            raise Failure("two replies", f"{self}: {[one.get('status') for one in self.replies]}")
+        self.replied_at, self.reply_number = self.client.world.now, number
+
+
+class View:
+    """What one client has seen of one request on iopub."""
+
+    def __init__(self, client: Client, msg_id: str) -> None:
+        self.client, self.msg_id = client, msg_id
+        self.busy = self.idle = self.input = 0
+        self.outputs: list[Essence] = []
+        self.last_output = 0
+        self.notices: list[str] = []
+        self.since = client.world.now
+
+    def add(self, number: int, msg_type: str, content: dict[str, Any]) -> None:
+        """A message has come."""
+        if msg_type == "status":
+            state = content["execution_state"]
+            self.busy += state == "busy"
+            self.idle += state == "idle"
+            if (self.busy > 1 or self.idle > 1) and not self._answered_by_killed_hub:
+                raise Failure(
+                    "two states", f"{self.client} got {self.busy} busy, {self.idle} idle of {self.msg_id}"
+                )
+            if state == "idle" and not self.busy and not self.client.lossy and self.whole:
+                raise Failure("idle before busy", f"{self.client}: {self.msg_id}")
+        elif msg_type == "execute_input":
+            self.input += 1
+            if self.input > 1:
+                raise Failure("two inputs", f"{self.client}: {self.msg_id}")
+        elif msg_type in OUTPUTS:
+            self._output(number, msg_type, content)
+
+    @property
+    def _answered_by_killed_hub(self) -> bool:
+        """Whether this may be an interrupt that a killed hub has answered in the kernel's place."""
+        request = self.client.world.all_requests.get(self.msg_id)
+        return self.client.world.kills > 0 and request is not None and request.msg_type == "interrupt_request"
+
+    @property
+    def whole(self) -> bool:
+        """Whether the client was there when the request was sent."""
+        request = self.client.world.all_requests.get(self.msg_id)
+        return request is not None and 0 <= self.client.subscribed_at < request.sent_at
+
+    def _output(self, number: int, msg_type: str, content: dict[str, Any]) -> None:
+        shown = essence(msg_type, content)
+        if is_ours(msg_type, content, shown):
+            self.notices.append(shown[1])
+            return
+        self.last_output = number
+        self.outputs.append(shown)
+
+
+def is_ours(msg_type: str, content: dict[str, Any], shown: Essence) -> bool:
+    """Return whether hub or keeper show this, and not the cell: the model's displays have an id."""
+    if msg_type == "clear_output":
+        return True
+    if msg_type in ("display_data", "update_display_data"):
+        display = str(content.get("transient", {}).get("display_id", ""))
+        return not display or display.startswith(PASSING)
+    return msg_type == "stream" and (is_notice(shown[1]) or "left out here" in shown[1])
+
+
+def texts(outputs: list[Essence]) -> dict[str, str]:
+    """Return by kind all that came, in order; of what supersedes itself only the last one."""
+    found: dict[str, str] = {}
+    for kind, text in outputs:
+        found[kind] = text if kind.startswith(("update ", "comm ")) else found.get(kind, "") + text
+    return found
+
+
+class Disturbance:
+    """Something that users or faults did at a time, because of which cells may end otherwise."""
+
+    def __init__(self, kind: str, at: float) -> None:
+        self.kind, self.at = kind, at
+
+
+def check_request(request: Request, disturbances: list[Disturbance], executed: list[Executed]) -> None:
+    """Raise Failure if the request, at the end of the episode, has not what it must have."""
+    happened = {one.kind for one in disturbances if request.sent_at <= one.at <= (request.replied_at or 1e9)}
+    lives = {one.kind for one in disturbances if one.at >= request.sent_at - 60}
+    if request.client.gone or request.client.lossy:
+        return _check_executions(request, executed)
+    if request.needs_reply and not request.replies and not _needs_none(request, happened, lives):
+        raise Failure("no reply", f"{request}, sent at {request.sent_at:.3f}, happened: {sorted(happened)}")
+    _check_executions(request, executed)
+    view = request.client.views.get(request.msg_id)
+    states = view is not None and view.busy and view.idle
+    if request.replies and not states and not _needs_none(request, happened, lives):
+        raise Failure("no state", f"{request} has {view and (view.busy, view.idle)}")
+    if request.cell is not None and request.replies and view is not None:
+        _check_cell(request, view, happened, executed)
+
+
+def _needs_none(request: Request, happened: set[str], lives: set[str]) -> bool:
+    """Whether nobody can say what a kernel that has ended would have replied."""
+    ended = {"restart", "shutdown", "crash", "kernel killed"} & lives
+    return request.cell is None and bool(ended or {"hub killed", "keeper killed"} & lives)
+
+
+def _check_executions(request: Request, executed: list[Executed]) -> None:
+    if len(executed) > 1:
+        times = [f"{one.began:.3f}" for one in executed]
+        raise Failure("executed twice", f"{request} at {times}")
+    if executed and request.cell is None:
+        raise Failure("executed", f"{request}")
+
+
+def _check_cell(request: Request, view: View, happened: set[str], executed: list[Executed]) -> None:
+    status = str(request.replies[0].get("status"))
+    truth = executed[0] if executed else None
+    if truth is None or not truth.status:
+        return _check_unfinished(request, view, status, happened, truth)
+    if status != truth.status and not happened & {"keeper killed", "interrupt away"}:
+        raise Failure("wrong status", f"{request}: {status}, but the kernel said {truth.status}")
+    if request.reply_number < view.last_output and not happened & {"keeper killed", "interrupt away"}:
+        raise Failure("reply overtakes", f"{request}: the reply was sent before its last output")
+    check_outputs(request, view, truth.outputs, complete="keeper killed" not in happened)
+
+
+def _check_unfinished(
+    request: Request, view: View, status: str, happened: set[str], truth: Executed | None
+) -> None:
+    """The cell did not run, or not to its end."""
+    if status == "ok" and request.user_cell:
+        raise Failure("wrong status", f"{request}: ok, but it did not run to its end")
+    outputs = [one for one in view.outputs if one[0] != "error"]
+    if truth is None and outputs:
+        raise Failure("output of nothing", f"{request}: {outputs[:3]}")
+    if truth is not None:
+        check_outputs(
+            request, view, [one for one in truth.outputs if one[0] != "error"], complete=True, error=False
+        )
+
+
+def check_outputs(
+    request: Request, view: View, truth: list[Essence], *, complete: bool, error: bool = True
+) -> None:
+    """Compare what was seen with what the kernel has published."""
+    seen = view.outputs if error else [one for one in view.outputs if one[0] != "error"]
+    if view.client.world.caps and any("left out here" in text for text in view.notices):
+        return
+    seen_texts, true_texts = texts(seen), texts(truth)
+    if request.content.get("silent"):
+        true_texts.pop("error", None)
+    if not complete:
+        for kind, text in seen_texts.items():
+            if not kind.startswith(("update ", "comm ", "error")) and not _contains(
+                true_texts.get(kind, ""), text
+            ):
+                raise Failure("doubled output", f"{request}: {kind} {text[-200:]!r}")
+        return
+    if seen_texts != true_texts:
+        for kind in sorted({*seen_texts, *true_texts}):
+            got, due = seen_texts.get(kind, ""), true_texts.get(kind, "")
+            if got != due:
+                kind_of = "lost output" if len(got) < len(due) else "doubled output"
+                raise Failure(kind_of, f"{view.client}: {request}: {kind}: {_difference(got, due)}")
+
+
+def _contains(whole: str, part: str) -> bool:
+    """Whether the lines of `part` are among those of `whole`, in order and once."""
+    lines = iter(whole.splitlines())
+    return all(line in lines for line in part.splitlines())
+
+
+def _difference(got: str, due: str) -> str:
+    at = next(
+        (at for at, (a, b) in enumerate(zip(got, due, strict=False)) if a != b), min(len(got), len(due))
+    )
+    return f"{len(got)} characters instead of {len(due)}; from {at} on {got[at : at + 80]!r}, not {due[at : at + 80]!r}"
+
+
+def check_unexcused(
+    request: Request, disturbances: list[Disturbance], executed: list[Executed], requests: list[Request]
+) -> None:
+    """Raise Failure if a cell did not run, or was interrupted, without a reason."""
+    if request.cell is None or not request.replies or request.client.gone:
+        return
+    ran = bool(executed) and executed[0].status == ("error" if _fails(request.cell) else "ok")
+    if ran or any(request.sent_at - 0.5 <= one.at <= request.replied_at for one in disturbances):
+        return
+    if any(one.at <= request.replied_at and one.kind in ("ended", "crash") for one in disturbances):
+        return
+    for other in requests:  # stop on error
+        failed = (
+            other.replies and other.replies[0].get("status") == "error" and other.content.get("stop_on_error")
+        )
+        if other is not request and failed and other.replied_at >= request.sent_at > other.sent_at - 60:
+            return
+    raise Failure("did not run", f"{request}: {request.replies[0]} {json.dumps(request.cell)[:100]}")
+
+
+def _fails(cell: list[Any]) -> bool:
+    return any(action[0] == "error" for action in cell)

@@ -1,0 +1,76 @@
+"""Plans that have shown a bug, which was mended: what `shrink` left of the seed that found it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .plan import Decision, Plan
+
+BASE = Plan(
+    seed=0,
+    decisions=(),
+    delay=0.005,
+    rate=1e8,
+    memory_mib=8.0,
+    cap_mib=512.0,
+    unread=20_000,
+    rate_limited=True,
+    revives=True,
+    knows_info=True,
+    ends_with_shutdown=True,
+)
+
+PLANS = {
+    "the reply to a cell overtakes its output after a hub was killed": replace(
+        BASE, seed=10, delay=0.025, knows_info=False
+    ).with_decisions(
+        Decision(13.425056, "hub killed in a send", {"seconds": 4.0, "sends": 5}),
+        Decision(
+            14.890704,
+            "cells",
+            {"cells": [[["prints", 3, 20], ["prints", 1, 20000]]], "stop": True, "gap": 0.3},
+        ),
+    ),
+    "a cell that was answered after an adoption is unanswered for the next hub": replace(
+        BASE, seed=137, delay=0.0003, memory_mib=0.002, rate_limited=False
+    ).with_decisions(
+        Decision(2.833139, "cells", {"cells": [[["sleep", 40.0]]], "stop": False, "gap": 0.0}),
+        Decision(2.922363, "hub killed in a send", {"seconds": 4.0, "sends": 1}),
+        Decision(4.410167, "restart now"),
+        Decision(11.842248, "hub killed in a send", {"seconds": 12.0, "sends": 4}),
+        Decision(12.222486, "cells", {"cells": [[["update", "d", "0"]]], "stop": True, "gap": 0.0}),
+        Decision(13.574557, "cells", {"cells": [[]], "stop": True, "gap": 0.0}),
+    ),
+    "code of the front end itself is answered by two hubs": replace(
+        BASE,
+        seed=168,
+        memory_mib=0.002,
+        cap_mib=0.01,
+        revives=False,
+        rate=5e6,
+        unread=4194304,
+        rate_limited=False,
+        knows_info=False,
+    ).with_decisions(
+        Decision(0.586801, "hub killed in a send", {"seconds": 4.0, "sends": 3}),
+        Decision(0.895552, "cells", {"cells": [[["sleep", 15.0]]], "stop": False, "gap": 0.0}),
+        Decision(1.755858, "hub killed in a send", {"seconds": 1.0, "sends": 2}),
+        Decision(3.349229, "own code", {"front": 1}),
+        Decision(4.485119, "hub killed in a send", {"seconds": 1.0, "sends": 1}),
+        Decision(4.922432, "own code", {"front": 0}),
+    ),
+    "a front end leaves before another one has adopted the kernel, too": replace(
+        BASE, seed=580, delay=0.025, rate=5e6, revives=False
+    ).with_decisions(
+        Decision(0.896288, "second front end"),
+        Decision(1.432567, "hub killed", {"seconds": 4.0}),
+        Decision(2.733813, "second leaves"),
+    ),
+    "an interrupt that comes late hits the next cell": replace(
+        BASE, seed=24, memory_mib=0.002, rate_limited=False
+    ).with_decisions(
+        Decision(0.029378, "stall", {"seconds": 12.0, "up": True, "down": False}),
+        Decision(2.447353, "interrupt command", {"front": 0}),
+        Decision(4.793363, "cells", {"cells": [[]], "stop": False, "gap": 0.0}),
+    ),
+}

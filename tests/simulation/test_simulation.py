@@ -1,0 +1,75 @@
+"""Episodes of simulated lives: see `tests/simulation/__init__.py`. `make simulate` runs more of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .mutants import Mutant, hunt
+from .plan import Plan, draw
+from .planted import MUTANTS
+from .regressions import PLANS
+from .runner import run
+
+ROOT = Path(__file__).parents[2]
+LIVES = 800
+"""Episodes of each run of the tests: about 20 seconds."""
+TWICE = 200
+
+
+def simulate(*arguments: str, hash_seed: str = "random") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.timeout(900)
+def test_many_lives() -> None:
+    done = simulate("--seeds", f"0-{LIVES - 1}", "--jobs", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_a_seed_decides_everything() -> None:
+    """Two processes see the same, whatever the order in which they iterate over sets of strings."""
+    runs = [
+        simulate("--seeds", f"0-{TWICE - 1}", "--json", "--jobs", "1", hash_seed=seed) for seed in ("1", "2")
+    ]
+    first, second = (json.loads(done.stdout) for done in runs)
+    for summary in (first, second):
+        summary.pop("seconds")
+    assert first == second
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_what_was_mended(name: str, tmp_path: Path) -> None:
+    result, _ = run(PLANS[name], tmp_path)
+    assert not result.failure
+
+
+def test_a_plan_survives_json() -> None:
+    plan = draw(3)
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+def test_the_texts_of_all_mutants_are_there() -> None:
+    """Also in modules that an episode imports late: a change there must not leave a mutant without its bug."""
+    package = ROOT / "jupyter_gpu_kernel"
+    for mutant in MUTANTS:
+        source = (package / (mutant.module.replace(".", "/") + ".py")).read_text(encoding="utf-8")
+        assert source.count(mutant.old) == 1, mutant.name
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+
+
+@pytest.mark.timeout(300)
+def test_a_planted_bug_is_found() -> None:
+    old, new = "return min(self._inbox.received, self._held - 1) if", "return self._inbox.received if"
+    bug = Mutant("it acknowledges what still waits", "wire.endpoint", old, new)
+    found: dict[str, Any] = hunt(bug, 0, 400)
+    assert found.get("failure"), found

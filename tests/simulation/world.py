@@ -1,0 +1,324 @@
+"""Simulated time: events in one order, clocks and random numbers that a seed decides, and processes that can be killed.
+
+Everything happens in `World.run`, one event after another. A process has an event loop of its own (the hub and `attach`
+one that asyncio accepts, a keeper one of the agent), whose events are dropped once the process has been killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.wire.runtime import Runtime
+
+EPOCH = 1_800_000_000.0
+"""What the wall clock shows at the beginning, in seconds since 1970."""
+_FIRST_SOCKET = 1 << 30
+
+
+class Failure(Exception):
+    """The episode has shown a bug. `kind`: a word for what is wrong; shrinking keeps it."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+
+
+class Killed(BaseException):
+    """The process that runs this event was killed within it."""
+
+
+class Event:
+    """A callback at a time. As asyncio's handles, it can be cancelled."""
+
+    __slots__ = ("args", "callback", "dead", "process", "when")
+
+    def __init__(
+        self, process: Process, callback: Callable[..., Any], args: tuple[Any, ...], when: float
+    ) -> None:
+        self.process, self.callback, self.args, self.when = process, callback, args, when
+        self.dead = False
+
+    def cancel(self) -> None:
+        """Do not call the callback."""
+        self.dead = True
+
+    def cancelled(self) -> bool:
+        """Whether it will not be called."""
+        return self.dead
+
+
+class Process:
+    """Something that can be killed, with all its events. `loop`: what asyncio uses while its events run."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        self.alive = True
+        self.loop: AsyncLoop | None = None
+
+    def failed(self, error: BaseException) -> None:
+        """An event has raised an exception."""
+        raise Failure("exception", f"{self.name}: {type(error).__name__}: {error}") from error
+
+    def after_event(self) -> None:
+        """One of its events has been handled."""
+
+
+class World:
+    """The time, what is due, and the trace. `note` adds a line to the trace."""
+
+    def __init__(self, seed: int, *, traced: bool = False) -> None:
+        self.seed = seed
+        self.now = 0.0
+        self.steps = 0
+        self.noted = 0
+        self.trace: list[str] | None = [] if traced else None
+        self.states: set[str] = set()
+        self.nature = Process(self, "world")
+        self.executed: dict[str, list[Any]] = {}
+        """What kernels have executed, by msg_id."""
+        self.all_requests: dict[str, Any] = {}
+        self.sends = 0
+        """How many messages hubs have sent to clients."""
+        self.kills = 0
+        """How many hubs were killed."""
+        self.largest = 100_000
+        """Bytes of the largest message, and of what may be under way beside a limit."""
+        self.caps = False
+        """Whether output may be left out."""
+        self.failure: Failure | None = None
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._ready: deque[Event] = deque()
+        self._heap: list[tuple[float, int, Event]] = []
+        self._count = 0
+        self._sockets: list[Any] = []
+        self._thread_random = self.random("threads")
+
+    def random(self, name: str) -> Random:
+        """Return a source of random numbers that nothing else uses: what is left out elsewhere does not change it."""
+        return Random(f"{self.seed}/{name}")
+
+    def fail(self, kind: str, text: str) -> None:
+        """Something is wrong, which must not be caught by what is simulated."""
+        self.failure = self.failure or Failure(kind, text)
+        raise self.failure
+
+    def note(self, *words: Any) -> None:
+        """Add a line to the trace: it is a part of what two runs of a seed have in common."""
+        line = f"{self.now:.6f} " + " ".join(map(str, words))
+        self._hash.update(line.encode())
+        self.noted += 1
+        if self.trace is not None:
+            self.trace.append(line)
+
+    def absorb(self, data: bytes) -> None:
+        """Let the hash depend on this, too."""
+        self._hash.update(data)
+
+    @property
+    def digest(self) -> str:
+        """The hash of the trace and of the number of events."""
+        copy = self._hash.copy()
+        copy.update(b"%d" % self.steps)
+        return copy.hexdigest()
+
+    def register(self, socket: Any) -> int:
+        """Return the number by which event loops name this socket."""
+        self._sockets.append(socket)
+        return _FIRST_SOCKET + len(self._sockets) - 1
+
+    def watched(self, number: int) -> None:
+        """An event loop waits for this socket, or for another one that never is ready."""
+        if number >= _FIRST_SOCKET:
+            self._sockets[number - _FIRST_SOCKET].check()
+
+    def thread_delay(self) -> float:
+        """Return the seconds that work in a thread takes."""
+        return self._thread_random.uniform(0.001, 0.01)
+
+    # ------------------------------------------------------------------------------------------ events
+
+    def soon(self, process: Process, callback: Callable[..., Any], *args: Any) -> Event:
+        """Call it in this moment, after what is ready now."""
+        event = Event(process, callback, args, self.now)
+        self._ready.append(event)
+        return event
+
+    def later(
+        self, seconds: float, callback: Callable[..., Any], *args: Any, process: Process | None = None
+    ) -> Event:
+        """Call it after so many seconds."""
+        event = Event(process or self.nature, callback, args, self.now + max(0.0, seconds))
+        self._count += 1
+        heapq.heappush(self._heap, (event.when, self._count, event))
+        return event
+
+    def run(self, until: float, done: Callable[[], object] = lambda: False, most: int = 200_000) -> None:
+        """Let everything happen until that time, or until `done()`, which is asked after each event that `wakes`."""
+        limit, loop = self.steps + most, None
+        try:
+            while True:
+                event = self._next(until)
+                if event is None:
+                    self.now = max(self.now, until)
+                    return
+                process = event.process
+                if process.loop is not loop:
+                    loop = process.loop
+                    asyncio._set_running_loop(loop)
+                self.steps += 1
+                try:
+                    event.callback(*event.args)
+                except Killed:
+                    pass
+                except Failure:
+                    raise
+                except Exception as error:
+                    process.failed(error)
+                if self.failure is not None:
+                    raise self.failure
+                process.after_event()
+                if self.steps > limit:
+                    raise Failure("endless", f"more than {most} events")
+                if done():
+                    return
+        finally:
+            asyncio._set_running_loop(None)
+
+    def _next(self, until: float) -> Event | None:
+        while True:
+            if self._ready:
+                event = self._ready.popleft()
+            elif self._heap and self._heap[0][0] <= until:
+                self.now, _, event = heapq.heappop(self._heap)
+            else:
+                return None
+            if not event.dead and event.process.alive:
+                return event
+
+    def pending(self) -> list[Event]:
+        """Return what is still to happen."""
+        events = [*self._ready, *(event for _, _, event in sorted(self._heap, key=lambda one: one[:2]))]
+        return [event for event in events if not event.dead and event.process.alive]
+
+
+class SimulatedRuntime(Runtime):
+    """The clocks and random numbers of one machine. `jump`: seconds by which its wall clock is wrong."""
+
+    def __init__(self, world: World, machine: str) -> None:
+        super().__init__(world.random(machine))
+        self.world = world
+        self.jump = 0.0
+
+    def monotonic(self) -> float:
+        return self.world.now
+
+    def time(self) -> float:
+        return EPOCH + self.world.now + self.jump
+
+    def sleep(self, seconds: float) -> None:
+        raise Failure("blocking", f"something blocks for {seconds} s")
+
+
+class AsyncLoop:
+    """As much of an event loop of asyncio as the hub uses. Work for threads is done in the loop, a moment later."""
+
+    def __init__(self, process: Process) -> None:
+        self._process, self._world = process, process.world
+        process.loop = self
+
+    def time(self) -> float:
+        return self._world.now
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Event:
+        return self._world.soon(self._process, callback, *args)
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> Event:
+        return self._world.later(delay, callback, *args, process=self._process)
+
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None) -> Event:
+        return self.call_later(when - self._world.now, callback, *args)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)  # type: ignore[arg-type]
+
+    def create_task(self, coroutine: Coroutine[Any, Any, Any], **_: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(coroutine, loop=self)  # type: ignore[arg-type]
+
+    def run_in_executor(self, _: Any, work: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        future = self.create_future()
+        self.call_later(self._world.thread_delay(), self._work, future, work, args)
+        return future
+
+    def _work(self, future: asyncio.Future[Any], work: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        try:
+            result = work(*args)
+        except Exception as error:
+            if not future.done():
+                future.set_exception(error)
+        else:
+            if not future.done():
+                future.set_result(result)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self._process.alive and "destroyed" not in context["message"]:
+            error = context.get("exception")
+            raise Failure("exception", f"{self._process.name}: {context['message']}: {error!r}") from error
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+
+class KeeperLoop(Loop):
+    """A keeper's event loop. Only simulated sockets become ready."""
+
+    def __init__(self, process: Process, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.stopped = False
+        self._process, self._world = process, process.world
+        self._sources: dict[int, tuple[Callable[[int], None], int]] = {}
+
+    def watch(self, source: Any, callback: Callable[[int], None], events: int = 1) -> None:
+        self._sources[source] = (callback, events)
+        self._world.watched(source)
+
+    def forget(self, source: Any) -> None:
+        self._sources.pop(source, None)
+
+    def ready(self, source: int, events: int) -> None:
+        """A source is ready for these events."""
+        callback, wanted = self._sources.get(source, (None, 0))
+        if callback is not None and events & wanted:
+            callback(events & wanted)
+
+    def wants(self, source: int) -> int:
+        """Return for which events of this source something waits."""
+        return self._sources.get(source, (None, 0))[1]
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Any:
+        return self._world.later(seconds, callback, process=self._process)
+
+    def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._world.later(0.05, lambda: done(work()), process=self._process)
+
+    def run(self) -> None:
+        raise Failure("blocking", "a keeper's loop runs by the world's events")
+
+    def stop(self) -> None:
+        self.stopped = True
