@@ -107,7 +107,7 @@ REFUSALS = [
 def test_check_shows_what_went_well_before(remote: Remote, tmp_path: Path) -> None:
     spec = remote.write("spoilt", **wrong_work_port(remote, tmp_path))
     with HubClient() as hub:
-        *before, failed = hub.call("check", settings=spec.settings, name="spoilt", timeout=DEADLINE)
+        *before, failed = hub.call("check", settings=spec.settings.to_json(), name="spoilt", timeout=DEADLINE)
     assert [(row["hop"], row["step"]) for row in before] == [
         ("login", step) for step in ("reach", "host key", "sign in")
     ]

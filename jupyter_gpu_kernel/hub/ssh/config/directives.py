@@ -49,18 +49,12 @@ NO_EFFECT = _words("""
     VersionAddendum VisualHostKey WarnWeakCrypto XAuthLocation
     """)
 
-# Earlier names, and those of distributions.
+# Earlier names, and those of distributions, as far as some version of `ssh -G` prints them.
 ALIASES = {
     "challengeresponseauthentication": "kbdinteractiveauthentication",
-    "dsaauthentication": "pubkeyauthentication",
     "hostbasedkeytypes": "hostbasedacceptedalgorithms",
-    "identityfile2": "identityfile",
-    "keepalive": "tcpkeepalive",
     "pubkeyacceptedkeytypes": "pubkeyacceptedalgorithms",
     "rsaminsize": "requiredrsasize",
-    "skeyauthentication": "kbdinteractiveauthentication",
-    "smartcarddevice": "pkcs11provider",
-    "tisauthentication": "kbdinteractiveauthentication",
 }
 
 # ssh accepts these and does nothing.
