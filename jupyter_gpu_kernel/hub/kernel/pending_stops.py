@@ -23,12 +23,13 @@ from ..node.node_link import NodeLink
 from .remote_kernel import RemoteKernel
 from .states import LinkState
 
-_WHY = "restarted by its front end, with a new kernel"
+_RESTARTED = "restarted by its front end, with a new kernel"
 _KEEP = 7 * 24 * 3600.0
 """Seconds after which the file of a hub that was killed is not read any more."""
 Key = tuple[int, str, str]
 """The window's process, the kernelspec, the notebook. The process is 0 if the notebook is a file, which other windows
 can open, too."""
+_NO_NOTEBOOK: Key = (0, "", "")
 OpenLink = Callable[[KernelSettings], NodeLink]
 
 
@@ -47,6 +48,7 @@ class PendingStop:
     left: LeftKernel
     key: Key
     replaced_by: str = ""
+    why: str = _RESTARTED
     replacement: RemoteKernel | None = None
     """The kernel that gets the GPUs, if it is on the same node. Its keeper must exist before it can get them."""
     task: asyncio.Task[None] | None = None
@@ -77,10 +79,18 @@ class PendingStops:
         """From now on the kernel is to end. `replacement` gets its GPUs."""
         stop = self._stops.get(left.kernel_id)
         if stop is None or stop.task is None or stop.task.done():
-            stop = self._stops[left.kernel_id] = PendingStop(left, key)
-            stop.task = asyncio.get_running_loop().create_task(self._run(stop, known_up=True))
+            stop = PendingStop(left, key)
+            self._begin(stop, known_up=True)
         self.replace(stop, replacement)
         return stop
+
+    def add_fresh(self, left: LeftKernel, why: str) -> None:
+        """From now on a kernel that no notebook has used is to end."""
+        self._begin(PendingStop(left, _NO_NOTEBOOK, why=why), known_up=True)
+
+    def _begin(self, stop: PendingStop, *, known_up: bool) -> None:
+        self._stops[stop.left.kernel_id] = stop
+        stop.task = asyncio.get_running_loop().create_task(self._run(stop, known_up))
 
     def replace(self, stop: PendingStop, replacement: RemoteKernel | None) -> None:
         """The notebook has yet another kernel, which gets the GPUs."""
@@ -100,7 +110,7 @@ class PendingStops:
         if stop.task is not None and stop.left.link is remote.link:
             await asyncio.wait([stop.task])
 
-    async def _run(self, stop: PendingStop, *, known_up: bool = False) -> None:
+    async def _run(self, stop: PendingStop, known_up: bool) -> None:
         """End the kernel. `known_up`: the node has just been reached, so the kernel cannot have another owner."""
         link = stop.left.link
         with contextlib.suppress(GpuKernelError):  # the link was closed, so the file is for the next hub
@@ -128,7 +138,7 @@ class PendingStops:
         """Return whether the agent has answered."""
         more: dict[str, Any] = {"kernel": stop.left.kernel_id, "replaced_by": stop.replaced_by}
         try:
-            await stop.left.link.request("stop", why=_WHY, **more)
+            await stop.left.link.request("stop", why=stop.why, **more)
         except AgentRefusal:  # the kernel has ended by itself
             return True
         except GpuKernelError:
@@ -152,8 +162,7 @@ class PendingStops:
                 if stop is None:
                     path.unlink()
                 else:
-                    self._stops[stop.left.kernel_id] = stop
-                    stop.task = asyncio.get_running_loop().create_task(self._run(stop))
+                    self._begin(stop, known_up=False)
 
     def _write(self, stop: PendingStop) -> None:
         path = self._path(stop)

@@ -26,10 +26,8 @@ from ...errors import AgentRefusal, GpuKernelError
 from ...wire.compose import is_user_cell
 from ...wire.messages import Message
 from ..background import BackgroundTasks
-from ..node.node_link import NodeLink
 from .pending_stops import Key, LeftKernel, PendingStop, PendingStops, until_settled
 from .remote_kernel import RemoteKernel
-from .states import LinkState
 from .vscode_notebook import is_file, title_of
 
 RESTART_WINDOW = 0.3
@@ -304,14 +302,13 @@ class VSCodeSession:
         remote.displays.inherit(displays)
         wanted: dict[str, Any] = {"name": self._name, "notebook": self.notebook, **remote.owner}
         wanted["attached_ids"] = remote.link.kernel_ids
-        left = (await self._request(remote, remote.link, "take_detached", **wanted) or {}).get("kernel")
-        fresh, link, find = remote.kernel_id, remote.link, self._sessions.find_elsewhere
+        fresh = LeftKernel(remote.kernel_id, remote.link, remote.settings)
+        left, find = await self._take_left(remote, wanted), self._sessions.find_elsewhere
         if left and len(remote.front_ends):  # else the front end has left meanwhile
-            remote.switch(str(left))
+            remote.switch(left)
         elif left or find is None or not await find(remote, wanted):
             return
-        why = "its notebook has another kernel"
-        await self._request(remote, link, "stop", kernel=fresh, why=why)
+        self._sessions.stops.add_fresh(fresh, "its notebook has another kernel")
 
     def hand_over(self, remote: RemoteKernel) -> None:
         """Another session replaces this session's kernel by `remote`. If the kernel is in a job, `remote` starts in
@@ -343,26 +340,20 @@ class VSCodeSession:
         stops = self._sessions.stops
         await stops.done(stops.add(left, self.lasting_key, remote), remote)
 
-    async def _request(
-        self, remote: RemoteKernel, link: NodeLink, do: str, **more: Any
-    ) -> dict[str, Any] | None:
-        """Return the agent's answer, also where the link is down for a while; {} if the agent refuses. None if it
-        cannot be asked, or if the front end has left: the new kernel is stopped also then."""
+    async def _take_left(self, remote: RemoteKernel, wanted: dict[str, Any]) -> str:
+        """Return the id of the kernel that the notebook has left on the node of `remote`, also where the link is down
+        for a while; "" if there is none, or if the front end has left."""
+        link = remote.link
         for _ in range(_MAX_TRIES):
-            if do != "stop" and not len(remote.front_ends):
+            if link is not remote.link or not len(remote.front_ends):
                 break
             try:
-                return await link.request(do, **more)
-            except AgentRefusal:  # the kernel has ended by itself
-                return {}
+                return str((await link.request("take_detached", **wanted)).get("kernel") or "")
+            except AgentRefusal:
+                break
             except GpuKernelError:
-                if link is not remote.link:  # the kernelspec leads to another node now
-                    return None
                 await until_settled(remote)
-            gone = remote.closed or remote.link_state in (LinkState.LOST, LinkState.TAKEN)
-            if gone and link.state != "up":
-                return None
-        return None
+        return ""
 
     @property
     def _name(self) -> str:
