@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import Callable, Coroutine
 from multiprocessing import Pipe
 from pathlib import Path
@@ -184,8 +185,8 @@ def test_a_restart_of_vs_code_that_needs_a_sign_in_ends_the_old_kernel(
         await until(lambda: old.session is not None and old.session.notebook)
         hub.problem = AuthError("asks for a code", hop="node", login=True)
         await until(lambda: old.link.problem is hub.problem)
+        window = {"parent": 7 if restarts else 8, "started": time.time()}
         hub.leaves(call)
-        window = {"parent": 7 if restarts else 8}
         settings = {"route": ["node"], "python": "python", "gpus": 0}
         with pytest.raises(AuthError):
             await hub.operations.op_start(hub.call("start", **window, name="n", settings=settings))
