@@ -16,6 +16,7 @@ import pytest
 import jupyter_gpu_kernel
 
 PACKAGE = Path(jupyter_gpu_kernel.__file__).parent
+GROUP = "argparse names no public class for a group of options, which annotations need"
 BUILT_IN_HASHES = "a launcher takes Python's own hash functions, since OpenSSL's library needs 3.4 MiB"
 FORKED = "ipykernel has no public way to receive the output of forked children but a TCP port"
 SPAWN = "a program that a kernel starts must not inherit that SIGTERM is blocked; Python has no hook for that"
@@ -55,7 +56,8 @@ NAMES = [
     ("multiprocessing.resource_tracker", "_IGNORED_SIGNALS", SPAWN),
     ("sys", "_base_executable", "the Python from which an environment was made"),
     ("hashlib", "_hashlib", BUILT_IN_HASHES),
-    ("argparse", "_MutuallyExclusiveGroup", "argparse names no public class for a group of options"),
+    ("argparse", "_ArgumentGroup", GROUP),
+    ("argparse", "_MutuallyExclusiveGroup", GROUP),
 ]
 SEARCHED = [
     ("ipykernel.iostream:IOPubThread", "_pipe_in", FORKED),

@@ -41,7 +41,7 @@ def test_a_connection_tells_what_speaks_ssh_and_the_host_key_of_each_hop(
     told = describe(dial(), settings)
     assert told.startswith("by paramiko;" if transport == "paramiko" else "by the system's ssh (")
     assert told.endswith(f"; host key {', '.join(keys)}")
-    commands = describe(dial(), settings.replace(via=("srun --jobid=7",)))
+    commands = describe(dial(), settings._replace(via=("srun --jobid=7",)))
     assert commands == f"{told}; then by srun --jobid=7 on work"
 
 
