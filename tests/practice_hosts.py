@@ -38,8 +38,8 @@ from jupyter_gpu_kernel.hub.several_hosts import shared_wait
 from jupyter_gpu_kernel.hub.ssh import Attempt
 from jupyter_gpu_kernel.hub.transport.stream import CommandStream
 
-NO_LAPSE = """from jupyter_gpu_kernel.agent.gpus import standby
-standby.LAPSES_AFTER = 600.0"""
+NO_LAPSE = """from jupyter_gpu_kernel.agent.gpus import gate
+gate.LAPSES_AFTER = 600.0"""
 """In the agent: what the hub forgets to end would end by itself only after the test."""
 
 

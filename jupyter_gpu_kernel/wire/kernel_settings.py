@@ -61,7 +61,7 @@ class KernelSettings:
     fresh: Whether the notebook wants a new kernel, although it has left one.
     given_python: The Python that the user gave, if `python` is the one of the host that was chosen; "" if none.
     placement: Why this host was chosen.
-    standby, reserved_for: See agent/gpus/standby.py; a reservation has no notebook yet, but one for which it is made.
+    standby, reserved_for: See agent/gpus/gate.py; a reservation has no notebook yet, but one for which it is made.
     job: The id of the Slurm job in which the kernel runs.
     login_route, login_via: `route` and `via` of its login node; those of a kernel in a job lead to the job's node.
     started, held_since: When the kernel was started, and since when it has had its GPUs, in seconds since the epoch.

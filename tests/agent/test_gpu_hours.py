@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from keepers import Place
 from runtimes import RUNTIME, Clock
 
-from jupyter_gpu_kernel.agent.gpus.gpu_time import INTERVAL, GpuTime
-from jupyter_gpu_kernel.agent.gpus.hours import KernelHours, rows, with_names
+from jupyter_gpu_kernel.agent.gpus.hours import INTERVAL, GpuTime, KernelHours, rows, with_names
 from jupyter_gpu_kernel.agent.mux import handlers
 from jupyter_gpu_kernel.agent.story import Story, read_story
 from jupyter_gpu_kernel.wire.fields import FieldError

@@ -7,8 +7,8 @@ from typing import List
 import pytest
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.gpus import standby as module
-from jupyter_gpu_kernel.agent.gpus.standby import GpuStandby
+from jupyter_gpu_kernel.agent.gpus import gate as module
+from jupyter_gpu_kernel.agent.gpus.gate import GpuStandby
 from jupyter_gpu_kernel.agent.loop import Loop
 
 

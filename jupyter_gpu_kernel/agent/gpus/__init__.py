@@ -1,8 +1,8 @@
 """A kernel's GPUs: sampled, judged, leased, claimed, waited for; and the gate at which user cells wait.
 
-`manager.py` is the keeper's view: cells, the gate (`gate.py`), what the kernel is told, and `standby.py`.
+`manager.py` is the keeper's view: cells, the gate at which they wait (`gate.py`), and what the kernel is told.
 `acquisition.py` acquires GPUs: samples (`sampler.py`, `early_reading.py`) become verdicts (`judge.py`,
 `requirements.py`) and then leases (`claim.py`), unless a scheduler has allocated GPUs (`allocation.py`).
-`gpu_time.py` and `hours.py` count for how long kernels had GPUs; `offer.py` and `idle_watch.py` answer requests about
-the node. `devices/` reads GPUs from the driver, `sharing/` has leases and the queue.
+`hours.py` counts for how long kernels had GPUs; `offer.py` and `idle_watch.py` answer requests about the node.
+`devices/` reads GPUs from the driver, `sharing/` has leases and the queue.
 """

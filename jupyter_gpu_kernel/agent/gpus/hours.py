@@ -1,21 +1,86 @@
-"""Computes from the stories of a user's kernels the hours in which they had GPUs, and in which cells ran there.
+"""The hours in which a user's kernels had GPUs, and in which cells ran there: what keepers report of them, and what
+stories say.
 
 A story says when a kernel took GPUs. For how long it had them, and for how long of it a cell ran, is in its entries
-"usage" (see `gpu_time.py`), each of which covers the time since the one before it. A killed keeper has not reported its
-last minutes: whether a cell ran then is unknown, and not 0. This module is pure.
+"usage", which `GpuTime` writes: each of them covers the time since the one before it. There is one when the kernel
+loses its GPUs, and one every 15 minutes while it has them. What a killed keeper has not reported by then is unknown,
+and not 0: `KernelHours` reads stories, as a pure function of them.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ...wire.texts import duration
+from ..story import Story
+
+INTERVAL = 900.0
+"""Seconds that an entry covers at most, about."""
 _NAME = re.compile(r"GPU (\d{1,6}) \(([^()]*)\)")
 _LONGEST = 10.0 * 365 * 86400
 _MAX_GPUS = 64
 _MAX_TEXT = 200
 _MAX_LINE = 10_000
+
+
+class GpuTime:
+    """Writes into the story of a kernel for how long it had its GPUs, and for how long of it a cell ran.
+
+    Call `update` at each change of the kernel's state or GPUs, and from time to time.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        story: Story,
+        uuids: Callable[[], List[str]],
+        names: Callable[[], List[str]],
+    ) -> None:
+        """now: Return the seconds of a monotonic clock. uuids, names: Return the kernel's GPUs."""
+        self._now = now
+        self._story = story
+        self._uuids, self._names = uuids, names
+        self._gpus: List[str] = []
+        self._text = ""
+        self._busy_now = False
+        self._updated = now()
+        self._held = self._busy = 0.0
+
+    def update(self, state: Optional[str] = None) -> None:
+        """The kernel has this state from now on (None: as before), and perhaps other GPUs."""
+        self._count()
+        if state is not None:
+            self._busy_now = state == "busy"
+        gpus = self._uuids()
+        if gpus != self._gpus:
+            if self._gpus:
+                self._write(released=True)
+            self._gpus, self._text = list(gpus), ", ".join(self._names())
+            self._held = self._busy = 0.0
+        elif gpus and self._held >= INTERVAL:
+            self._write()
+
+    def unreported(self) -> Dict[str, Any]:
+        """Return what the next entry of the story would say now."""
+        self._count()
+        return {"gpus": self._gpus, "held": round(self._held, 1), "busy": round(self._busy, 1)}
+
+    def _count(self) -> None:
+        now = self._now()
+        passed, self._updated = now - self._updated, now
+        if self._gpus:
+            self._held += passed
+            self._busy += passed if self._busy_now else 0.0
+
+    def _write(self, **more: bool) -> None:
+        verb = "released" if more else "has"
+        text = f"{verb} {self._text}: in {duration(round(self._held))}, a cell ran for {duration(round(self._busy))}"
+        unwritten = self._story.unwritten
+        self._story.tell("usage", text, **self.unreported(), **more)
+        if self._story.unwritten == unwritten:  # else the next entry covers this time, too
+            self._held = self._busy = 0.0
 
 
 class Piece(NamedTuple):

@@ -17,11 +17,10 @@ from ..kernel_context import KernelContext
 from ..loop import Timer
 from ..relay.requests import InternalRequests
 from .acquisition import Acquisition
-from .gate import Gate
-from .gpu_time import GpuTime
+from .gate import Gate, GpuStandby
+from .hours import GpuTime
 from .judge import WAITING
 from .sharing.announcements import Details
-from .standby import GpuStandby
 
 RETRY_AFTER = 0.1
 """Seconds until the kernel is informed of its GPUs again, if it did not execute the first request."""

@@ -29,7 +29,7 @@ REQUEST_TIMEOUT = 30.0
 _NEEDED = ("gpus", "min_memory", "gpu_type", "ignore_place", "name", "notebook")
 _MAX_NOTEBOOKS = 1000
 CELL = "cell"
-"""The setting “standby” of a kernel that may still move: see agent/gpus/standby.py."""
+"""The setting “standby” of a kernel that may still move: see agent/gpus/gate.py."""
 
 
 class Offer(NamedTuple):
