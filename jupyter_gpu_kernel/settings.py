@@ -17,7 +17,7 @@ from typing import Any
 from . import secret_filter, slurm_settings
 from .errors import SettingsError, in_message
 from .wire import MAX_PRIORITY, revisions
-from .wire.kernel_settings import USER_SETTINGS, KernelSettings, default_of, kind_of
+from .wire.kernel_settings import USER_SETTINGS, KernelSettings, default_of, type_of
 from .wire.texts import memory_mib
 
 _MOST_GPUS = 64  # more than any machine has
@@ -36,7 +36,7 @@ def parse(data: Mapping[str, Any], where: str = "") -> KernelSettings:
         _check_type(key, value, place)
     if "route" not in data:
         raise SettingsError(
-            f"the setting “route”{place} is missing", remedy=f"It must be {kind_of('route').name}."
+            f"the setting “route”{place} is missing", remedy=f"It must be {type_of('route').name}."
         )
     settings = KernelSettings.from_json(data)
     check(settings)
@@ -47,11 +47,11 @@ def _check_type(key: str, value: Any, place: str) -> None:
     """Raise SettingsError if there is no such setting, or the value is of another type."""
     if key not in USER_SETTINGS:
         raise SettingsError(f"the setting “{key}”{place} is unknown", remedy=_suggestion(key))
-    if not kind_of(key).accepts(value):
+    if not type_of(key).accepts(value):
         secret = key in ("env", "setup", "via")  # it may be one
         raise SettingsError(
             f"the setting “{key}”{place} is {'of another type' if secret else in_message(value)}",
-            remedy=f"It must be {kind_of(key).name}.",
+            remedy=f"It must be {type_of(key).name}.",
         )
 
 

@@ -19,7 +19,6 @@ from .paths import FolderError, Root, agent_folder
 from .process_control import ProcessControl, detach
 
 USAGE = 2
-OLD_PYTHON = 91
 NO_ZMQ = 92
 BAD_FOLDER = 93
 _COMMANDS = """usage: agent attach | job | setup ID | serve ID | succeed ID | spare KEY FILLER | ipykernel ARGUMENTS
@@ -28,9 +27,6 @@ _COMMANDS = """usage: agent attach | job | setup ID | serve ID | succeed ID | sp
 
 def main(argv: List[str]) -> int:
     """Run a subcommand; return the exit code."""
-    if sys.version_info < (3, 8):  # noqa: UP036 (the node's Python is whatever it is)
-        sys.stderr.write("Python %d.%d is too old: 3.8 or newer is needed\n" % sys.version_info[:2])
-        return OLD_PYTHON
     command, rest = (argv[0], argv[1:]) if argv else ("", [])
     if command == "ipykernel":
         from .in_kernel.main import main as run_kernel

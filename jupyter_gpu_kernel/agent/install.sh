@@ -69,7 +69,7 @@ fi
 
 place=
 new=
-trap 'rm -rf "$new" "$new.old"' EXIT
+trap 'if [ -n "$new" ]; then rm -rf "$new" "$new.old"; fi' EXIT
 for root; do
     mkdir -p "${root%/*}" 2>/dev/null
     # A folder that is a link or somebody else's may be a trap: /tmp is everybody's.

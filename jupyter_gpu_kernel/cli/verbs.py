@@ -52,6 +52,8 @@ class CheckVerb(Verb):
 
     def _rows(self, ask: Ask, progress: Progress, spec: kernelspecs.Kernelspec) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
+        if self.args.gpu:  # the kernel has the variables of the env file, as it has for every front end
+            spec = kernelspecs.read(spec.path)
         for host in spec.settings.each_host():
             rows = ask("check", settings=host.to_json(), name=spec.name, gpu=self.args.gpu)
             found += rows

@@ -31,7 +31,7 @@ STATE = "jupyter_gpu_kernel_state"
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is refused with this HTTP status. `more`: what the answer has besides the error."""
 
     def __init__(self, status: int, error: GpuKernelError | str, **more: Any) -> None:
@@ -45,7 +45,7 @@ def refusing(status: int, **more: Any) -> Iterator[None]:
     try:
         yield
     except GpuKernelError as error:
-        raise Refused(status, error, **more) from None
+        raise RequestRefused(status, error, **more) from None
 
 
 def permitted(action: str) -> Callable[[Method], Method]:
@@ -59,12 +59,12 @@ def _answering_errors(method: Callable[..., Any]) -> Callable[..., Any]:
     async def answer(handler: Handler, *arguments: str) -> None:
         try:
             await method(handler, *arguments)
-        except Refused as refused:
+        except RequestRefused as refused:
             await handler.refuse(refused)
         except NotStarted as failed:
-            await handler.refuse(Refused(_status(failed.error), failed.error))
+            await handler.refuse(RequestRefused(_status(failed.error), failed.error))
         except GpuKernelError as error:
-            await handler.refuse(Refused(_status(error), error))
+            await handler.refuse(RequestRefused(_status(error), error))
 
     return answer
 
@@ -98,9 +98,9 @@ class Handler(APIHandler):
 
     def body(self, *names: str, most: int = 16 * 1024) -> dict[str, Any]:
         """Return the request's JSON object, which may have these keys only, and at most so many bytes; {} if there is
-        none. Raises Refused or SettingsError."""
+        none. Raises RequestRefused or SettingsError."""
         if len(self.request.body) > most:
-            raise Refused(413, f"the request has more than {most} bytes")
+            raise RequestRefused(413, f"the request has more than {most} bytes")
         try:
             body = json.loads(self.request.body or b"{}")
         except (ValueError, RecursionError):
@@ -114,7 +114,7 @@ class Handler(APIHandler):
         self.set_status(status)
         await self.finish(json.dumps(value))
 
-    async def refuse(self, refused: Refused) -> None:
+    async def refuse(self, refused: RequestRefused) -> None:
         """Send {"message", …}, and for an error of ours "error": {kind, hop, cause, remedy, …}."""
         error, program = refused.error, command()
         shown: dict[str, Any] = {"message": with_program(str(error), program)}

@@ -115,7 +115,7 @@ class KernelSettings:
     )
     code: str = _setting(
         "",
-        "run the code of this git revision: the kernel works in a worktree of --cwd at that commit",
+        "run the code of this git revision: the kernel works in a checkout of it, and not in --cwd itself",
         ENVIRONMENT,
         "REV",
     )
@@ -299,7 +299,7 @@ class KernelSettings:
 # ------------------------------------------------------------------------------------------ types of values
 
 
-class Kind(NamedTuple):
+class ValueType(NamedTuple):
     """A type of JSON values: its name in messages, and whether a value is of this type."""
 
     name: str
@@ -314,24 +314,24 @@ def _are_strings(values: Any) -> bool:
     return all(isinstance(one, str) for one in values)
 
 
-_STRING = Kind("a string", lambda value: isinstance(value, str))
-_NUMBER = Kind("a number, 0 or greater", _is_number)
-_KINDS = {
+_STRING = ValueType("a string", lambda value: isinstance(value, str))
+_NUMBER = ValueType("a number, 0 or greater", _is_number)
+_TYPES = {
     "str": _STRING,
     "Optional[str]": _STRING,
-    "int": Kind("an integer", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    "int": ValueType("an integer", lambda value: isinstance(value, int) and not isinstance(value, bool)),
     "Optional[int]": _NUMBER,
     "float": _NUMBER,
     "Optional[float]": _NUMBER,
-    "bool": Kind("true or false", lambda value: isinstance(value, bool)),
-    "Tuple[str, ...]": Kind(
+    "bool": ValueType("true or false", lambda value: isinstance(value, bool)),
+    "Tuple[str, ...]": ValueType(
         "a list of strings", lambda value: isinstance(value, (list, tuple)) and _are_strings(value)
     ),
-    "Mapping[str, str]": Kind(
+    "Mapping[str, str]": ValueType(
         "an object whose values are strings",
         lambda value: isinstance(value, Mapping) and _are_strings(value.values()),
     ),
-    "Mapping[str, Any]": Kind("an object", lambda value: isinstance(value, dict)),
+    "Mapping[str, Any]": ValueType("an object", lambda value: isinstance(value, dict)),
 }
 _FIELDS = {one.name: one for one in dataclasses.fields(KernelSettings)}
 USER_SETTINGS: Dict[str, SettingInfo] = {
@@ -340,9 +340,9 @@ USER_SETTINGS: Dict[str, SettingInfo] = {
 """What users can set, by name."""
 
 
-def kind_of(name: str) -> Kind:
+def type_of(name: str) -> ValueType:
     """Return the type of the values of a setting."""
-    return _KINDS[str(_FIELDS[name].type)]
+    return _TYPES[str(_FIELDS[name].type)]
 
 
 def default_of(name: str) -> Any:
@@ -352,7 +352,7 @@ def default_of(name: str) -> Any:
 
 
 def _value(name: str, value: Any) -> Any:
-    kind = kind_of(name)
-    if not kind.accepts(value):
-        raise FieldError(f"the setting {name!r} is not {kind.name}")
+    wanted = type_of(name)
+    if not wanted.accepts(value):
+        raise FieldError(f"the setting {name!r} is not {wanted.name}")
     return tuple(value) if isinstance(value, list) else value

@@ -200,6 +200,13 @@ def test_what_cannot_be_pinned(
     with pytest.raises(PinError, match="there is no folder later/ in commit"):
         checkouts.make("k1", str(repository.path / "later"), "HEAD")
     assert pinned(home) == []
+    with monkeypatch.context() as patch:
+        (home / "programs").mkdir()
+        script_in(home / "programs", 'case "$*" in *" log "*) exit 3;; esac')
+        patch.setenv("PATH", str(home / "programs"), prepend=os.pathsep)
+        with pytest.raises(PinError, match="git log failed"):
+            checkouts.make("k1", str(repository.path), "HEAD")
+    assert pinned(home) == []
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(PinError, match=r"there is no git on .*: install it"):
         checkouts.make("k1", str(repository.path), "HEAD")

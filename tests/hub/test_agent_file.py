@@ -75,6 +75,16 @@ def test_its_files_are_kept_young_but_not_compiled_anew_each_time(agent: Agent) 
     assert agent.run(TOUCH).splitlines() == ["False False", "True True"]
 
 
+def test_a_python_that_is_too_old_says_so_before_it_reads_any_other_module(tmp_path: Path) -> None:
+    """It could not parse them."""
+    old = f"import sys; sys.version_info = (3, 6, 8); exec({files_of(agent_file.pack())['__main__.py']!r})"
+    ended = subprocess.run([sys.executable, "-I", "-c", old], capture_output=True, text=True, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (
+        agent_file.OLD_PYTHON,
+        "Python 3.6 is too old: 3.8 or newer is needed\n",
+    )
+
+
 def test_it_is_small() -> None:
     """What is sent to a node on which it is not yet."""
     package = agent_file.pack()

@@ -38,6 +38,7 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
+            cwd=env["HOME"],
             env=env,
         )
         self._lock = threading.Lock()
@@ -223,6 +224,16 @@ def test_a_missing_python(machine: Machine) -> None:
         machine.dial("/opt/no/python3")
     assert "/opt/no/python3" in error.value.cause
     assert machine.files() == []
+
+
+def test_a_start_that_fails_removes_nothing_of_the_user(machine: Machine) -> None:
+    """The agent is installed already, so the script has made nothing that it has to remove."""
+    assert ask(machine.dial(), "list") == {"kernels": []}
+    file = Path(machine.env["HOME"], ".old")
+    file.write_text("the user's")
+    with pytest.raises(AgentError, match="not on the node"):
+        machine.dial("/opt/no/python3")
+    assert file.read_text() == "the user's"
 
 
 @pytest.mark.parametrize(("status", "said"), [(91, "too old"), (126, "cannot be run"), (77, "status 77")])

@@ -164,9 +164,13 @@ def test_a_kernel_that_does_not_start(node: Node) -> None:
 
 
 def test_the_command(node: Node) -> None:
-    """A PyTorch for the CPU, in place of which a module says that it is one; and nothing that is recorded as used."""
+    """A PyTorch for the CPU, in place of which a module says that it is one; and nothing that is recorded as used. The
+    kernel has the variables of the env file, as each kernel of the kernelspec does."""
     node.write("torch", "__version__ = '2.6.0+cpu'\nclass version: cuda = hip = None\nprint('noise')\n")
-    node.remote.write("checked", gpus=1, cwd=str(node.folder), env={"PYTHONPATH": str(node.folder)})
+    env_file = node.folder / "env"
+    env_file.touch(0o600)
+    env_file.write_text(f"PYTHONPATH={node.folder}\n")
+    node.remote.write("checked", gpus=1, env_file=str(env_file))
     result = node.remote.program("check", "checked", "--gpu", "--json")
     *_, driver, torch, verdict = json.loads(result.stdout)
     assert result.returncode == 1

@@ -12,7 +12,7 @@ from jupyter_gpu_kernel.adding import words_of
 from jupyter_gpu_kernel.cli.add.options import add_options, given_settings
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.settings import parse
-from jupyter_gpu_kernel.wire.kernel_settings import USER_SETTINGS, KernelSettings, default_of, kind_of
+from jupyter_gpu_kernel.wire.kernel_settings import USER_SETTINGS, KernelSettings, default_of, type_of
 
 
 def given(*words: str) -> dict[str, Any]:
@@ -59,4 +59,4 @@ def test_a_kernelspec_has_only_settings_of_users() -> None:
 def test_each_setting_has_a_default_of_its_type() -> None:
     for name in USER_SETTINGS:
         default = default_of(name)
-        assert default is None or kind_of(name).accepts(default), name
+        assert default is None or type_of(name).accepts(default), name

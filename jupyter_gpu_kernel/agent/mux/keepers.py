@@ -241,14 +241,6 @@ class Keepers:
 
     # -------------------------------------------------------------------------------------- start
 
-    def as_allowed(self, settings: KernelSettings) -> KernelSettings:
-        """Return the settings of a check as the site allows them, with the folder in which its kernel would start.
-        Raises Refused if the site's policy or the node would refuse the kernel."""
-        try:
-            return read_policy(self._policy).apply(settings).replace(cwd=_cwd(settings))
-        except PolicyError as error:
-            raise Refused("policy", str(error)) from None
-
     def check_code(self, settings: KernelSettings) -> None:
         """Raise Refused if the folder (`cwd`) does not exist, or has no such revision (`code`)."""
         cwd = _cwd(settings)

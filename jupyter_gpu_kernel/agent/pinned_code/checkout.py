@@ -99,13 +99,12 @@ class Checkouts:
         """Check out `revision` of the repository that `folder` belongs to. Raises PinError; soon, if `cancelled()`."""
         git, top, commit = self.find(folder, revision, cancelled)
         store, prefix = _store(git, folder), git.line("rev-parse", "--show-prefix")
-        holder = self._reserve(kernel_id)
-        pin = Pin(
-            revision, commit, git.line("log", "-1", "--format=%s", commit), top,
-            tree=str(holder / (os.path.basename(top) or "code")),
-            cwd=os.path.join(str(holder), os.path.basename(top) or "code", prefix).rstrip("/"),
-            changes=_count_changes(git, top), submodules=_exists(git, f"{commit}:.gitmodules"),
-        )  # fmt: skip
+        subject = git.line("log", "-1", "--format=%s", commit)
+        changes, submodules = _count_changes(git, top), _exists(git, f"{commit}:.gitmodules")
+        holder = self._reserve(kernel_id)  # only now: the calls of git before may fail, or be cancelled
+        tree = str(holder / (os.path.basename(top) or "code"))
+        cwd = os.path.join(tree, prefix).rstrip("/")
+        pin = Pin(revision, commit, subject, top, tree, cwd, changes, submodules)
         try:
             (holder / _RECORD).write_text(json.dumps(dict(pin._asdict(), root=self._root)))
             _check_out(git, pin, store)

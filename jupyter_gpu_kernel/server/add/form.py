@@ -14,7 +14,7 @@ from typing import Any
 from ...adding import GivenRoute, settings_of, split_hosts
 from ...errors import GpuKernelError, RouteError, SettingsError
 from ...wire.kernel_settings import USER_SETTINGS, KernelSettings
-from ..api import API, Handler, Refused, permitted, refusing
+from ..api import API, Handler, RequestRefused, permitted, refusing
 
 MAX_TEXT = 2000
 """Characters of one field."""
@@ -31,7 +31,7 @@ def settings_from(body: dict[str, Any]) -> KernelSettings:
     """Return the settings that the form describes: {"destination", "jumps", "identity", "config", "settings"}.
 
     All but the destination may be left out. "jumps" are comma-separated; "settings" is an object of other settings.
-    Raises Refused, with the field that the error is about. This runs ssh, and so may block.
+    Raises RequestRefused, with the field that the error is about. This runs ssh, and so may block.
     """
     from ...hub.ssh.config.destination import existing_files, parse_destination
 
@@ -76,8 +76,8 @@ def _about(field: str) -> Iterator[None]:
         raise _refused(error, field) from None
 
 
-def _refused(error: GpuKernelError, field: str) -> Refused:
-    return Refused(400, error, field=field_of(error, field))
+def _refused(error: GpuKernelError, field: str) -> RequestRefused:
+    return RequestRefused(400, error, field=field_of(error, field))
 
 
 def _text(body: dict[str, Any], field: str) -> str:

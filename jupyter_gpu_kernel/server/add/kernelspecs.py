@@ -8,7 +8,7 @@ from typing import Any
 from ... import adding, kernelspecs
 from ...errors import AgentError, SettingsError
 from ...wire.kernel_settings import KernelSettings
-from ..api import API, Handler, Refused, permitted, refusing
+from ..api import API, Handler, RequestRefused, permitted, refusing
 from .probe import MachineProbe
 
 
@@ -29,7 +29,7 @@ class KernelspecsHandler(Handler):
             raise SettingsError("the request has no name")
         probe = self.state.probes.get(str(body.get("probe")))
         if probe is None or probe.settings is None:
-            raise Refused(404, "there is no such probe, or it has not succeeded")
+            raise RequestRefused(404, "there is no such probe, or it has not succeeded")
         _refuse_impossible(probe, probe.settings)
         name, replace = body["name"].strip(), body.get("replace") is True
         with refusing(400, field="name"):
@@ -63,7 +63,7 @@ def _refuse_impossible(probe: MachineProbe, settings: KernelSettings) -> None:
         adding.refuse_impossible(probe.answer, settings)
     except AgentError as error:
         error.remedy = "Request fewer GPUs, or use another machine."
-        raise Refused(400, error, field="gpus") from None
+        raise RequestRefused(400, error, field="gpus") from None
 
 
 def _write(name: str, settings: KernelSettings, replace: bool) -> dict[str, Any]:
@@ -76,16 +76,16 @@ def _write(name: str, settings: KernelSettings, replace: bool) -> dict[str, Any]
     return {**spec.to_json(), "notes": notes, "shadowed_by": str(other) if other else ""}
 
 
-def _name_refused(error: SettingsError, name: str) -> Refused:
+def _name_refused(error: SettingsError, name: str) -> RequestRefused:
     """Return the refusal with a remedy for the form, which has no --name and --replace. `replaceable`: the kernelspec
     of that name is ours."""
     known, replaceable = kernelspecs.is_known(name)
     if not known:
         remedy = "Choose a name of letters, digits, hyphens, dots and underscores."
-        return Refused(400, SettingsError(error.cause, remedy=remedy), field="name")
+        return RequestRefused(400, SettingsError(error.cause, remedy=remedy), field="name")
     remedy = "Choose another name" + (", or replace it." * replaceable or ".")
     taken = SettingsError(error.cause, remedy=remedy)
-    return Refused(409, taken, field="name", replaceable=replaceable)
+    return RequestRefused(409, taken, field="name", replaceable=replaceable)
 
 
 def _remove(name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ...errors import HubError
 from ...wire.kernel_settings import KernelSettings
-from ..api import API, Handler, Refused, permitted, refusing
+from ..api import API, Handler, RequestRefused, permitted, refusing
 from .form import MAX_BODY, ROUTE, settings_from
 from .probe import AskerContext, MachineProbe
 
@@ -101,14 +101,14 @@ class ProbeHandler(Handler):
         """See `Probe.to_json`."""
         probe = self.state.probes.get(probe_id)
         if probe is None:
-            raise Refused(404, "there is no such probe")
+            raise RequestRefused(404, "there is no such probe")
         await self.answer(probe.to_json())
 
     @permitted("execute")
     async def delete(self, probe_id: str) -> None:
         """Cancel it."""
         if not await self.state.probes.cancel(probe_id):
-            raise Refused(404, "there is no such probe")
+            raise RequestRefused(404, "there is no such probe")
         await self.answer({"ok": True})
 
 

@@ -11,7 +11,7 @@ MOST = 100
 """Entries of one queue."""
 
 
-class QueueEntry(Protocol):
+class PageEntry(Protocol):
     """`shown`: what pages get, with the entry's "id"; `fetched`: is set when a page has got it."""
 
     @property
@@ -21,7 +21,7 @@ class QueueEntry(Protocol):
     def fetched(self) -> threading.Event | asyncio.Event: ...
 
 
-Entry = TypeVar("Entry", bound=QueueEntry)
+Entry = TypeVar("Entry", bound=PageEntry)
 
 
 class PageQueue(Generic[Entry]):

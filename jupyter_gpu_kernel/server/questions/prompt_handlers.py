@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from ..api import API, Handler, Refused, permitted
+from ..api import API, Handler, RequestRefused, permitted
 from .prompts import LONGEST_ANSWER, Rejected
 
 EVENT = "https://events.jupyter.org/jupyter_gpu_kernel/prompts/v1"
@@ -32,11 +32,11 @@ class PromptHandler(Handler):
     async def post(self, number: str) -> None:
         """Answer it: {"answer": text, "save": bool}. To a new host key the answer is the end of its fingerprint."""
         if not self.request.headers.get("Content-Type", "").startswith("application/json"):
-            raise Refused(415, "the answer must be JSON")  # no form of any page can send that
+            raise RequestRefused(415, "the answer must be JSON")  # no form of any page can send that
         body = self.body("answer", "save")
         text, save = body.get("answer"), body.get("save", False)
         if not isinstance(text, str) or not isinstance(save, bool) or not _is_line(text):
-            raise Refused(400, 'expected {"answer": one line of text, "save": true or false}')
+            raise RequestRefused(400, 'expected {"answer": one line of text, "save": true or false}')
         with _waiting():
             self.state.prompts.answer(number, text, save)
         await self.answer({"ok": True})
@@ -55,9 +55,9 @@ def _waiting() -> Iterator[None]:
     try:
         yield
     except KeyError:
-        raise Refused(404, "this question does not wait for an answer any more") from None
+        raise RequestRefused(404, "this question does not wait for an answer any more") from None
     except Rejected as error:
-        raise Refused(400, str(error)) from None
+        raise RequestRefused(400, str(error)) from None
 
 
 def _is_line(text: str) -> bool:

@@ -22,7 +22,7 @@ from ...hub.sanitize import line
 from ...kernelspecs import Kernelspec, find
 from ...wire.files import create_file
 from ...wire.runtime import Runtime
-from ..api import API, Handler, Refused, hub_client, permitted, refusing
+from ..api import API, Handler, RequestRefused, hub_client, permitted, refusing
 from .page_queue import PageQueue
 from .prompts import Asking
 
@@ -113,7 +113,7 @@ class SignInHandler(Handler):
         try:
             self.state.sign_ins.cancel(number)
         except KeyError:
-            raise Refused(404, "this kernel does not wait for a sign-in any more") from None
+            raise RequestRefused(404, "this kernel does not wait for a sign-in any more") from None
         await self.answer({"ok": True})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jupyter_core.utils import ensure_async
 
 from ...program import command
-from ..api import API, Handler, Refused, ask_hub, list_of, permitted, shown_node, with_command
+from ..api import API, Handler, RequestRefused, ask_hub, list_of, permitted, shown_node, with_command
 
 
 class KernelsHandler(Handler):
@@ -45,7 +45,7 @@ class JournalHandler(Handler):
         """`kernel`: our id or Jupyter's; `?cell=`: the id of a notebook's cell, for that one only. Asks the node."""
         known = await list_of("kernels")
         if not any(kernel in (one["id"], one["kernel_id"]) for one in known):
-            raise Refused(404, f"no front end here uses a remote kernel {kernel}")
+            raise RequestRefused(404, f"no front end here uses a remote kernel {kernel}")
         answer = await ask_hub("journal", kernel=kernel, cell=self.get_query_argument("cell", ""))
         await self.answer(dict(answer))
 

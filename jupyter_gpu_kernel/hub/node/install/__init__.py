@@ -1,5 +1,5 @@
-"""The agent's way to a node.
+"""How the agent comes to a node.
 
-- `agent_file.py` packs the agent as one file.
-- `deploy.py` installs that file on the node if it is missing, starts the agent, and explains why it does not start.
+- `agent_file.py` packs the agent.
+- `deploy.py` installs the agent on the node if it is missing there, starts it, and explains why it does not start.
 """

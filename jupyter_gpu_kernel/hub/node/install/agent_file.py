@@ -21,7 +21,19 @@ _NOT_SENT = ("/agent/virtual_env.py", "/agent/framework_check.py")
 """Programs that are sent by themselves."""
 _packing = threading.Lock()
 """Threads that connect to several nodes pack at once: the sources are read by the first of them only."""
-_MAIN_PY = f"import sys\n\nfrom {_PACKAGE}.agent.__main__ import main\n\nsys.exit(main(sys.argv[1:]))\n"
+OLD_PYTHON = 91
+"""The exit status of an agent whose Python is too old."""
+_MAIN_PY = f"""import sys
+
+if sys.version_info < (3, 8):
+    sys.stderr.write("Python %d.%d is too old: 3.8 or newer is needed\\n" % sys.version_info[:2])
+    sys.exit({OLD_PYTHON})
+
+from {_PACKAGE}.agent.__main__ import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+"""The program: its first lines are for Pythons that cannot read any other module of the agent."""
 
 
 class Package(NamedTuple):

@@ -11,7 +11,7 @@ from ....wire.frames import MAGIC, MAX_NOISE
 from ... import sanitize
 from ...transport.connection import Connection
 from ...transport.stream import CommandStream
-from .agent_file import Package
+from .agent_file import OLD_PYTHON, Package
 
 DIAL_TIMEOUT = 60.0
 """Seconds for the node's shell, the upload and the start of Python on a slow file system, together."""
@@ -19,8 +19,7 @@ _GREETING = re.compile(re.escape(MAGIC))
 _GREETING_OR_SEND = re.compile(re.escape(MAGIC) + rb"|\njupyter-gpu-kernel: send (bz2|zlib)\n")
 _NO_STATUS = -1  # paramiko's, for a session that ended without an exit status, as with its connection
 EXIT_STATUSES = {
-    90: ("the node's Python cannot run the agent", "Choose another with --python."),
-    91: ("the node's Python is too old: 3.8 or newer is needed", "Choose another with --python."),
+    OLD_PYTHON: ("the node's Python is too old: 3.8 or newer is needed", "Choose another with --python."),
     93: ("the agent's folder on the node is not ours alone", "Ask who created it, or remove it."),
     94: ("no folder on the node has room for the agent", "Free space in /tmp, /var/tmp or your home there."),
     95: (
