@@ -22,6 +22,6 @@ def test_this_machine_is_the_login_node_and_a_step_leads_into_the_job(remote: Re
         job, text = ran.text.split()
         assert len(text) == 3_000_000
         assert slurm.job(job)["JobState"] == "RUNNING"
-        [row] = remote.ask("ps", specs=[{"name": "here", "settings": settings}])
+        [row] = remote.ask("ps", specs=[{"name": "here", "settings": settings.to_json()}])
         assert (row["job"]["id"], row["job"]["way"]) == (job, "srun")
     eventually(lambda: not any("|jgk-" in line for line in slurm.jobs()), "the job is cancelled")

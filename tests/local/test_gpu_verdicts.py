@@ -198,6 +198,8 @@ def test_the_conclusion() -> None:
     last = conclude({"torch": untried, "cupy": untried}, PYTHON, fine)
     assert last == StackVerdict(True, "PyTorch and CuPy not checked on a GPU", checked=False)
     assert not conclude({"torch": fine}, PYTHON, bad).ok
+    last = conclude({"torch": fine, "jax": fine, "cupy": fine}, PYTHON, fine)
+    assert last == StackVerdict(True, "PyTorch, JAX and CuPy can use the GPUs")
     last = conclude({}, PYTHON, fine)
     assert last.ok and not last.checked and "has none of torch, tensorflow, jax, cupy" in last.message
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,7 +128,11 @@ def conclude(verdicts: Mapping[str, StackVerdict], python: str, driver: StackVer
         "cannot use the GPUs": [FRAMEWORKS[name] for name, one in verdicts.items() if not one.ok],
         "not checked on a GPU": [FRAMEWORKS[name] for name, one in verdicts.items() if not one.checked],
     }
-    text = "; ".join(f"{' and '.join(names)} {what}" for what, names in words.items() if names)
+    text = "; ".join(f"{_listed(names)} {what}" for what, names in words.items() if names)
     return StackVerdict(
         all(one.ok for one in (driver, *verdicts.values())), text, checked=not words["not checked on a GPU"]
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
