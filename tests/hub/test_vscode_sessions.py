@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,7 +21,7 @@ from jupyter_gpu_kernel.hub.kernel.placeholder import KernelInfoCache
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.vscode_sessions import _MAX_ENDED, VSCodeSession, VSCodeSessions
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.hub.node.link import Link
+from jupyter_gpu_kernel.hub.node.link import Link, LinkDown
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
 
 pytestmark = pytest.mark.full
@@ -487,9 +488,10 @@ def test_the_hub_is_killed_before_an_old_kernel_could_be_ended(
 def test_a_damaged_or_old_file_of_a_kernel_to_end_is_removed(loop: LoopThread, tmp_path: Path) -> None:
     (tmp_path / "damaged.json").write_text('{"key": [1]}')
     (tmp_path / "old.json").write_text('{"key": [0, "n", "/a"], "settings": {}, "replaced_by": ""}')
+    (tmp_path / "nowhere.json").write_text('{"key": [0, "n", "/a"], "settings": {}, "replaced_by": ""}')
     stops = PendingStops(folder=tmp_path)
     os.utime(tmp_path / "old.json", (0, 0))
-    loop.call(stops.load, RUNTIME.time(), NoLink)
+    loop.call(stops.load, RUNTIME.time(), lambda settings: NoLink(settings.route[-1]))
     assert not stops and not list(tmp_path.iterdir())
 
 
@@ -510,6 +512,31 @@ def test_a_kernel_that_another_computer_has_taken_meanwhile_does_not_end(
     node.plugged = True
     wait_for(lambda: not stops, "it is not to end any more")
     assert (node.root / "k" / old.kernel_id).exists()
+
+
+class LinkWithDrops(NoLink):
+    """A link that goes down when the kernels are listed for the first time, and is up again at once."""
+
+    def __init__(self) -> None:
+        super().__init__("gpu2")
+        self.state = "away"
+        self.requests: list[str] = []
+
+    async def until_up(self) -> None:
+        self.state = "up"
+
+    async def request(self, do: str, timeout: float = 30.0, **more: Any) -> dict[str, Any]:
+        self.requests.append(do)
+        if len(self.requests) == 1:
+            raise LinkDown("the link went down", hop=self.name)
+        return {"kernels": [{"id": "k1", "owner": "another"}]}
+
+
+def test_no_kernel_ends_while_its_owner_is_not_known(loop: LoopThread) -> None:
+    link, stops = LinkWithDrops(), PendingStops(owner="this one")
+    loop.call(stops.add, LeftKernel("k1", link, KernelSettings(("node",))), (0, "cpu", "/a.ipynb"), None)
+    wait_for(lambda: not stops, "the answer")
+    assert link.requests == ["list", "list"]
 
 
 @posix

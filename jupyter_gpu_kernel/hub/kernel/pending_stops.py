@@ -115,24 +115,29 @@ class PendingStops:
         link = stop.left.link
         with contextlib.suppress(GpuKernelError):  # the link was closed, so the file is for the next hub
             while True:
-                if link.state != "up" or not known_up:
-                    known_up = True
+                if link.state == "up" and known_up:
+                    if await self._ask(stop):
+                        break
+                else:
                     await link.until_up()
                     if stop.replacement is not None:
                         await until_settled(stop.replacement)
-                    if await self._has_other_owner(stop):
+                    has_other_owner = await self._has_other_owner(stop)
+                    if has_other_owner:
                         break
-                if await self._ask(stop):
-                    break
+                    known_up = has_other_owner is not None
             self._forget(stop)
 
-    async def _has_other_owner(self, stop: PendingStop) -> bool:
-        """Return whether another computer has taken the kernel meanwhile."""
-        with contextlib.suppress(GpuKernelError):
-            for state in (await stop.left.link.request("list")).get("kernels", []):
-                if state["id"] == stop.left.kernel_id:
-                    return state.get("owner", "") not in ("", self._owner)
-        return False
+    async def _has_other_owner(self, stop: PendingStop) -> bool | None:
+        """Return whether another computer has taken the kernel meanwhile; None if the node has not answered."""
+        try:
+            answer = await stop.left.link.request("list")
+        except AgentRefusal:
+            return False
+        except GpuKernelError:
+            return None
+        owners = [one.get("owner", "") for one in answer["kernels"] if one["id"] == stop.left.kernel_id]
+        return any(owner not in ("", self._owner) for owner in owners)
 
     async def _ask(self, stop: PendingStop) -> bool:
         """Return whether the agent has answered."""
@@ -166,13 +171,16 @@ class PendingStops:
 
     def _write(self, stop: PendingStop) -> None:
         path = self._path(stop)
-        if (
-            path is None or stop.left.settings.slurm
-        ):  # the node of a job is known only to the hub that reached it
+        if path is None or stop.left.settings.slurm:  # only the hub that reached a job's node knows the node
             return
-        all_ = stop.left.settings  # which may contain secrets; the route and the Python lead to the agent
+        known = stop.left.settings  # which may contain secrets; the route and the Python lead to the agent
         settings = KernelSettings(
-            all_.route, all_.identity, all_.config, all_.python, via=all_.via, transport=all_.transport
+            route=known.route,
+            identity=known.identity,
+            config=known.config,
+            python=known.python,
+            via=known.via,
+            transport=known.transport,
         )
         content = {"key": stop.key, "settings": settings.to_json(), "replaced_by": stop.replaced_by}
         with contextlib.suppress(OSError):  # a full disk: then the next hub does not know of the kernel
@@ -192,7 +200,7 @@ def _read(path: Path, open_link: OpenLink) -> PendingStop | None:
         window, name, notebook = known["key"]
         left = LeftKernel(path.stem, open_link(settings), settings)
         return PendingStop(left, (int(window), str(name), str(notebook)), str(known["replaced_by"]))
-    except (ValueError, KeyError, TypeError, GpuKernelError):
+    except (ValueError, LookupError, TypeError, GpuKernelError):
         return None
 
 
