@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,7 @@ from .node.nodes import (
     not_found,
 )
 from .node.shared_connection import Connect
+from .rows import code_rows, gpu_key, left_out_row, process_key, process_rows, rows_of, still_runs_row
 from .rpc import Call
 from .several_hosts.placement import Placement
 from .slurm.operations import GpusInJobs, check_slurm, cluster_rows, probe_slurm, with_clusters
@@ -159,11 +160,11 @@ class Operations:
             self._direct_gpus(call, direct, of_jobs), of_jobs, cluster_rows(self._schedulers, in_jobs, call)
         )
         seen = SeenRows()  # the machine of a job may be one that a kernelspec leads to directly
-        rows = _rows(direct_replies, "gpus", _gpu_key, seen)
+        rows = rows_of(direct_replies, "gpus", gpu_key, seen)
         rows = [
             {**row, "queue": self._kernels.in_queue(row["queue"])} if "queue" in row else row for row in rows
         ]
-        return rows + with_clusters(_rows(job_replies, "gpus", _gpu_key, seen), clusters)
+        return rows + with_clusters(rows_of(job_replies, "gpus", gpu_key, seen), clusters)
 
     async def _direct_gpus(
         self, call: Call, direct: list[Spec], of_jobs: Awaitable[list[NodeReply]]
@@ -176,7 +177,7 @@ class Operations:
             return GpusInJobs(await self._nodes.ask_each(call, "list", specs=list(map(Spec, found))))
 
         async def report(reply: NodeReply) -> None:
-            rows = _rows([(await held).mark(reply)], "gpus", _gpu_key)
+            rows = rows_of([(await held).mark(reply)], "gpus", gpu_key)
             call.progress(reply.node.name, "answered", rows)
 
         held, reports = asyncio.ensure_future(gpus_in_jobs()), BackgroundTasks()
@@ -198,8 +199,8 @@ class Operations:
         answers = await self._jobs.ask_each(
             call, "history", timeout=60, more=lambda node: {"seconds": seconds}
         )
-        found = _rows(answers, "history", lambda row: (row["kernel"], row["uuid"], row["from"]))
-        return found + [_left_out_row(one) for one in distinct(answers) if one.answer.get("left_out")]
+        found = rows_of(answers, "history", lambda row: (row["kernel"], row["uuid"], row["from"]))
+        return found + [left_out_row(one) for one in distinct(answers) if one.answer.get("left_out")]
 
     async def op_ps(self, call: Call) -> list[dict[str, Any]]:
         """Return the user's kernels on all nodes.
@@ -234,7 +235,7 @@ class Operations:
         begins with `kernel`."""
         start = str(call.arguments["kernel"])
         answers = await self._jobs.ask_each(call, "stories", more=lambda node: {"kernel": start})
-        return _rows(answers, "kernels", lambda row: row["id"]) + await self._jobs.stories(start)
+        return rows_of(answers, "kernels", lambda row: row["id"]) + await self._jobs.stories(start)
 
     async def op_logs(self, call: Call) -> list[dict[str, Any]]:
         """Return a kernel's story from the node that has it, or from all that report it, if this hub does not know."""
@@ -297,7 +298,7 @@ class Operations:
         """Return what kernels that no longer exist left, on all nodes: the rows of processes ("pid"), and of pinned
         code ("folder")."""
         answers = await self._jobs.ask_each(call, "leftovers")
-        return [*_processes(answers, "leftovers"), *_code(answers)]
+        return [*process_rows(answers, "leftovers"), *code_rows(answers)]
 
     async def op_end_leftovers(self, call: Call) -> list[dict[str, Any]]:
         """End the processes, and remove the unchanged code, in the rows `leftovers`.
@@ -313,12 +314,12 @@ class Operations:
             return {"leftovers": [row for row in rows if "pid" in row], "code": code}
 
         answers = await self._jobs.ask_each(call, "end_leftovers", more=of)
-        ended = _processes(answers, "ended")
-        names = {_process_key(row) for row in requested if "pid" in row}
-        left = [row for row in await self.op_leftovers(call) if "error" in row or _process_key(row) in names]
-        still = {_process_key(row) for row in left}
-        gone = [row for row in ended if "error" in row or _process_key(row) not in still]
-        return [*gone, *(row if "error" in row else _still_runs_row(row) for row in left), *_code(answers)]
+        ended = process_rows(answers, "ended")
+        names = {process_key(row) for row in requested if "pid" in row}
+        left = [row for row in await self.op_leftovers(call) if "error" in row or process_key(row) in names]
+        still = {process_key(row) for row in left}
+        gone = [row for row in ended if "error" in row or process_key(row) not in still]
+        return [*gone, *(row if "error" in row else still_runs_row(row) for row in left), *code_rows(answers)]
 
     async def op_interrupt(self, call: Call) -> dict[str, Any]:
         """Interrupt what the kernel runs, or its wait. Return {"node", "link"}; "away": as soon as the link is up."""
@@ -374,59 +375,3 @@ class Operations:
         shown = "detached" if state["state"] == "idle" and not attached and not elsewhere else state["state"]
         where = {"attached": attached, "attached_from": elsewhere, "hop": node.name}
         return {**known, **times_of(state, node.round_trip), **where, "state": shown}
-
-
-def _rows(
-    answers: list[NodeReply],
-    key: str,
-    name: Callable[[dict[str, Any]], Hashable],
-    seen: SeenRows | None = None,
-) -> list[dict[str, Any]]:
-    """Return the lists under `key`, each row once (by its `name`) with its node as `hop`, and errors as rows.
-
-    `seen`: rows that are listed already.
-    """
-    seen, rows = SeenRows() if seen is None else seen, list[dict[str, Any]]()
-    for reply in answers:
-        listed = reply.answer.get(key, [])
-        rows += [dict(row, hop=reply.node.name) for row in listed if seen.add(reply.node, name(row))]
-        rows += [reply.error_row] if reply.error is not None else []
-    return rows
-
-
-def _gpu_key(row: dict[str, Any]) -> Hashable:
-    return row.get("uuid") or row.get("index")
-
-
-def _left_out_row(reply: NodeReply) -> dict[str, Any]:
-    """Return the error row for a node with more rows than it may send."""
-    cause = f"the {reply.answer['left_out']} oldest rows of this node are left out"
-    error = AgentError(cause, hop=reply.node.name, remedy="Ask for a shorter time: --history 24h.")
-    return {"node": reply.node.name, "error": error.to_json()}
-
-
-def _processes(answers: list[NodeReply], key: str) -> list[dict[str, Any]]:
-    """Return rows about processes, with the node that was asked, so that it can be asked again."""
-    rows = _rows(answers, key, lambda row: (row["pid"], row.get("start")))
-    return [dict(row, node=row["hop"]) if "hop" in row else row for row in rows]
-
-
-def _code(answers: list[NodeReply]) -> list[dict[str, Any]]:
-    """Return rows about pinned code, likewise, in the order of nodes and folders."""
-    rows = _rows(answers, "code", lambda row: row["folder"])
-    rows = [dict(row, node=row["hop"]) for row in rows if "hop" in row]
-    return sorted(rows, key=lambda row: (row["node"], row["folder"]))
-
-
-def _process_key(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Identify a row's process over all nodes."""
-    return tuple(row.get(key) for key in ("node", "pid", "start"))
-
-
-def _still_runs_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the error row for a process that should have ended."""
-    cause = f"process {row['pid']} was killed, but still exists"
-    remedy = (
-        "It may hang in the driver or a file system, and ends when that responds or the node is rebooted."
-    )
-    return {"node": row["node"], "error": AgentError(cause, hop=row["node"], remedy=remedy).to_json()}

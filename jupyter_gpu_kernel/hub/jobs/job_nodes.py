@@ -29,7 +29,7 @@ _SOON = (1.0, 1.5, 15.0)
 """Seconds until a job's process is looked for again that may not have been started yet: the first time, the factor for
 later ones, at most."""
 _LATER = (3.0, 2.0, 60.0)
-"""The same numbers for a route that is refused: servers block clients whose sign-in fails often."""
+"""These three numbers for a route that is refused: servers block clients whose sign-in fails often."""
 _OTHER_AFTER = 5.0
 """Seconds until another route is tried, if one leads to the node but does not see the job's process there."""
 _CONNECT_WITHIN = 60.0

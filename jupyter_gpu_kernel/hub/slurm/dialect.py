@@ -42,18 +42,18 @@ class JobState(NamedTuple):
 
     id: str
     state: str
-    """Slurm's name for it (PENDING, RUNNING, TIMEOUT …), or GONE."""
+    """Slurm's name for the state (PENDING, RUNNING, TIMEOUT …), or GONE."""
     reason: str = ""
-    """Why it is pending, in Slurm's word: Resources, Priority, QOSMaxGRESPerUser …"""
+    """Why the job is pending, in Slurm's word: Resources, Priority, QOSMaxGRESPerUser …"""
     place: int = 0
-    """Its place among the pending jobs of its partition; 0 if unknown."""
+    """The place of the job among the pending jobs of its partition; 0 if unknown."""
     start_estimate: float | None = None
-    """When Slurm expects to start it."""
+    """When Slurm expects to start the job."""
     node: str = ""
-    """The host of the batch script; "" while it is pending."""
+    """The host of the batch script; "" while the job is pending."""
     nodes: tuple[str, ...] = ()
     end_time: float | None = None
-    """When its time limit ends it, or when it ended."""
+    """When the job's time limit ends the job, or when the job ended."""
     partition: str = ""
     name: str = ""
     problem: str = ""
@@ -61,7 +61,7 @@ class JobState(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the job has ended."""
         return self.state in ENDED
 
     @property
@@ -79,16 +79,16 @@ class JobRecord(NamedTuple):
     signal: int = 0
     reason: str = ""
     uid: str = ""
-    """Who cancelled it: only accounting knows."""
+    """The uid of who cancelled the job: only accounting knows."""
     user: str = ""
     own: bool = False
-    """Whether that was the user."""
+    """Whether the user cancelled the job."""
     node: str = ""
     partition: str = ""
     time_limit: str = ""
     memory: str = ""
     output: str = ""
-    """The file that the job's output goes to."""
+    """The file to which the job's output goes."""
 
 
 def expand(text: str, most: int = _MOST_HOSTS) -> tuple[str, ...]:

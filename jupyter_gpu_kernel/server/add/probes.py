@@ -19,7 +19,8 @@ MAX_KEPT = 32
 
 
 class Probes:
-    """The probes of one Jupyter server. `asking(name)` returns who asks the user the questions of one."""
+    """The probes of one Jupyter server. `asking(name)` returns who asks the user the questions of the probe of
+    that machine."""
 
     def __init__(self, asking: Callable[[str], AskerContext], page_timeout: float = PAGE_TIMEOUT) -> None:
         self._asking = asking
@@ -30,11 +31,11 @@ class Probes:
 
     @property
     def ids(self) -> list[str]:
-        """Those that are known."""
+        """The ids of the probes that run or are kept."""
         return list(self._probes)
 
     def start(self, settings: KernelSettings) -> MachineProbe:
-        """Start one. Raises HubError if too many are running."""
+        """Start a probe with these settings. Raises HubError if too many are running."""
         ended = [one.id for one in self._probes.values() if not one.running]
         if len(self._probes) - len(ended) >= MAX_RUNNING:
             raise HubError(f"{MAX_RUNNING} other searches are running", remedy="Cancel one, or wait.")
@@ -62,7 +63,7 @@ class Probes:
         return probe is not None
 
     async def close(self) -> None:
-        """End all."""
+        """End all probes."""
         await asyncio.gather(*(self.cancel(probe_id) for probe_id in self.ids))
 
     def _page_gone(self, probe_id: str) -> None:
@@ -85,7 +86,7 @@ class ProbesHandler(Handler):
 
     @permitted("execute")
     async def post(self) -> None:
-        """The answer is that of the probe."""
+        """Start a probe. The answer is the same as that of `GET` for the probe."""
         body = self.body(*ROUTE, "settings", most=MAX_BODY)
         settings = await asyncio.to_thread(settings_from, body)
         with refusing(429):
@@ -98,7 +99,7 @@ class ProbeHandler(Handler):
 
     @permitted("execute")
     async def get(self, probe_id: str) -> None:
-        """See `Probe.to_json`."""
+        """Return what the probe has found so far, see `MachineProbe.to_json`."""
         probe = self.state.probes.get(probe_id)
         if probe is None:
             raise RequestRefused(404, "there is no such probe")
@@ -106,7 +107,7 @@ class ProbeHandler(Handler):
 
     @permitted("execute")
     async def delete(self, probe_id: str) -> None:
-        """Cancel it."""
+        """Cancel the probe."""
         if not await self.state.probes.cancel(probe_id):
             raise RequestRefused(404, "there is no such probe")
         await self.answer({"ok": True})

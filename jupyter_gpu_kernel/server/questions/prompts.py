@@ -96,12 +96,12 @@ class Prompts(PageQueue[_Question]):
     # --- for askers
 
     def begin(self, asker: PromptAsker) -> None:
-        """From now on it may ask."""
+        """From now on this asker may ask."""
         with self._lock:
             self._askers.add(asker)
 
     def end(self, asker: PromptAsker) -> None:
-        """Its call has ended: its questions leave the queue, and it cannot ask any more."""
+        """The call of this asker has ended: this asker's questions leave the queue, and no more are taken."""
         with self._lock:
             self._askers.discard(asker)
             numbers = [number for number, one in self._entries.items() if one.asker is asker]
