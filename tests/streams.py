@@ -34,10 +34,10 @@ from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
-from jupyter_gpu_kernel.hub.kernel.placeholder import KernelInfoCache
-from jupyter_gpu_kernel.hub.kernel.relayed_kernel import HubContext
+from jupyter_gpu_kernel.hub.kernel.messages.placeholder import KernelInfoCache
+from jupyter_gpu_kernel.hub.kernel.messages.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
-from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession
+from jupyter_gpu_kernel.hub.kernel.vscode.sessions import VSCodeSession
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 

@@ -18,7 +18,7 @@ from .kernel.cell_history import read_cell_history
 from .kernel.reconnect_grace import can_be_found
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
-from .kernel.vscode_notebook import is_file
+from .kernel.vscode.notebook import is_file
 from .kernel_settings import KernelSettings
 from .kernels import Kernels, front_end_of
 from .node.node import Node

@@ -21,13 +21,13 @@ from .jobs.job_files import JobFiles
 from .jobs.job_kernels import JobKernels
 from .jobs.job_starter import JobStarter
 from .kernel.kernel_state import Origin
-from .kernel.pending_stops import PendingStops
-from .kernel.placeholder import KernelInfoCache
+from .kernel.messages.placeholder import KernelInfoCache
+from .kernel.messages.relayed_kernel import HubContext
 from .kernel.reconnect_grace import ReconnectGrace, can_be_found, ports_of
-from .kernel.relayed_kernel import HubContext
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState, Phase
-from .kernel.vscode_sessions import VSCodeSession, VSCodeSessions, Window
+from .kernel.vscode.pending_stops import PendingStops
+from .kernel.vscode.sessions import VSCodeSession, VSCodeSessions, Window
 from .kernel_settings import KernelSettings
 from .node.node import Node
 from .node.node_link import NodeLink

@@ -9,15 +9,19 @@ import pytest
 from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.errors import NotAnswered
-from jupyter_gpu_kernel.hub.kernel.offline_notice import (
+from jupyter_gpu_kernel.hub.kernel.messages.offline_notice import (
     KEEPS_RUNNING,
     NOTICE_DELAY,
     STARTS,
     WAITS_FOR_HOST,
     OfflineNotice,
 )
-from jupyter_gpu_kernel.hub.kernel.pending_requests import _MAX_INTERRUPTS, DeferredRequests, InFlightCells
-from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
+from jupyter_gpu_kernel.hub.kernel.messages.pending_requests import (
+    _MAX_INTERRUPTS,
+    DeferredRequests,
+    InFlightCells,
+)
+from jupyter_gpu_kernel.hub.kernel.messages.placeholder import Placeholder
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 

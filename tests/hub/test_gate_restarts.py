@@ -14,7 +14,7 @@ from practice_gpus import VISIBLE, Gpus, open_front
 from runtimes import RUNTIME
 from streams import LoopThread, Node, until, wait_for
 
-from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession, VSCodeSessions
+from jupyter_gpu_kernel.hub.kernel.vscode.sessions import VSCodeSession, VSCodeSessions
 from jupyter_gpu_kernel.hub.node.link import Link
 
 pytestmark = [

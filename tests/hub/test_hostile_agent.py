@@ -15,7 +15,7 @@ from streams import LoopThread, Node
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.kernel import cell_history
 from jupyter_gpu_kernel.hub.kernel.cell_history import read_cell_history
-from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
+from jupyter_gpu_kernel.hub.kernel.messages.placeholder import Placeholder
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 from jupyter_gpu_kernel.wire.messages import Channel, Message, MessageError, keeper_message

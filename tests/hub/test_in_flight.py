@@ -6,7 +6,7 @@ from typing import Any
 
 from runtimes import make
 
-from jupyter_gpu_kernel.hub.kernel.pending_requests import InFlightCells
+from jupyter_gpu_kernel.hub.kernel.messages.pending_requests import InFlightCells
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
 

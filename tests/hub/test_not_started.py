@@ -8,8 +8,8 @@ import pytest
 from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
-from jupyter_gpu_kernel.hub.kernel.not_started import UnstartedKernel, plain_kernel_info
-from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
+from jupyter_gpu_kernel.hub.kernel.messages.not_started import UnstartedKernel, plain_kernel_info
+from jupyter_gpu_kernel.hub.kernel.messages.placeholder import Placeholder
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 

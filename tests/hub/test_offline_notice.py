@@ -18,7 +18,7 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.errors import AuthError
 from jupyter_gpu_kernel.hub.kernel import offline_notice
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
-from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession, VSCodeSessions
+from jupyter_gpu_kernel.hub.kernel.vscode.sessions import VSCodeSession, VSCodeSessions
 from jupyter_gpu_kernel.hub.node.link import Link
 
 pytestmark = [

@@ -16,7 +16,7 @@ from runtimes import RUNTIME, make
 from tornado.platform.asyncio import BaseAsyncIOLoop
 from traitlets.config import LoggingConfigurable
 
-from jupyter_gpu_kernel.hub.kernel.pacing import STALL, Pacer
+from jupyter_gpu_kernel.hub.kernel.messages.pacing import STALL, Pacer
 from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message
 from jupyter_gpu_kernel.wire.streams import PIECE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from runtimes import make
 
-from jupyter_gpu_kernel.hub.kernel.vscode_notebook import title_of
+from jupyter_gpu_kernel.hub.kernel.vscode.notebook import title_of
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 

@@ -20,13 +20,13 @@ MENDED = [
     ),
     Mutant(
         "own code is answered again by the next hub",
-        "hub.kernel.relay",
+        "hub.kernel.messages.relay",
         "self._notice, was_up=was_up)",
         "self._notice)",
     ),
     Mutant(
         "cells of a lost kernel are run by the next one",
-        "hub.kernel.relay",
+        "hub.kernel.messages.relay",
         "        if self.endpoint.state is not EndpointState.OPEN:\n            queued",
         "        if False:\n            queued",
     ),

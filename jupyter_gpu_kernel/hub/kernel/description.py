@@ -12,7 +12,7 @@ from .states import LinkState
 
 
 class Session(Protocol):
-    """Finds out which notebook the kernel's launcher belongs to: see `vscode_sessions.py`."""
+    """Finds out which notebook the kernel's launcher belongs to: see `vscode/sessions.py`."""
 
     @property
     def notebook(self) -> str:

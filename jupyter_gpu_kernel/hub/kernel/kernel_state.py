@@ -13,7 +13,7 @@ from ..kernel_settings import KernelSettings
 from ..node.attachments import open_arguments
 from ..node.node_link import NodeLink
 from .description import Session
-from .not_started import Starter
+from .messages.not_started import Starter
 from .states import LINK_STATES, PHASES, LinkState, Phase, transition
 
 

@@ -9,8 +9,8 @@ from ...errors import GpuKernelError
 from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink
 from .kernel_state import KernelState
-from .not_started import Starter
-from .relay import HubRelay
+from .messages.not_started import Starter
+from .messages.relay import HubRelay
 from .states import AttachTiming, LinkState, Phase
 
 

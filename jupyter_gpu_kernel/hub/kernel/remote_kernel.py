@@ -20,9 +20,9 @@ from ..node.node_link import NodeLink
 from .description import describe
 from .kernel_state import CREATED, KernelState, Origin
 from .late_start import LateStart
-from .offline_notice import KEEPS_RUNNING, STARTS, WAITS_FOR_HOST
-from .relay import HubRelay
-from .relayed_kernel import HubContext
+from .messages.offline_notice import KEEPS_RUNNING, STARTS, WAITS_FOR_HOST
+from .messages.relay import HubRelay
+from .messages.relayed_kernel import HubContext
 from .reservation import Reservation
 from .standby import Standby
 from .states import AttachTiming, LinkState, Phase

@@ -7,7 +7,7 @@ from typing import Any
 from ...wire.messages import Lane, keeper_message
 from ..kernel_settings import KernelSettings
 from .kernel_state import KernelState
-from .relay import HubRelay
+from .messages.relay import HubRelay
 from .states import LinkState, Phase
 
 

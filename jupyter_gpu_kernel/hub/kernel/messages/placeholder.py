@@ -14,14 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ...wire.answers import Answers
-from ...wire.compose import composer
-from ...wire.files import replace_file
-from ...wire.messages import Channel, Message, type_of
-from ...wire.runtime import Runtime
-from ...wire.texts import wrapped
-from ..background import DiskThread
-from ..front_end.requests import has_reply, wants_restart
+from ....wire.answers import Answers
+from ....wire.compose import composer
+from ....wire.files import replace_file
+from ....wire.messages import Channel, Message, type_of
+from ....wire.runtime import Runtime
+from ....wire.texts import wrapped
+from ...background import DiskThread
+from ...front_end.requests import has_reply, wants_restart
 
 _MAX_KERNEL_INFO = 64 * 1024
 """Bytes of a kernel_info_reply that is remembered."""

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ...wire.endpoint import ProtocolError
-from ...wire.messages import Channel, Lane, Message, lane_of, type_of
-from ...wire.queues import MAX_MESSAGE
-from ...wire.streams import split
-from ...wire.window import MOST
+from ....wire.endpoint import ProtocolError
+from ....wire.messages import Channel, Lane, Message, lane_of, type_of
+from ....wire.queues import MAX_MESSAGE
+from ....wire.streams import split
+from ....wire.window import MOST
 
 MAX_BYTES = 750_000
 MAX_MESSAGES = 750

@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any
 
-from ...wire.compose import is_user_cell
-from ...wire.messages import Channel, Lane, Message, MessageError, id_of, parent_id_of, type_of
-from ..front_end.requests import EXECUTED, has_reply, is_own_code, lane_of_request
+from ....wire.compose import is_user_cell
+from ....wire.messages import Channel, Lane, Message, MessageError, id_of, parent_id_of, type_of
+from ...front_end.requests import EXECUTED, has_reply, is_own_code, lane_of_request
 from .offline_notice import OfflineNotice
 from .placeholder import Placeholder
 

@@ -6,7 +6,7 @@ that has the answer already drops the second message, whose signature it knows.
 
 from __future__ import annotations
 
-from ...wire.messages import Channel, Message, id_of
+from ....wire.messages import Channel, Message, id_of
 
 
 class LastInput:

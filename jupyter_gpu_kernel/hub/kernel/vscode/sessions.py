@@ -22,13 +22,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...errors import AgentRefusal, GpuKernelError
-from ...wire.compose import is_user_cell
-from ...wire.messages import Message
-from ..background import BackgroundTasks
+from ....errors import AgentRefusal, GpuKernelError
+from ....wire.compose import is_user_cell
+from ....wire.messages import Message
+from ...background import BackgroundTasks
+from ..remote_kernel import RemoteKernel
+from .notebook import is_file, title_of
 from .pending_stops import Key, LeftKernel, PendingStop, PendingStops, until_settled
-from .remote_kernel import RemoteKernel
-from .vscode_notebook import is_file, title_of
 
 RESTART_WINDOW = 0.3
 """Seconds by which a session may seem to begin after the one that it restarts has ended, as clocks and file systems are

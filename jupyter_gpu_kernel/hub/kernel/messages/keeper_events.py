@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ...wire.messages import Lane, Message, MessageError, keeper_message
-from .. import validate
+from ....hub import validate
+from ....wire.messages import Lane, Message, MessageError, keeper_message
 from .pacing import Pacer
 from .pending_requests import InFlightCells
 from .placeholder import Placeholder

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 from urllib.parse import unquote
 
-from ...wire.messages import Channel, Message, MessageError
+from ....wire.messages import Channel, Message, MessageError
 
 _STARTUP = re.compile(r"__vsc_ipynb_file__\s*=\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')")
 _CELL = re.compile(r"^vscode-notebook-cell:(?://[^/]*)?([^#?]+)(?:\?[^#]*)?(?:#W\d+s(?P<scheme>[^#]*))?")

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import AgentRefusal, GpuKernelError
-from ...wire.files import replace_file
-from .. import sanitize
-from ..kernel_settings import KernelSettings
-from ..node.node_link import NodeLink
-from .remote_kernel import RemoteKernel
-from .states import LinkState
+from ....errors import AgentRefusal, GpuKernelError
+from ....hub import sanitize
+from ....wire.files import replace_file
+from ...kernel_settings import KernelSettings
+from ...node.node_link import NodeLink
+from ..remote_kernel import RemoteKernel
+from ..states import LinkState
 
 _RESTARTED = "restarted by its front end, with a new kernel"
 _KEEP = 7 * 24 * 3600.0

@@ -10,12 +10,12 @@ import enum
 import time
 from collections.abc import Callable
 
-from ...errors import GpuKernelError
-from ...wire.compose import TransientDisplay, composer
-from ...wire.messages import Message
-from ...wire.runtime import Runtime
-from ...wire.texts import with_program
-from ..kernel_settings import KernelSettings
+from ....errors import GpuKernelError
+from ....wire.compose import TransientDisplay, composer
+from ....wire.messages import Message
+from ....wire.runtime import Runtime
+from ....wire.texts import with_program
+from ...kernel_settings import KernelSettings
 
 NOTICE_DELAY = 3.0
 """Seconds a cell waits until it shows the notice: most interruptions are shorter."""

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ...wire.compose import PASSING, is_user_cell, make
-from ...wire.messages import Channel, Message, MessageError
-from ...wire.runtime import Runtime
+from ....wire.compose import PASSING, is_user_cell, make
+from ....wire.messages import Channel, Message, MessageError
+from ....wire.runtime import Runtime
 
 _MAX_SHOWN = 100
 """Displays that are remembered, so that a kernel cannot fill our memory."""

@@ -14,12 +14,12 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from ...errors import GpuKernelError
-from ...wire.compose import TransientDisplay, composer, is_user_cell
-from ...wire.messages import Channel, Message, MessageError, id_of, parent_id_of, type_of
-from ...wire.runtime import Runtime
-from ..front_end.delivered import Delivered
-from ..front_end.requests import EXECUTED, is_own_code
+from ....errors import GpuKernelError
+from ....wire.compose import TransientDisplay, composer, is_user_cell
+from ....wire.messages import Channel, Message, MessageError, id_of, parent_id_of, type_of
+from ....wire.runtime import Runtime
+from ...front_end.delivered import Delivered
+from ...front_end.requests import EXECUTED, is_own_code
 from .placeholder import Placeholder
 
 _MAX_REPEATED = 50

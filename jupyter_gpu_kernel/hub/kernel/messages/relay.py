@@ -9,18 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...errors import GpuKernelError
-from ...wire.compose import is_user_cell
-from ...wire.endpoint import Endpoint, EndpointState
-from ...wire.messages import Channel, Data, Lane, Message, id_of, keeper_message, parent_id_of, type_of
-from .. import validate
-from ..front_end import requests
-from ..front_end.delivered import Delivered
-from ..front_end.front_ends import Access, FrontEnd, FrontEnds
-from ..front_end.unanswered import UnansweredCells
-from ..kernel_settings import KernelSettings
-from ..node.attachments import new_endpoint
-from ..node.node_link import NodeLink
+from ....errors import GpuKernelError
+from ....hub import validate
+from ....wire.compose import is_user_cell
+from ....wire.endpoint import Endpoint, EndpointState
+from ....wire.messages import Channel, Data, Lane, Message, id_of, keeper_message, parent_id_of, type_of
+from ...front_end import requests
+from ...front_end.delivered import Delivered
+from ...front_end.front_ends import Access, FrontEnd, FrontEnds
+from ...front_end.unanswered import UnansweredCells
+from ...kernel_settings import KernelSettings
+from ...node.attachments import new_endpoint
+from ...node.node_link import NodeLink
+from ..states import AttachTiming
 from .displays import TransientDisplays
 from .keeper_events import KeeperEvents
 from .last_input import LastInput
@@ -31,7 +32,6 @@ from .pacing import Pacer
 from .pending_requests import DeferredRequests, InFlightCells
 from .placeholder import Placeholder, recall
 from .relayed_kernel import HubContext, RelayedKernel
-from .states import AttachTiming
 
 
 class HubRelay:

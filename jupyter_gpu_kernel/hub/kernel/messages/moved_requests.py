@@ -7,8 +7,8 @@ This module knows neither link nor sockets.
 
 from __future__ import annotations
 
-from ...wire.compose import is_user_cell
-from ...wire.messages import Channel, Message, id_of, parent_id_of, type_of
+from ....wire.compose import is_user_cell
+from ....wire.messages import Channel, Message, id_of, parent_id_of, type_of
 
 _MAX_REQUESTS = 50
 _MAX_BYTES = 1024 * 1024

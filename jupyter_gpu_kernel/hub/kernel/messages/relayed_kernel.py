@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...wire.messages import Message
-from ...wire.runtime import Runtime
-from ..front_end.front_ends import FrontEnd
-from ..front_end.sockets import Bind, Sockets
+from ....wire.messages import Message
+from ....wire.runtime import Runtime
+from ...front_end.front_ends import FrontEnd
+from ...front_end.sockets import Bind, Sockets
 from .placeholder import KernelInfoCache
 
 
