@@ -6,20 +6,15 @@ A request comes from `attach`, or from the kernel itself (`%gpu`), and has a rep
 from __future__ import annotations
 
 import signal
-from typing import Any, Callable, Dict, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
 from ...wire import MAX_PRIORITY, PROTOCOL
 from ...wire.fields import items, number, text
-from ..kernel_context import KernelContext
-from ..kernel_settings import CurrentSettings
-from ..process.signals import Pause
 from ..relay.received_cells import MAX_CELLS
-from ..relay.relay import Relay
 from ..story import Limited
-from .idle_timer import IdleTimer
-from .job_notices import JobNotices
-from .server import KeeperServer
-from .status import Status
+
+if TYPE_CHECKING:
+    from .keeper import Keeper
 
 MAX_ELSEWHERE = 20_000
 """Characters about other hosts in one command."""
@@ -27,34 +22,12 @@ _OWNER_KEYS = ("owner", "by")
 Handler = Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]
 
 
-class KernelControl(Protocol):
-    """What the handlers ask of the keeper itself."""
-
-    def stop(self, why: str, replaced_by: Optional[str] = None) -> None: ...
-    def restart(self, why: str) -> None: ...
-    def restart_after(self, cell: str) -> None: ...
-    def send_signal(self, number: int) -> None: ...
-    def set_unanswered(self, command: Dict[str, Any]) -> None: ...
-
-
 class KernelCommands:
-    """Executes commands of the hub: {"do": …}. Unknown ones are ignored, malformed ones raise FieldError."""
+    """Executes commands of the hub: {"do": …}. Unknown commands are ignored, malformed ones raise FieldError."""
 
-    def __init__(
-        self,
-        keeper: KernelControl,
-        settings: CurrentSettings,
-        relay: Relay,
-        status: Status,
-        story: Limited,
-        job_notices: Optional[JobNotices],
-    ) -> None:
-        """`job_notices`: of a kernel that runs in a job."""
+    def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
-        self._settings = settings
-        self._relay = relay
-        self._status = status
-        self._story = story
+        self._story = Limited(keeper.story, keeper.loop.time)
         self._handlers: Dict[str, Callable[[Dict[str, Any]], None]] = {
             "interrupt": self._interrupt,
             "cancel": self._cancel,
@@ -70,8 +43,8 @@ class KernelCommands:
             "confirm": self._confirm,
             "unanswered": keeper.set_unanswered,
         }
-        if job_notices is not None:
-            self._handlers["job"] = job_notices.set_end_time
+        if keeper.job_notices is not None:
+            self._handlers["job"] = keeper.job_notices.set_end_time
 
     def handle(self, command: Dict[str, Any]) -> None:
         """Execute one command."""
@@ -80,19 +53,19 @@ class KernelCommands:
             handler(command)
 
     def _interrupt(self, command: Dict[str, Any]) -> None:
-        self._relay.interrupt(map(str, items(command, "cells", MAX_CELLS, default=[])))
+        self._keeper.relay.interrupt(map(str, items(command, "cells", MAX_CELLS, default=[])))
 
     def _cancel(self, command: Dict[str, Any]) -> None:
-        self._relay.aborts.cancel(map(str, items(command, "cells", MAX_CELLS)))
+        self._keeper.relay.aborts.cancel(map(str, items(command, "cells", MAX_CELLS)))
 
     def _failure_seen(self, command: Dict[str, Any]) -> None:
-        self._relay.aborts.failure_seen(text(command, "reply"))
+        self._keeper.relay.aborts.failure_seen(text(command, "reply"))
 
     def _restart(self, _: Dict[str, Any]) -> None:
         self._keeper.restart("restarted by the user")
 
     def _revive(self, _: Dict[str, Any]) -> None:
-        if self._status.state == "ended":
+        if self._keeper.status.state == "ended":
             self._keeper.restart("started again by the user")
 
     def _signal(self, command: Dict[str, Any]) -> None:
@@ -105,48 +78,32 @@ class KernelCommands:
         self._story.tell(text(command, "event", most=64), text(command, "text"))
 
     def _standby(self, command: Dict[str, Any]) -> None:
-        self._relay.gpus.renew_standby(text(command, "elsewhere", "", most=MAX_ELSEWHERE))
+        self._keeper.relay.gpus.renew_standby(text(command, "elsewhere", "", most=MAX_ELSEWHERE))
 
     def _confirm(self, command: Dict[str, Any]) -> None:
         """`notebook`: a reservation becomes that notebook's kernel."""
         changes: Dict[str, Any] = {
             key: text(command, key) for key in ("notebook", "placement") if key in command
         }
-        self._settings.change(**changes, standby="")
+        self._keeper.settings.change(**changes, standby="")
         if "placement" in changes:
             self._story.tell("host", changes["placement"])
-        self._relay.gpus.confirm()
+        self._keeper.relay.gpus.confirm()
 
     def _notebook(self, command: Dict[str, Any]) -> None:
         notebook = text(command, "notebook")
         self._story.tell("notebook", f"the kernel's notebook is {notebook}", notebook=notebook)
-        self._settings.change(notebook=notebook)
-        self._status.tell()
+        self._keeper.settings.change(notebook=notebook)
+        self._keeper.status.tell()
 
 
 class KernelRequests:
-    """Handles requests: {"do": …}; each has a reply. Malformed ones raise FieldError."""
+    """Handles requests: {"do": …}; each has a reply. Malformed requests raise FieldError."""
 
-    def __init__(
-        self,
-        keeper: KernelControl,
-        context: KernelContext,
-        server: KeeperServer,
-        relay: Relay,
-        status: Status,
-        pause: Pause,
-        idle_timer: IdleTimer,
-    ) -> None:
+    def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
-        self._settings = context.settings
-        self._story = context.story
-        self._server = server
-        self._relay = relay
-        self._status = status
-        self._pause = pause
-        self._idle_timer = idle_timer
         self._handlers: Dict[str, Handler] = {
-            "status": self._tell_status,
+            "status": self._report_status,
             "stop": self._stop,
             "pause": self._begin_pause,
             "resume": self._end_pause,
@@ -155,9 +112,9 @@ class KernelRequests:
             "priority": self._set_priority,
             "interrupt": self._interrupt,
             "restart": self._restart,
-            "missed": relay.reattach.missed_cells,
+            "missed": keeper.relay.reattach.missed_cells,
             "fresh": self._fresh,
-            "journal": relay.reattach.journal,
+            "journal": keeper.relay.reattach.journal,
         }
 
     def handle(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -168,71 +125,75 @@ class KernelRequests:
             return {"error": {"code": "unknown", "text": f"unknown request: {do!r}"}}
         return handler(request) or {"ok": True}
 
-    def _tell_status(self, request: Dict[str, Any]) -> Dict[str, Any]:
+    def _report_status(self, request: Dict[str, Any]) -> Dict[str, Any]:
         return {
-            **self._status.json(),
+            **self._keeper.status.json(),
             **self._owner(request),
             **self._cells(),
-            "usage": self._status.usage,
+            "usage": self._keeper.gpus.gpu_time.unreported(),
         }
 
     def _cells(self) -> Dict[str, Any]:
-        """How many cells run or wait, and how the last one ended that did; null if there is none."""
-        last = self._relay.history.last_ended()
+        """How many cells run or wait, and how the last cell ended that has ended; null if none has."""
+        last = self._keeper.relay.history.last_ended()
         return {
-            "cells": len(self._relay.unanswered_ids()),
+            "cells": len(self._keeper.relay.unanswered_ids()),
             "last_cell": None if last is None else last.brief(),
         }
 
     def _owner(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """The owner of this kernel, and the protocol that this keeper speaks."""
-        return {"protocol": PROTOCOL, "owner": self._settings.now.owner, "by": self._settings.now.by}
+        return {
+            "protocol": PROTOCOL,
+            "owner": self._keeper.settings.now.owner,
+            "by": self._keeper.settings.now.by,
+        }
 
     def _stop(self, request: Dict[str, Any]) -> None:
-        """`replaced_by`: the kernel that its notebook has instead, and that gets the GPUs."""
+        """`replaced_by`: the kernel that the notebook has instead, and that gets the GPUs."""
         self._keeper.stop(text(request, "why", "on request"), text(request, "replaced_by", ""))
 
     def _begin_pause(self, _: Dict[str, Any]) -> None:
-        if self._relay.busy:
-            self._pause.begin_when(lambda: not self._server.attached)
+        if self._keeper.relay.busy:
+            self._keeper.pause.begin_when(lambda: not self._keeper.server.attached)
 
     def _end_pause(self, _: Dict[str, Any]) -> None:
-        self._pause.end()
+        self._keeper.pause.end()
 
     def _return(self, request: Dict[str, Any]) -> None:
-        """Another front end attaches: output that the last one has not received is kept for it. If that one is still
-        attached, it is detached."""
+        """Another front end attaches. Output that the previous front end has not received is kept for the new one. If
+        the previous front end is still attached, it is detached."""
         changes = {key: text(request, key) for key in ("notebook", *_OWNER_KEYS) if key in request}
         by = changes.get("by") or "another front end"
-        if self._server.attached:
-            self._story.tell("takeover", f"taken over by {by}")
-            self._server.detach()
+        if self._keeper.server.attached:
+            self._keeper.story.tell("takeover", f"taken over by {by}")
+            self._keeper.server.detach()
         else:
-            notebook = changes.get("notebook") or self._settings.now.notebook
+            notebook = changes.get("notebook") or self._keeper.settings.now.notebook
             front_end = changes.get("notebook") or by
-            self._story.tell("return", f"a front end returned: {front_end}", notebook=notebook)
-        self._settings.change(**changes)
-        self._idle_timer.used()
-        self._pause.end()
+            self._keeper.story.tell("return", f"a front end returned: {front_end}", notebook=notebook)
+        self._keeper.settings.change(**changes)
+        self._keeper.idle_timer.used()
+        self._keeper.pause.end()
         others = list(map(str, request.get("others", [])))
-        self._relay.front_end_returned(self._server.withdraw(), others)
+        self._keeper.relay.front_end_returned(self._keeper.server.withdraw(), others)
 
     def _set_priority(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """The place in the queue is None if the kernel is not there: the priority is for the time when it is."""
+        """Set the priority, which also counts when the kernel waits later. `place`: None if it does not wait now."""
         priority = number(request, "priority", least=-MAX_PRIORITY, most=MAX_PRIORITY)
-        self._settings.change(priority=priority)
-        place = self._relay.gpus.set_priority(priority)
-        self._status.tell()
+        self._keeper.settings.change(priority=priority)
+        place = self._keeper.relay.gpus.set_priority(priority)
+        self._keeper.status.tell()
         return {"priority": priority, "place": place}
 
     def _interrupt(self, _: Dict[str, Any]) -> None:
         """The user interrupts a kernel that no front end of the hub has."""
-        self._relay.interrupt([])
+        self._keeper.relay.interrupt([])
 
     def _restart(self, _: Dict[str, Any]) -> None:
-        """The user restarts such a kernel."""
+        """The user restarts a kernel that no front end of the hub has."""
         self._keeper.restart("restarted by the user")
 
     def _fresh(self, request: Dict[str, Any]) -> None:
-        """The kernel asks for a restart, after the reply to the cell that does."""
+        """The kernel asks for a restart, which begins after the reply to the cell that asks."""
         self._keeper.restart_after(text(request, "cell"))

@@ -8,13 +8,12 @@ them back; any other one ends, since only then its GPUs are free.
 from __future__ import annotations
 
 import time
-from typing import Callable, NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from ...wire.messages import Channel
 from ...wire.texts import duration
-from ..kernel_context import KernelContext
-from ..relay.relay import Relay
-from .status import Status
+
+if TYPE_CHECKING:
+    from .keeper import Keeper
 
 NOTICE = 600.0
 """Seconds from the notice to the limit."""
@@ -26,8 +25,6 @@ STAGGER = 60.0
 """Seconds between two kernels that give GPUs back: the first one may be enough."""
 HOOK_TIME = 10.0
 """Seconds from the last call of the SIGTERM functions to the end."""
-REQUEST = "gpu_kernel_notice"
-"""The type of the control request by which the kernel is told."""
 
 
 class HoldAdvice(NamedTuple):
@@ -60,19 +57,15 @@ class HoldClock:
 
 
 class HoldLimit:
-    """Watches from its creation on, if the site has such a limit."""
+    """Watches the kernel's GPUs from its creation on, if the site limits how long a kernel keeps them."""
 
-    def __init__(
-        self, context: KernelContext, relay: Relay, status: Status, stop: Callable[[str], None]
-    ) -> None:
-        """`stop(why)`: called when the GPUs must go back, and the kernel may have opened them."""
-        self._loop, self._story = context.loop, context.story
-        self._relay = relay
-        self._status = status
-        self._stop = stop
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._loop = keeper.loop
+        self._acquisition = keeper.gpus.acquisition
         self._warned = False
         self._ending = False
-        longest = context.settings.now.longest_hold
+        longest = keeper.settings.now.longest_hold
         if longest is not None:
             self._longest = longest
             self._clock = HoldClock(longest, NOTICE)
@@ -82,7 +75,7 @@ class HoldLimit:
         self._loop.later(INTERVAL, self._look)
         if self._ending:
             return
-        gpus = self._relay.gpus.acquisition
+        gpus = self._acquisition
         waiting = gpus.others_waiting(WAITED) if gpus.held_since is not None else 0
         older = gpus.older_holders() if waiting else 0
         advice = self._clock.advise(self._loop.runtime.time(), gpus.held_since, waiting > 0, older)
@@ -106,30 +99,31 @@ class HoldLimit:
     def _what(self, deadline: float) -> str:
         when = time.strftime("%H:%M", time.localtime(deadline))
         return (
-            f"After {when} this kernel gives {', '.join(self._relay.gpus.acquisition.names)} back, if they still wait; "
+            f"After {when} this kernel gives {', '.join(self._acquisition.names)} back, if they still wait; "
             "if it has used the GPU, it ends. Save your work."
         )
 
     def _tell(self, text: str, hooks: bool) -> None:
-        self._story.tell("gpu", text)
-        self._relay.internal_requests.send(Channel.CONTROL, REQUEST, {"text": text, "hooks": hooks})
-        self._relay.greeting_text.set_warning(text if hooks else "")
+        self._keeper.story.tell("gpu", text)
+        self._keeper.relay.internal_requests.show_notice(text, hooks)
+        self._keeper.relay.greeting_text.set_warning(text if hooks else "")
 
     def _end(self, waiting: int) -> None:
         """Give the GPUs back, after the SIGTERM functions have had the time to save what is new."""
         self._ending = True
         why = self._why(waiting)
         text = f"{why}. This kernel gives its GPUs back now."
-        self._relay.internal_requests.send(Channel.CONTROL, REQUEST, {"text": text, "hooks": True})
-        self._relay.greeting_text.set_warning("")
+        self._keeper.relay.internal_requests.show_notice(text, hooks=True)
+        self._keeper.relay.greeting_text.set_warning("")
         self._loop.later(HOOK_TIME, lambda: self._ended(why))
 
     def _ended(self, why: str) -> None:
         self._ending = self._warned = False
         why = why[0].lower() + why[1:]
-        if self._relay.gpus.acquisition.held_since is None:
+        if self._acquisition.held_since is None:
             return
-        if self._status.state == "idle" and not self._status.has_opened_gpus:
-            self._relay.gpus.release_unused(why)
+        status = self._keeper.status
+        if status.state == "idle" and not status.has_opened_gpus:
+            self._keeper.gpus.release_unused(why)
         else:
-            self._stop(why)
+            self._keeper.stop(why)

@@ -1,49 +1,43 @@
-"""What the user of a kernel in a job is told of the job's end: in time, and at the scheduler's signals.
+"""Warns the user of a kernel in a job that the job ends: some minutes before, and at the scheduler's signals.
 
-The running cell shows it, or the next one. At a signal the functions of `gpu_kernel.on_sigterm` run as well. The kernel
-goes on until the scheduler kills it.
+The running cell shows the warning, or the next cell. At a signal the functions of `gpu_kernel.on_sigterm` run as well.
+The kernel goes on until the scheduler kills it.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict, Mapping
+from typing import TYPE_CHECKING, Any, Dict, Mapping
 
 from ...wire.fields import number, text
-from ...wire.messages import Channel
 from ...wire.texts import duration
 from ..in_kernel.signal_rules import Sender, classify
 from ..job.end_notices import EndNotices
 from ..job.member import Membership
-from ..kernel_context import KernelContext
 from ..procfs import known_user_name
-from ..relay.relay import Relay
 
-REQUEST = "gpu_kernel_notice"
-"""The type of the control request by which the kernel is told."""
+if TYPE_CHECKING:
+    from .keeper import Keeper
+
 _RUN_HOOKS = ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGURG", "SIGXCPU", "SIGALRM")
 """The signals that end a job, or that may be chosen as its warning."""
 _MAX_WORD = 100
 
 
 class JobNotices:
-    """Watches from its creation on, until the loop ends."""
+    """Watches the job from its creation on, until the loop ends."""
 
-    def __init__(
-        self, context: KernelContext, membership: Membership, relay: Relay, on_end_time: Callable[[], None]
-    ) -> None:
-        """`on_end_time`: called when it becomes known that the job ends at another time."""
-        self._loop, self._story = context.loop, context.story
+    def __init__(self, keeper: Keeper, membership: Membership) -> None:
+        self._keeper = keeper
+        self._loop = keeper.loop
         self._membership = membership
-        self._relay = relay
-        self._on_end_time = on_end_time
         self._notices = EndNotices(membership.start_time)
         self._end_reported = False
         self._loop.later(0, self._look)
 
     def event(self, event: Dict[str, Any]) -> None:
-        """The job's process has told something. Raises FieldError if it is malformed."""
+        """Handle an event that the job's process has sent. Raises FieldError if the event is malformed."""
         kind = text(event, "event", most=_MAX_WORD)
         if kind == "signal":
             self._signal(event)
@@ -59,7 +53,7 @@ class JobNotices:
 
     def _end_time_changed(self) -> None:
         self._tell_if_due()
-        self._on_end_time()
+        self._keeper.status.tell()
 
     # -------------------------------------------------------------------------------------- time
 
@@ -87,7 +81,7 @@ class JobNotices:
         name = text(event, "name", most=_MAX_WORD)
         sender = self._sender(event)
         line = f"{name} to {self._job} from {sender}"
-        self._story.tell("job", line, signal=name, **sender._asdict())
+        self._keeper.story.tell("job", line, signal=name, **sender._asdict())
         if name == "SIGTERM":
             self._tell(
                 f"{line}: SIGKILL follows. Save what you need.", hooks=True, signal=name, in_story=True
@@ -104,7 +98,7 @@ class JobNotices:
         return Sender(classify(pid, uid, command, os.getuid()), pid, uid, user, command)
 
     def _ends(self, why: str) -> None:
-        """It is known why the scheduler ends the job."""
+        """Report why the scheduler ends the job."""
         if not self._end_reported:
             self._end_reported = True
             self._tell(f"{self._job} ends: {why}.", hooks=False, job=self._job, why=why)
@@ -114,7 +108,6 @@ class JobNotices:
     def _tell(self, line: str, hooks: bool, signal: str = "", in_story: bool = False, **facts: str) -> None:
         """`in_story`: whether the story has it already."""
         if not in_story:
-            self._story.tell("job", line, **facts)
-        content = {"text": line, "hooks": hooks, "signal": signal}
-        self._relay.internal_requests.send(Channel.CONTROL, REQUEST, content)
-        self._relay.greeting_text.set_warning("" if self._relay.busy else line)
+            self._keeper.story.tell("job", line, **facts)
+        self._keeper.relay.internal_requests.show_notice(line, hooks, signal)
+        self._keeper.relay.greeting_text.set_warning("" if self._keeper.relay.busy else line)

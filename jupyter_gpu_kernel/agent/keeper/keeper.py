@@ -26,20 +26,20 @@ from ..policy import Policy
 from ..process.environment import kernel_environment
 from ..process.kernel_sockets import Readiness
 from ..process.signals import Pause
-from ..relay.callbacks import RelayCallbacks
 from ..relay.output.backlog import Backlog
 from ..relay.output.spill import folders
 from ..relay.received_cells import ReceivedCells, read_unanswered
-from ..relay.relay import Relay
+from ..relay.relay import Relay, RelayCallbacks
 from ..relay.requests import FEATURE as ABORTS_FEATURE
+from ..relay.requests import request_type
 from ..spare.client import Spare
-from ..story import Limited, Story
+from ..story import Story
 from .commands import KernelCommands, KernelRequests
 from .hold_limit import HoldLimit
 from .housekeeping import Housekeeping
 from .idle_timer import IdleTimer
 from .job_notices import JobNotices
-from .lifetime import EndRequest, Replacement, RestartAfterReply, Shutdown
+from .lifetime import EndRequest, Replacement, Shutdown
 from .output_pace import OutputPace
 from .server import HubEvents, KeeperServer, RejectedInput
 from .status import Status
@@ -50,7 +50,10 @@ RESTART_WAIT = 60.0
 
 
 class Keeper:
-    """`run()` until the kernel has ended and will not be restarted. `failover.successor` overrides some methods."""
+    """`run()` until the kernel has ended and will not be restarted. `failover.successor` overrides some methods.
+
+    Most attributes are the parts of the keeper, which read each other here: a part is given the keeper as a whole.
+    """
 
     def __init__(
         self,
@@ -62,80 +65,69 @@ class Keeper:
     ) -> None:
         """`early`: the descriptor of the first reading of the GPUs, see `gpus/early_reading.py`."""
         self.system = system
-        self._early = early
-        self.loop, processes = system.loop, system.processes
-        loop, runtime = self.loop, self.loop.runtime
-        settings = policy.apply(settings)
-        settings = settings.replace(started=settings.started or runtime.time())  # a successor keeps it
-        self.settings = CurrentSettings(settings, self._save_settings)
-        self.folder = root.make_kernel(settings.id)
-        self.story = Story(root.story(settings.id), runtime.time)
-        self._context = context = KernelContext(loop, processes, self.settings, self.folder, self.story)
+        self.loop = system.loop
+        self._context = self._make_context(root, policy.apply(settings))
+        self.settings, self.folder, self.story = self._context[2:]
         if str(policy):
             self.story.tell("policy", str(policy))
-        self._job = join_job(loop, root, settings, self._job_event, self._job_over)
-        spare = Spare(loop, processes, root.path, settings, self._reap)
-        self.kernel = system.kernel(self.folder, self._from_kernel, self._marked, spare)
-        self._backlog = Backlog(runtime, folders(self.folder), settings, partial(self.story.tell, "journal"))
-        self._rejected_input = RejectedInput(self.story, loop.time)
-        self.server = self._make_server()
-        self._output_pace = OutputPace(loop, self.server, self.kernel.return_mark)
-        self.exit_report = system.exit_report(self.folder, self.story)
-        self.idle_timer = IdleTimer(settings, loop.time)
-        self._restart_after_reply = RestartAfterReply(loop, self.restart)
-        self.received_cells = ReceivedCells()
-        self.relay = relay = self._make_relay()
-        self.gpus: GpuManager = relay.gpus
-        self._code = KernelCode(context, root, relay.internal_requests)
-        self.status = Status(
-            context, self.kernel, self.exit_report, self.server, self.gpus, self.idle_timer, self._job
-        )
-        self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
-        self.replacement = Replacement(root, settings.id, loop, self.gpus, relay.greeting_text, self.story)
-        self.pause = Pause(loop, processes, self.kernel, self.story)
-        self._shutdown = Shutdown(loop, self.server, self.idle_timer, self.exit_report.cleanup)
-        self._signals = system.signals(
-            self.kernel, relay.executions, self.story, self._reap, self.exit_report.guard_switched
-        )
-        self._job_notices = notices = self._make_job_notices()
-        self._commands = KernelCommands(
-            self, self.settings, relay, self.status, Limited(self.story, loop.time), notices
-        )
-        self._requests = KernelRequests(
-            self, context, self.server, relay, self.status, self.pause, self.idle_timer
-        )
-        self._hold_limit = HoldLimit(context, relay, self.status, self.stop)
-        self._housekeeping = Housekeeping(
-            context, self.idle_timer, self.status, self.ready, self.gpus, self.stop
-        )
+        self.job = join_job(self.loop, root, self.settings.now, self._job_event, self._job_over)
+        self._make_kernel(root)
+        self._make_relay(root, early)
+        self.job_notices = None if self.job is None else JobNotices(self, self.job)
+        self._commands = KernelCommands(self)
+        self._requests = KernelRequests(self)
+        self._hold_limit = HoldLimit(self)
+        self._housekeeping = Housekeeping(self)
         self._end_request = EndRequest.NONE
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
 
-    def _make_server(self) -> KeeperServer:
+    def _make_context(self, root: Root, settings: KernelSettings) -> KernelContext:
+        runtime = self.loop.runtime
+        settings = settings.replace(started=settings.started or runtime.time())  # a successor keeps it
+        story = Story(root.story(settings.id), runtime.time)
+        current = CurrentSettings(settings, self._save_settings)
+        folder = root.make_kernel(settings.id)
+        return KernelContext(self.loop, self.system.processes, current, folder, story)
+
+    def _make_kernel(self, root: Root) -> None:
+        """Make the kernel's process, which is still to be started, and what concerns its life."""
+        loop, processes, settings = self.loop, self.system.processes, self.settings.now
+        spare = Spare(loop, processes, root.path, settings, self._reap)
+        self.kernel = self.system.kernel(self.folder, self._from_kernel, self._marked, spare)
+        self.exit_report = self.system.exit_report(self.folder, self.story)
+        self.idle_timer = IdleTimer(settings, loop.time)
+        self.pause = Pause(loop, processes, self.kernel, self.story)
+        self.status = Status(self)
+
+    def _make_relay(self, root: Root, early: int) -> None:
+        """Make the server for hubs, the relay between hubs and kernel, and what needs both."""
+        loop, settings = self.loop, self.settings.now
+        report = partial(self.story.tell, "journal")
+        self._backlog = Backlog(loop.runtime, folders(self.folder), settings, report)
+        self._rejected_input = RejectedInput(self.story, loop.time)
         events = HubEvents(
             self._from_hub, self._handle_request, self._attached, self._detached, self._rejected_input.report
         )
-        return KeeperServer(self.loop, self.folder / "keeper", self._backlog, events, self.system.listen)
-
-    def _make_relay(self) -> Relay:
-        def gpus(relay: Relay) -> GpuManager:
-            callbacks = GpuCallbacks(
-                self._gpus_changed_state, lambda: self.status.brief(), self.stop, lambda: self.status.tell()
-            )
-            return GpuManager(self._context, relay, callbacks, self._early)
-
-        callbacks = RelayCallbacks(
-            pin=lambda *request: self._code.pin(*request),
-            on_user_cell=self.idle_timer.used,
-            on_reply=self._restart_after_reply.reply_sent,
-            on_message=self._observe,
+        self.server = KeeperServer(loop, self.folder / "keeper", self._backlog, events, self.system.listen)
+        self._output_pace = OutputPace(loop, self.server, self.kernel.return_mark)
+        self._shutdown = Shutdown(loop, self.server, self.idle_timer, self.exit_report.cleanup)
+        self.received_cells = ReceivedCells()
+        gpu_callbacks = GpuCallbacks(self._gpus_changed_state, self.status.brief, self.stop, self.status.tell)
+        self.relay = relay = Relay(
+            loop,
+            settings,
+            self.kernel.send,
+            self.server.send,
+            lambda relay: GpuManager(self._context, relay, gpu_callbacks, early),
+            RelayCallbacks(lambda *request: self._code.pin(*request), self.idle_timer.used, self._observe),
         )
-        return Relay(self.loop, self.settings.now, self.kernel.send, self.server.send, gpus, callbacks)
-
-    def _make_job_notices(self) -> Optional[JobNotices]:
-        if self._job is None:
-            return None
-        return JobNotices(self._context, self._job, self.relay, self.status.tell)
+        self.gpus: GpuManager = relay.gpus
+        self._code = KernelCode(self._context, root, relay.internal_requests)
+        self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
+        self.replacement = Replacement(root, settings.id, loop, self.gpus, relay.greeting_text, self.story)
+        self._signals = self.system.signals(
+            self.kernel, relay.executions, self.story, self._reap, self.exit_report.guard_switched
+        )
 
     def _gpus_changed_state(self, state: str) -> None:
         self.status.become(state)
@@ -260,8 +252,8 @@ class Keeper:
         self._backlog.close()
         self._code.remove()
         shutil.rmtree(str(self.folder), ignore_errors=True)
-        if self._job is not None:
-            self._job.leave()
+        if self.job is not None:
+            self.job.leave()
 
     # -------------------------------------------------------------------------------------- stop, restart
 
@@ -293,7 +285,8 @@ class Keeper:
 
     def restart_after(self, cell: str) -> None:
         """Restart the kernel when the reply to the cell with this msg_id has been sent."""
-        self._restart_after_reply.await_reply(cell)
+        restart = partial(self.restart, "%gpu fresh: a new kernel")
+        self.relay.after_reply(cell, lambda: self.loop.later(0, restart))
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the kernel's process group for a front end."""
@@ -323,8 +316,8 @@ class Keeper:
             self.kernel.signal_group(signal.SIGKILL)
 
     def _job_event(self, event: Dict[str, Any]) -> None:
-        if self._job_notices is not None:
-            self._job_notices.event(event)
+        if self.job_notices is not None:
+            self.job_notices.event(event)
 
     def _job_over(self) -> None:
         """The job's process was killed, and so the job is over: nothing may run on."""
@@ -350,7 +343,7 @@ class Keeper:
         mark = self.relay.aborts.unseen_failures()
         if mark is not None:
             self.server.send(Lane.ORDERED, mark)
-        ended = self.status.state == "ended"  # told after everything else
+        ended = self.status.state == "ended"  # the hub learns of the end after all messages
         self.status.tell(Lane.ORDERED if ended else Lane.PROMPT)
 
     def _detached(self) -> None:
@@ -366,7 +359,7 @@ class Keeper:
 
     def _request(self, message: Message) -> None:
         """A front end's request to the kernel."""
-        if self.relay.request_type(message) == "shutdown_request":
+        if request_type(message) == "shutdown_request":
             self._prepare_shutdown(bool(message.content().get("restart")))
         self.received_cells.add(message)
         if self.relay.admit(message):
@@ -400,5 +393,5 @@ class Keeper:
         self._output_pace.handled(total)
 
     def _observe(self, message: Message) -> None:
-        """Take note of a message that is sent to front ends. A successor, which has no other source, overrides this
-        method."""
+        """Do nothing. A successor overrides this method: from the messages that are sent to front ends, it learns which
+        cells of the killed keeper the kernel runs."""

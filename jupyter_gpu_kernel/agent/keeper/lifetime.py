@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import enum
 import socket
-from functools import partial
-from typing import Callable, List, Optional
+from typing import List, Optional
 
 from ..exit.descendants import Cleanup
 from ..gpus.manager import GpuManager
@@ -48,25 +47,6 @@ class EndRequest(enum.Enum):
         if self in (EndRequest.NONE, EndRequest.SHUTDOWN, EndRequest.JOB_OVER):
             return "shutdown" if self is EndRequest.SHUTDOWN else ""
         return "restart"
-
-
-class RestartAfterReply:
-    """A restart that a cell requests, by `%gpu fresh`: it begins when the reply to that cell has been sent."""
-
-    def __init__(self, loop: Loop, restart: Callable[[str], None]) -> None:
-        self._loop = loop
-        self._restart = restart
-        self._cell = ""
-
-    def await_reply(self, cell: str) -> None:
-        """`cell`: the msg_id of the cell."""
-        self._cell = cell
-
-    def reply_sent(self, msg_id: str) -> None:
-        """The reply to the request with this msg_id has been sent."""
-        if self._cell and msg_id == self._cell:
-            self._cell = ""
-            self._loop.later(0, partial(self._restart, "%gpu fresh: a new kernel"))
 
 
 class Shutdown:

@@ -8,25 +8,19 @@ processes: the keeper passes functions that send.
 from __future__ import annotations
 
 import enum
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Set
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set
 
 from ...wire.answers import Answers
 from ...wire.compose import Parts, is_user_cell, make
-from ...wire.fields import text
-from ...wire.messages import MAX_PARTS, Channel, Lane, Message, MessageError, lane_of
+from ...wire.messages import Channel, Lane, Message, MessageError, lane_of
 from ..gpus.manager import GpuManager
 from ..kernel_settings import KernelSettings
 from ..loop import Loop
-from .callbacks import RelayCallbacks
-from .code_gate import CodeGate
+from .code_gate import CodeGate, Pin
 from .output.history import History
 from .output.reduction import MESSAGE_LIMITS, limit_size
 from .reattach import Greeting, GreetingText, Reattach, ToHub
-from .requests import SESSION, Aborts, Executions, InternalRequests, QueueLimit, ToKernel
-
-_REQUESTS = (Channel.SHELL, Channel.CONTROL, Channel.STDIN)
-_MAX_ID = 256
-"""Characters of a message's id or type."""
+from .requests import Aborts, Executions, InternalRequests, QueueLimit, ToKernel, is_misattributed
 
 
 class RelayState(enum.Enum):
@@ -35,6 +29,19 @@ class RelayState(enum.Enum):
     DOWN = "down"
     UP = "up"
     ENDED = "ended"
+
+
+class RelayCallbacks(NamedTuple):
+    """What the keeper does for its relay.
+
+    pin: Pin the code for `%gpu code` in the first cell.
+    on_user_cell: Called when a user runs a cell.
+    on_message: Called with every message to front ends.
+    """
+
+    pin: Pin = lambda revision, cell, done: lambda: None
+    on_user_cell: Callable[[], None] = lambda: None
+    on_message: Callable[[Message], None] = lambda message: None
 
 
 class Relay:
@@ -76,6 +83,7 @@ class Relay:
         self._early: List[Message] = []  # requests that came while the kernel was down
         self._busy_with: Set[str] = set()  # msg_ids; a control request overlaps with a cell
         self._reserved_count = 0  # of the last cell that was answered here, until the kernel knows it
+        self._after_replies: Dict[str, Callable[[], object]] = {}  # by the msg_id of the request
         self._latest_header = b""  # of the latest execute_request of a front end
         self.code = CodeGate(self.answers, callbacks.pin, self._pass_on)
         self.gpus = gpus(self)
@@ -179,16 +187,6 @@ class Relay:
 
     # -------------------------------------------------------------------------------------- from front ends
 
-    @staticmethod
-    def request_type(message: Message) -> str:
-        """Return a request's type; raise FieldError or MessageError if it is none that a kernel could take."""
-        if message.channel not in _REQUESTS or not 4 <= len(message.parts) <= MAX_PARTS:
-            raise MessageError(f"a request of {len(message.parts)} parts for {message.channel.name}")
-        header = message.header()
-        text(header, "msg_id", most=_MAX_ID, least=1)
-        message.parent(), message.metadata(), message.content()
-        return text(header, "msg_type", most=_MAX_ID)
-
     def admit(self, request: Message) -> bool:
         """Return whether there is room for this request; if not, refuse it."""
         if self._queue_limit.admit(request):
@@ -197,7 +195,7 @@ class Relay:
         return False
 
     def handle_request(self, request: Message) -> None:
-        """Handle a request that `request_type` and `admit` accept."""
+        """Handle a request that `requests.request_type` and `admit` accept."""
         msg_type = request.msg_type
         if msg_type == "interrupt_request" and not self._can_be_interrupted:
             self._interrupt_waiting(request)
@@ -307,7 +305,7 @@ class Relay:
 
     def _handle_kernel_message(self, message: Message) -> None:
         try:
-            if self._latest_header and _is_misattributed(message):
+            if self._latest_header and is_misattributed(message):
                 message = message.replace(parts=(message.parts[0], self._latest_header, *message.parts[2:]))
             msg_type, parent = message.msg_type, message.parent_id
         except MessageError:
@@ -356,6 +354,10 @@ class Relay:
         self._callbacks.on_message(message)
         self._send(lane_of(message, message.msg_type), message)
 
+    def after_reply(self, msg_id: str, action: Callable[[], object]) -> None:
+        """Call `action()` once, when the reply to the cell with this msg_id has been sent."""
+        self._after_replies[msg_id] = action
+
     def _send_status(self, state: str) -> None:
         """Send the kernel's state, as a status without a parent."""
         self.send(Channel.IOPUB, 0, "status", {"execution_state": state}, b"{}")
@@ -373,22 +375,11 @@ class Relay:
             self._to_hub(lane, message)
         if message.channel is Channel.SHELL and message.msg_type == "execute_reply":
             self.aborts.handle_reply(message)
-            self._callbacks.on_reply(parent)
             self._release_deferred()
+            self._after_replies.pop(parent, lambda: None)()
 
     def _release_deferred(self) -> None:
         pending = self.executions.pending_ids()
         if self._state is RelayState.UP and not self.reattach.must_wait(pending, self.waiting_cells):
             for request in self.reattach.take_deferred():
                 self._pass_gate(request)
-
-
-def _is_misattributed(message: Message) -> bool:
-    """Return whether this is output whose parent is an internal request.
-
-    In some ipykernels, what a user's thread prints has the latest request for its parent. If that is an internal one,
-    of which front ends know nothing, the output belongs to the latest request of a front end.
-    """
-    if message.channel is not Channel.IOPUB or message.msg_type in ("status", "execute_input"):
-        return False
-    return message.parent().get("session") == SESSION

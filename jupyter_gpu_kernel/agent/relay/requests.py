@@ -10,7 +10,8 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Set
 
 from ...wire.answers import Answers
 from ...wire.compose import Parts, error_reply, make
-from ...wire.messages import Channel, Message, content_of, keeper_message
+from ...wire.fields import text
+from ...wire.messages import MAX_PARTS, Channel, Message, MessageError, content_of, keeper_message
 from ...wire.runtime import Runtime
 
 FEATURE = "failure_seen"
@@ -21,10 +22,36 @@ MAX_REQUESTS = 100_000
 """The number of requests that wait."""
 CLIENT = 0
 """The client number of the keeper itself."""
+_NOTICE = "gpu_kernel_notice"
+"""The type of the control request by which the kernel shows a text."""
 SESSION = "keeper"
 """The session in the headers of these requests."""
+_CHANNELS = (Channel.SHELL, Channel.CONTROL, Channel.STDIN)
+_MAX_ID = 256
+"""Characters of a message's id or type."""
 ToKernel = Callable[[Channel, int, Parts], None]
 OnReply = Callable[[Dict[str, Any]], None]
+
+
+def request_type(message: Message) -> str:
+    """Return a request's type. Raise FieldError or MessageError if no kernel could take the message as a request."""
+    if message.channel not in _CHANNELS or not 4 <= len(message.parts) <= MAX_PARTS:
+        raise MessageError(f"a request of {len(message.parts)} parts for {message.channel.name}")
+    header = message.header()
+    text(header, "msg_id", most=_MAX_ID, least=1)
+    message.parent(), message.metadata(), message.content()
+    return text(header, "msg_type", most=_MAX_ID)
+
+
+def is_misattributed(message: Message) -> bool:
+    """Return whether this is output whose parent is an internal request.
+
+    In some ipykernels, the latest request is the parent of what a user's thread prints. If that is an internal request,
+    of which front ends know nothing, the output belongs to the latest request of a front end.
+    """
+    if message.channel is not Channel.IOPUB or message.msg_type in ("status", "execute_input"):
+        return False
+    return message.parent().get("session") == SESSION
 
 
 class Executions:
@@ -257,6 +284,11 @@ class InternalRequests:
             on_result(content.get("user_expressions", {}).get("value", {}))
 
         self.send(Channel.SHELL, "execute_request", content, on_reply, after_idle=after_idle)
+
+    def show_notice(self, line: str, hooks: bool, signal: str = "") -> None:
+        """Show a text in the running cell, or in the next one. `hooks`: run the functions of `gpu_kernel.on_sigterm`,
+        too; `signal`: because of this signal."""
+        self.send(Channel.CONTROL, _NOTICE, {"text": line, "hooks": hooks, "signal": signal})
 
     def handle(self, message: Message) -> bool:
         """Handle a message of the kernel; return False if it belongs to none of these requests."""
