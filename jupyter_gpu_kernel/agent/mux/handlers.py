@@ -10,13 +10,13 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple
 
 from ...wire import PROTOCOL
 from ...wire.fields import number, text
 from ...wire.runtime import Runtime
 from ..exit.descendants import hidden_keeper
-from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
+from ..exit.leftovers import explain_missing_story, on_gpu
 from ..gpus import hours
 from ..gpus.allocation import Allocation
 from ..gpus.devices.gpu import SmiError
@@ -32,7 +32,6 @@ from ..job.client import JobGone, job_status
 from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..kernel_settings import settings_from
 from ..paths import Root, is_kernel_id
-from ..pinned_code.checkout import Checkouts
 from ..policy import PATH, PolicyError, read_policy
 from ..process_control import ProcessControl
 from ..procfs import booted_at
@@ -48,6 +47,8 @@ MAX_HOLDS = 3000
 STOP_TIMEOUT = 20.0
 """Seconds that a kernel and its keeper have to end."""
 _POLL_INTERVAL = 0.05
+_FORWARDED = ("pause", "resume", "priority", "interrupt", "restart", "journal")
+"""The requests that the kernel's keeper answers."""
 
 
 class RequestHandlers:
@@ -68,30 +69,21 @@ class RequestHandlers:
         self._policy = policy
         self._idle_watch = IdleWatch()
         self._passed, self._passed_lock = PassedPlaces(), threading.Lock()
-        self._leftovers = Leftovers(runtime, processes, root)
-        self._checkouts = Checkouts(runtime, processes, root)
-        self._keepers = Keepers(runtime, processes, root, self._leftovers, policy, timeout, successor_timeout)
+        self._keepers = Keepers(runtime, processes, root, policy, timeout, successor_timeout)
+        self._leftovers = self._keepers.leftovers
         self._handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
             "list": self._list,
             "story": self._story,
             "stories": self._stories,
             "stop": self._stop,
-            "pause": self._forward,
-            "resume": self._forward,
-            "priority": self._forward,
-            "interrupt": self._forward,
-            "restart": self._forward,
             "gpus": self._gpus,
             "offer": self._offer,
             "history": self._history,
-            "journal": self._forward,
             "job": self._job,
             "take_detached": self._take_detached,
-            "leftovers": lambda _: {
-                "leftovers": self._leftovers.list_processes(),
-                "code": self._checkouts.leftovers(self._leftovers.is_gone),
-            },
+            "leftovers": self._list_leftovers,
             "end_leftovers": self._end_leftovers,
+            **dict.fromkeys(_FORWARDED, self._forward),
         }
 
     def handle(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -120,12 +112,14 @@ class RequestHandlers:
         if sock is None:
             self._leftovers.remove_stale(kernel_id)
         else:
-            with _closed_on_error(sock):
+            with contextlib.ExitStack() as on_error:
+                on_error.callback(sock.close)
                 owner_now = self._owner_of(kernel_id)
                 if attach is not None:
                     self._keepers.request(kernel_id, dict(attach, do="return", **owner))
                 else:
                     _refuse_others(kernel_id, owner_now, owner)
+                on_error.pop_all()
         if sock is None and create is not None:
             settings = settings_from(dict(create, **owner, id=kernel_id))
             detached = self._keepers.take_detached(settings, _attached_kernels(request))
@@ -204,10 +198,8 @@ class RequestHandlers:
         """Stop a kernel, and wait until its folder is removed: then no process, socket or lease of it is left. With the
         last kernel, the spare interpreters end."""
         kernel_id = _checked(request["kernel"])
-        more = {key: request[key] for key in ["replaced_by"] if key in request}
-        stop = {"do": "stop", "why": request.get("why", "on request"), **more}
         try:
-            reply = self._keepers.ask(kernel_id, stop)
+            reply = self._keepers.ask(kernel_id, request)
         except KeeperTimeout:  # but the keeper has received the request
             refused = self._keepers.unresponsive(kernel_id)
             raise Refused(refused.code, f"{refused}; it will stop when it answers again") from None
@@ -237,13 +229,21 @@ class RequestHandlers:
             )
         return reply
 
+    def _list_leftovers(self, _: Dict[str, Any]) -> Dict[str, Any]:
+        return {
+            "leftovers": self._leftovers.list_processes(),
+            "code": self._keepers.checkouts.leftovers(self._leftovers.is_gone),
+        }
+
     def _end_leftovers(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """End these processes of kernels that are gone, and remove what they left of pinned code, if unchanged. The
         spare interpreters end if there is no kernel."""
         self._end_spares()
         return {
             "ended": self._leftovers.end_processes(request["leftovers"]),
-            "code": self._checkouts.remove_leftovers(request.get("code", []), self._leftovers.is_gone),
+            "code": self._keepers.checkouts.remove_leftovers(
+                request.get("code", []), self._leftovers.is_gone
+            ),
         }
 
     def _job(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -332,15 +332,6 @@ def _checked(kernel_id: Any) -> str:
     if not isinstance(kernel_id, str) or not is_kernel_id(kernel_id):
         raise Refused("gone", f"{str(kernel_id)[:100]!r} is not the id of a kernel")
     return kernel_id
-
-
-@contextlib.contextmanager
-def _closed_on_error(sock: socket.socket) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        sock.close()
-        raise
 
 
 def read_history(root: Root, states: Sequence[Dict[str, Any]], now: float, seconds: float) -> Dict[str, Any]:

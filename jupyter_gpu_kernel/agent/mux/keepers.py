@@ -50,25 +50,27 @@ class Refused(Exception):
 
 
 class Keepers:
-    """The keepers whose folders are in `root`. `timeout`: seconds they have to reply; `successor_timeout`: and the
-    successor of a killed one to start."""
+    """The keepers whose folders are in `root`, and what kernels that are gone have left there.
+
+    timeout: Seconds that a keeper has to reply.
+    successor_timeout: Seconds that the successor of a killed keeper has to start.
+    """
 
     def __init__(
         self,
         runtime: Runtime,
         processes: ProcessControl,
         root: Root,
-        leftovers: Leftovers,
         policy: Path,
         timeout: float,
         successor_timeout: float,
     ) -> None:
         self.root = root
+        self.leftovers = Leftovers(runtime, processes, root)
+        self.checkouts = Checkouts(runtime, processes, root)
         self._runtime = runtime
         self._processes = processes
-        self._leftovers = leftovers
         self._policy = policy
-        self._checkouts = Checkouts(runtime, processes, root)
         self._early_readings = EarlyReadings(runtime, processes)
         self._timeout = timeout
         self._successor_timeout = successor_timeout
@@ -96,7 +98,7 @@ class Keepers:
     def states(self) -> List[Dict[str, Any]]:
         """The status of each kernel that has a keeper. If the keeper does not reply, it is read from the story."""
         kernels = [
-            kernel_id for kernel_id in self.root.kernels() if not self._leftovers.remove_stale(kernel_id)
+            kernel_id for kernel_id in self.root.kernels() if not self.leftovers.remove_stale(kernel_id)
         ]
         with ThreadPoolExecutor(_THREADS) as pool:
             states = list(pool.map(self._state, kernels))
@@ -169,7 +171,7 @@ class Keepers:
 
     def _is_being_replaced(self, kernel_id: str) -> bool:
         """Whether the kernel runs and may start another keeper, if it has none."""
-        runs = self._leftovers.kernel_runs(kernel_id)
+        runs = self.leftovers.kernel_runs(kernel_id)
         return runs and not (self._gave_up(kernel_id) or hidden_keeper(kernel_id))
 
     def take_detached(self, settings: KernelSettings, attached: Optional[List[str]]) -> str:
@@ -246,7 +248,7 @@ class Keepers:
         cwd = _cwd(settings)
         if settings.code:
             try:
-                self._checkouts.find(cwd, settings.code)
+                self.checkouts.find(cwd, settings.code)
             except PinError as error:
                 raise Refused("code", str(error)) from None
 
@@ -273,7 +275,7 @@ class Keepers:
         except Refused:
             os.close(lock)
             lock = -1
-            self._leftovers.remove_unused(settings.id)
+            self.leftovers.remove_unused(settings.id)
             raise
         finally:
             if lock >= 0:
@@ -303,7 +305,7 @@ class Keepers:
                 start_keeper(self._runtime, folder, launch, settings, lock, START_TIMEOUT, early=early)
         except StartError as error:
             if pin is not None:
-                self._checkouts.remove(pin)
+                self.checkouts.remove(pin)
             if verb == "setup":
                 raise Refused("setup", str(error)) from None
             raise Refused("keeper", log_tail(folder / "log") or str(error)) from None
@@ -318,7 +320,7 @@ class Keepers:
         if not settings.code:
             return None
         try:
-            return self._checkouts.make(settings.id, cwd, settings.code)
+            return self.checkouts.make(settings.id, cwd, settings.code)
         except PinError as error:
             raise Refused("code", str(error)) from None
 
