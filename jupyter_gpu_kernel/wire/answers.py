@@ -1,8 +1,8 @@
 """Answers to requests in the kernel's place: exactly one busy, one reply and one idle for each, as from the kernel.
 
-Front ends may have been told that the kernel is busy with a request before it is answered here: it waited, or the
-kernel began it and ended. Therefore `Answers` sees every status, its own and the kernel's. A cell that ends here also
-gets its input and an execution count, as in a kernel. This module knows no sockets.
+Front ends may have been told that the kernel is busy with a request before the request is answered here: it waited, or
+the kernel began it and ended. Therefore `Answers` observes every status, those that it sends and those of the kernel. A
+cell that ends here also gets its input and an execution count, as in a kernel. This module knows no sockets.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Answers:
         return request.msg_id in self._busy
 
     def assume_busy(self, request: Message) -> None:
-        """A predecessor of this process has told front ends so, and has shown the cell's input."""
+        """A predecessor of this process has sent front ends the busy status of this cell, and its input."""
         self._busy.setdefault(request.msg_id, self.count)
 
     # -------------------------------------------------------------------------------------- answers

@@ -24,7 +24,7 @@ _SAMPLE = 4 * 1024
 _WORTH = 0.7
 """The largest part of its size that a chunk may keep."""
 _SKIP = 15
-"""Chunks that are sent as they are after a sample, or a whole chunk, that was not worth it."""
+"""Chunks that are sent uncompressed after a sample, or a whole chunk, that did not become much smaller."""
 
 
 class Compressor:
@@ -34,7 +34,7 @@ class Compressor:
         self._skip = 0
 
     def compress(self, data: bytes) -> Optional[bytes]:
-        """Return the chunk compressed, or None if it is to be sent as it is."""
+        """Return the compressed chunk, or None if the chunk is to be sent uncompressed."""
         if len(data) < LEAST:
             return None
         if self._skip:
@@ -50,7 +50,7 @@ class Compressor:
 
 
 def decompress(data: bytes, most: int) -> bytes:
-    """Return the chunk. Raise ValueError if it is malformed, or would have more than `most` bytes."""
+    """Return the decompressed chunk. Raise ValueError if it is malformed, or would have more than `most` bytes."""
     reader = zlib.decompressobj()
     try:
         chunk = reader.decompress(data, most + 1)

@@ -43,7 +43,7 @@ class EndpointState(enum.Enum):
 
 
 class Hello(NamedTuple):
-    """What one end says about itself and the other. `serials` and `delivered` have one number per lane."""
+    """What one end says about itself and the other end. `serials` and `delivered` have one number per lane."""
 
     protocol: int
     session: str
@@ -169,7 +169,7 @@ class Endpoint:
         self._acknowledge_now = self.owes_acknowledgement
 
     def acknowledge_overdue(self) -> None:
-        """The same, if it was owed at the last call already."""
+        """Let `outgoing` return an acknowledgement also without data, if it was owed at the last call already."""
         self._acknowledge_now = self._acknowledged < min(self._overdue, self._acknowledgeable)
         self._overdue = self._acknowledgeable
 
@@ -289,7 +289,7 @@ class Endpoint:
         self.state = EndpointState.OPEN
 
     def _restart(self, delivered: Optional[List[int]]) -> None:
-        """The other end has nothing of ours. The first end has already told its numbering in its HELLO."""
+        """Send everything again: the other end has nothing. The first end has named its numbering in its HELLO."""
         if not self.first:
             self._session = self._runtime.new_id()
         self.outbox.restart(delivered)

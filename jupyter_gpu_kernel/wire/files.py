@@ -11,7 +11,7 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 def private(path: str, flags: int) -> int:
-    """The `opener` for `open`: a new file is readable by its owner only."""
+    """Open a file: the `opener` for `open`. A new file is readable by its owner only."""
     return os.open(path, flags, 0o600)
 
 

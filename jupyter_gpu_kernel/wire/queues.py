@@ -58,7 +58,7 @@ class _QueuedMessage:
 
 
 class _Sent(NamedTuple):
-    """A chunk that is not acknowledged. `size`: of its piece of the message, before compression."""
+    """A chunk that is not acknowledged. `size`: the bytes of its piece of the message, before compression."""
 
     chunk: Chunk
     entry: _QueuedMessage
@@ -78,9 +78,9 @@ class Outbox:
         self._lanes: Dict[Lane, Deque[_QueuedMessage]] = {lane: deque() for lane in Lane}
         self._serials = [0 for _ in Lane]  # of the next message in each lane
         self._sent: Deque[_Sent] = deque()  # in this stream, and not acknowledged
-        self._resend: Deque[_Sent] = deque()  # those after them, which are to be sent again
-        self._in_flight = 0  # bytes as they were sent
-        self._unread = 0  # the same, before compression
+        self._resend: Deque[_Sent] = deque()  # not acknowledged when the stream ended: to be sent again
+        self._in_flight = 0  # bytes of unacknowledged chunks as they were sent
+        self._unread = 0  # bytes of unacknowledged chunks before compression
         self._number = 0
 
     def __repr__(self) -> str:
@@ -98,9 +98,9 @@ class Outbox:
         self._serials[lane] += 1
 
     def take(self) -> Iterator[Chunk]:
-        """Yield the chunks that may be sent now: first those to repeat, then new ones while the window is open.
+        """Yield the chunks that may be sent now: first those to send again, then new ones while the window is open.
 
-        Messages that overtake others do not wait for it."""
+        Messages that overtake others do not wait for the window."""
         while self._resend:
             self._sent.append(self._resend.popleft())
             yield self._sent[-1].chunk

@@ -15,7 +15,7 @@ class Runtime:
         self.random: Random = random or SystemRandom()
 
     def monotonic(self) -> float:
-        """Return seconds since some moment, for durations. In the hub it is the event loop's time, too."""
+        """Return seconds since some moment, for durations. In the hub this is the event loop's time, too."""
         return time.monotonic()
 
     def time(self) -> float:

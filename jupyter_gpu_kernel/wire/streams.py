@@ -22,7 +22,7 @@ class StreamText(NamedTuple):
 
 
 def read_stream(message: Message, msg_type: str) -> Optional[StreamText]:
-    """Return the content of a stream message; None for any other, and for a malformed one."""
+    """Return the content of a stream message; None for any other message, and for a malformed one."""
     if msg_type != "stream" or message.channel is not Channel.IOPUB or len(message.parts) != 4:
         return None
     try:
@@ -47,7 +47,7 @@ def with_stream(message: Message, number: int, stream: StreamText) -> Message:
 
 
 def split(message: Message, msg_type: str) -> List[Message]:
-    """Return messages of at most PIECE characters with the text of a long stream message; any other one as it is."""
+    """Return messages of at most PIECE characters with the text of a long stream message; else the message itself."""
     if len(message.parts[-1]) <= PIECE:
         return [message]
     whole = read_stream(message, msg_type)

@@ -75,7 +75,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def one_line(text: str, most: int = 200) -> str:
-    """Return such text in one line of at most `most` characters, with single spaces between the words."""
+    """Return text that others chose in one line of at most `most` characters, with single spaces between the words."""
     return shortened(printable(" ".join(text[: 4 * most].split())), most)
 
 

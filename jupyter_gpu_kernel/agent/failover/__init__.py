@@ -1,6 +1,7 @@
-"""A killed keeper is replaced: the kernel starts a successor, which takes the running kernel over.
+"""The replacement of a keeper that was killed.
 
-`successor.py` is the start of the successor, `keeper_pipe.py` the pipe by which the kernel notices the end of its
-keeper. `inherited_cells.py` finds out which cells the killed keeper had passed on, and `lost_output.py` which output
-may be lost.
+`keeper_pipe.py` is the pipe by which a kernel notices that its keeper has died, and over which the keeper tells the
+kernel how to start a successor. `successor.py` is that keeper. `inherited_cells.py` finds out which cells of the killed
+keeper the kernel has, and `lost_output.py` tells in cells that a part of their output may be lost. The kernel's side is
+`in_kernel/keeper_watch.py`.
 """

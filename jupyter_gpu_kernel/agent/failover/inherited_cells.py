@@ -73,8 +73,9 @@ class InheritedCells:
         return self._state is InheritanceState.ENDED
 
     def kernel_ready(self) -> None:
-        """The kernel replies to us."""
-        self._probe()
+        """The kernel replies to requests of this keeper: find out which cells it has."""
+        self._state = InheritanceState.PROBING
+        self._ask(quiet=0)
 
     def kernel_ended(self) -> None:
         """The kernel has ended, and its pending cells have ended with an error."""
@@ -84,8 +85,8 @@ class InheritedCells:
             self._relay.handle_request(cell)
 
     def hold(self, request: Message) -> bool:
-        """Whether the request is held: the kernel may have received it, or one before it, from the killed keeper. Nor
-        may it overtake a cell of the list that has to be sent to the kernel."""
+        """Return whether the request is held: the kernel may have received it, or an earlier one, from the killed
+        keeper; nor may it overtake a listed cell that still has to be sent to the kernel."""
         if self.over or (self.listed and not self._held and not self._cells):
             return False
         if request.channel is not Channel.SHELL or request.msg_type != "execute_request":
@@ -142,12 +143,9 @@ class InheritedCells:
             return
         self._signs += 1
 
-    def _probe(self) -> None:
-        self._state = InheritanceState.PROBING
-        self._ask(quiet=0)
-
     def _ask(self, quiet: int) -> None:
-        """Ask again and again, until the kernel has replied and published nothing of cells. `quiet`: replies so far."""
+        """Repeat the request until QUIET_REPLIES replies have come with nothing about cells between them. `quiet`: the
+        number of such replies so far."""
         signs = self._signs
 
         def on_result(result: Dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ _PIPE_SIZE = 1 << 20
 
 
 class KeeperPipe:
-    """The keeper's end: JSON objects, one a line. A write never blocks on a kernel that does not read."""
+    """The keeper's end, for JSON objects in one line each. A write never blocks on a kernel that does not read."""
 
     def __init__(self, fd: int = -1) -> None:
         """`fd`: the write end of the pipe to a kernel that runs already."""
@@ -37,7 +37,7 @@ class KeeperPipe:
         return read_fd
 
     def write(self, message: Dict[str, Any]) -> bool:
-        """Whether the message was written as a whole."""
+        """Write a message. Return whether it was written as a whole."""
         line = json.dumps(message).encode() + b"\n"
         try:
             return os.write(self._fd, line) == len(line)
@@ -51,7 +51,7 @@ class KeeperPipe:
         return self.write({"command": command, **where, "settings": settings.to_json()})
 
     def close(self) -> None:
-        """Close the pipe: the kernel has ended, or is to see that we have."""
+        """Close the pipe: the kernel has ended, or is to notice that this keeper has."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1

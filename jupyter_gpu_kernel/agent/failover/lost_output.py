@@ -1,8 +1,8 @@
-"""Tells in a cell that a part of its output may be lost, since the kernel's keeper was killed while the cell ran.
+"""Shows a notice in cells of which a part of the output may be lost, since the keeper was killed while they ran.
 
-The kernel itself tells the cells that run when the successor can reach it (`in_kernel/keeper_watch.py`). Others have
-ended in between, so their notice comes from the successor, before their idle status. A cell whose beginning the
-successor has received lacks nothing.
+The kernel itself shows the notice in cells that still run when the successor can reach it
+(`in_kernel/keeper_watch.py`). Other cells have ended in between, so their notice comes from the successor, before their
+idle status. A cell whose beginning the successor has received lacks nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class LostOutput:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._known: Set[str] = set()  # msg_ids of cells that have begun since the takeover, or were told
-        self._inherited: Optional[Set[str]] = None  # when settled: of older cells, which were not told
+        self._known: Set[str] = set()  # msg_ids of cells that have begun since the takeover, or have a notice
+        self._inherited: Optional[Set[str]] = None  # when settled: msg_ids of older cells without a notice
 
     def observe(self, message: Message) -> None:
-        """Send a notice before this message, if it is the first sign that something may be lost."""
+        """Send a notice before this message, if the message is the first sign that output of its cell may be lost."""
         cell = message.parent_id
         if message.channel is not Channel.IOPUB or cell in self._known:
             return
@@ -39,14 +39,14 @@ class LostOutput:
             self.tell(message.parts[1])
 
     def tell(self, header: bytes) -> None:
-        """Send a notice to the request with this header, unless it was told or is no cell."""
+        """Send a notice for the request with this header, unless it has a notice already, or is no cell."""
         request = Message(Channel.SHELL, 0, (header, b"{}", b"{}", b"{}"))
         if request.msg_type == "execute_request" and request.msg_id not in self._known:
             self._known.add(request.msg_id)
             self._send(Channel.IOPUB, 0, "stream", {"name": "stderr", "text": ENDED}, header)
 
     def settle(self, begun: Iterable[str]) -> None:
-        """`begun`: msg_ids of the last cells that the kernel has begun. Output that threads of older ones go on to
-        write is told, too."""
+        """`begun`: msg_ids of the last cells that the kernel has begun. They get a notice when a thread of theirs
+        goes on to write output."""
         self._inherited = set(begun) - self._known
         self._known = set()

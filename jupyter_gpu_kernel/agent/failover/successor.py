@@ -1,9 +1,10 @@
 """A keeper that takes over the running kernel of a killed keeper.
 
-The kernel starts it and writes to its stdin what it needs to know. It takes the folder's lock, the GPU leases and a new
-pipe, and connects to the kernel's sockets under the identity of the killed keeper, so that replies still arrive.
+The kernel starts the successor, and writes what it needs to know to its stdin. The successor takes the folder's lock,
+the GPU leases and a new pipe, and connects to the kernel's sockets under the identity of the killed keeper, so that
+replies still arrive.
 
-The kernel is not its child: see `process/adopted_process.py`.
+The kernel is not a child of the successor: see `process/adopted_process.py`.
 """
 
 from __future__ import annotations
@@ -35,8 +36,12 @@ LOCK_TIMEOUT = 10.0
 
 
 class RunningKernel(NamedTuple):
-    """The kernel to take over. `pipe`: the descriptor of our end of the pipe to it; `gpus`: the UUIDs that it has;
-    `guard`: whether its guard is on."""
+    """The kernel to take over.
+
+    pipe: The descriptor of this process's end of the pipe to the kernel.
+    gpus: The UUIDs of the kernel's GPUs.
+    guard: Whether the kernel's guard against SIGTERM is on.
+    """
 
     pid: int
     pipe: int
@@ -47,7 +52,7 @@ class RunningKernel(NamedTuple):
     @classmethod
     def read(cls, stream: IO[str]) -> RunningKernel:
         """Read what `KeeperWatch` writes: one line, as a process that a cell forked may hold the stream open. No
-        process that we start inherits the pipe."""
+        process that this one starts inherits the pipe."""
         info: Dict[str, Any] = json.loads(stream.readline())
         settings = settings_from(info["settings"])
         kernel = cls(info["kernel"], info["keeper_pipe"], info["gpus"], info["guard"], settings)
@@ -61,7 +66,7 @@ def run(root: Root, kernel_id: str) -> int:
     folder = root.kernel(kernel_id)
 
     def keep(started: Callable[[], None]) -> None:
-        _lock(runtime, folder)  # held as long as we live
+        _lock(runtime, folder)  # held as long as this process lives
         if not start_ticks(kernel.pid):
             raise ProcessLookupError("the kernel has ended, too")
         keeper = Successor(KeeperSystem(runtime, ProcessControl()), root, kernel)

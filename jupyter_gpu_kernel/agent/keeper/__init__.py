@@ -1,1 +1,10 @@
-"""The keeper: one process per kernel, which starts it, serves hubs, and ends when the kernel is no longer used."""
+"""The keeper: one process for each kernel, which starts the kernel, serves hubs, and ends when the kernel has ended.
+
+- `keeper.py` connects the parts, and decides when the kernel's process is started, stopped and restarted. `system.py`
+  is what a keeper uses of its node, and `lifetime.py` the end of the kernel and of the keeper.
+- `server.py` is the socket at which hubs attach. `commands.py` does what hubs ask, `status.py` is what they are told of
+  the kernel, and `output_pace.py` slows a kernel whose output is not read.
+- `idle_timer.py` and `hold_limit.py` decide when an idle kernel ends and when GPUs are given back, `housekeeping.py`
+  applies the first, and `job_notices.py` warns before the end of a Slurm job.
+- `client.py` starts keepers' processes and sends requests to keepers, for `attach`; `setup.py` runs set-up lines first.
+"""

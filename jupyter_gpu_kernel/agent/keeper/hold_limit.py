@@ -1,8 +1,8 @@
 """The site's limit on how long a kernel keeps its GPUs while kernels of other users wait for them.
 
-The kernel is told in advance: the running cell shows it, and the next one, and the SIGTERM functions run, so that
+The user is warned in advance: the running cell and the next one show a text, and the SIGTERM functions run, so that
 work can be saved. When nobody waits any more, nothing happens. At the limit a kernel that has not opened its GPUs gives
-them back; any other one ends, since only then its GPUs are free.
+them back; any other kernel ends, since only then its GPUs are free.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
 NOTICE = 600.0
 """Seconds from the notice to the limit."""
 WAITED = 60.0
-"""Seconds that a kernel must have waited: a shorter wait may end by itself."""
+"""Seconds for which another kernel must have waited: a shorter wait may end by itself."""
 INTERVAL = 15.0
 """Seconds between two looks at who waits."""
 STAGGER = 60.0
-"""Seconds between two kernels that give GPUs back: the first one may be enough."""
+"""Seconds between two kernels that give GPUs back: the GPUs of the first kernel may be enough."""
 HOOK_TIME = 10.0
 """Seconds from the last call of the SIGTERM functions to the end."""
 
 
 class HoldAdvice(NamedTuple):
-    """`warn`: whether the kernel should know that it gives its GPUs back at `deadline`. `end`: whether it is due."""
+    """`warn`: whether the user should know that the kernel gives its GPUs back at `deadline`. `end`: whether the kernel
+    gives them back now."""
 
     warn: bool = False
     deadline: float = 0.0
@@ -46,8 +47,8 @@ class HoldClock:
     def advise(
         self, now: float, held_since: Optional[float], others_wait: bool, older: int = 0
     ) -> HoldAdvice:
-        """`held_since`: None if the kernel has no GPUs that it could give back. `older`: the kernels that give theirs
-        back first."""
+        """`held_since`: None if the kernel has no GPUs that it could give back. `older`: how many other kernels give
+        their GPUs back first."""
         if held_since is None or not others_wait or now < held_since + self._longest - self._notice:
             self._deadline = None
             return HoldAdvice()

@@ -1,4 +1,4 @@
-"""How long a kernel may be idle, and the facts from which that is seen.
+"""How long a kernel may be idle, and the facts from which its idleness follows.
 
 A kernel is idle while no cell runs or waits, and its process tree uses no CPU. While a front end is attached, the
 limit counts from the kernel's last use. While none is attached, the limit is shorter (five minutes where no notebook is
@@ -55,14 +55,17 @@ class IdleTimer:
         return self._now() - self._last
 
     def keeps_ended_kernel(self) -> bool:
-        """Whether to keep a kernel that ended while no front end was attached; as long as an idle one would be."""
+        """Whether to keep a kernel that ended while no front end was attached: as long as an idle kernel is kept."""
         return not self._detached or self._now() - self._last < self._detached
 
     def advise(
         self, *, busy: bool, attached: bool, cpu: float, has_gpu: bool, cuda_open: bool, named: bool = True
     ) -> IdleAdvice:
-        """`cpu`: seconds of CPU time that the kernel's process tree has used so far. `named`: whether it belongs to a
-        notebook, which can return to it."""
+        """Return what to do now.
+
+        cpu: Seconds of CPU time that the kernel's process tree has used so far.
+        named: Whether the kernel belongs to a notebook, which can return to it.
+        """
         if busy or self._working(cpu):
             self.used()
             return IdleAdvice()

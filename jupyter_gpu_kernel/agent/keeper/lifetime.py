@@ -27,9 +27,9 @@ DETACHED_INTERVAL = 1.0
 SHUTDOWN_GRACE = 5.0
 """Seconds between a request to shut down and SIGKILL."""
 RESTART_GRACE = 2.5
-"""The same for a restart, whose user waits: after this time jupyter_client ends local kernels with SIGTERM."""
+"""Seconds between a request to restart and SIGKILL: jupyter_client ends local kernels after this time."""
 REPLACED_GRACE = 1.0
-"""The same for a kernel that is replaced: the new one waits for its GPUs."""
+"""Seconds between a request to shut down a kernel that is replaced and SIGKILL: the new kernel waits for the GPUs."""
 
 
 class EndRequest(enum.Enum):
@@ -50,7 +50,7 @@ class EndRequest(enum.Enum):
 
 
 class Shutdown:
-    """`begin()`: the loop stops when nothing is left to do."""
+    """Ends the keeper after its kernel: after `begin()` the loop stops when nothing is left to do."""
 
     def __init__(self, loop: Loop, server: KeeperServer, idle_timer: IdleTimer, cleanup: Cleanup) -> None:
         self._loop = loop
@@ -91,7 +91,7 @@ class Shutdown:
 
 
 class _Phase(enum.Enum):
-    """What the kernel's process does, as far as leases matter. STARTING: it cannot be told of GPUs yet."""
+    """What the kernel's process does, as far as leases matter. STARTING: it cannot receive GPUs yet."""
 
     STARTING = "starting"
     UP = "up"
@@ -99,7 +99,7 @@ class _Phase(enum.Enum):
 
 
 class Replacement:
-    """Passes GPUs on to the kernel that replaces this one, and receives those of the kernel that this one replaces."""
+    """Passes the GPUs on to a kernel that replaces this keeper's kernel, or receives those of a replaced kernel."""
 
     def __init__(
         self,
@@ -117,36 +117,36 @@ class Replacement:
         self._story = story
         self._phase = _Phase.STARTING
         self._replaced_by = ""
-        self._received: List[socket.socket] = []  # leases that the kernel is told of when it is up
+        self._received: List[socket.socket] = []  # leases for the kernel, until it is up
         self._received_since: Optional[float] = None
         self._receiver = LeaseReceiver(loop, root.kernel(self._id), self._receive)
 
     @property
     def replaced(self) -> bool:
-        """Whether another kernel replaces this one."""
+        """Whether another kernel replaces this keeper's kernel."""
         return bool(self._replaced_by)
 
     def grace(self, restart: bool) -> float:
-        """Seconds that the kernel has to shut down by itself. `restart`: its user waits for the next one."""
+        """Seconds that the kernel has to shut down by itself. `restart`: its user waits for the next process."""
         if self._replaced_by:
             return REPLACED_GRACE
         return RESTART_GRACE if restart else SHUTDOWN_GRACE
 
     def set_replaced_by(self, kernel_id: str) -> None:
-        """This kernel replaces ours."""
+        """The kernel with this id replaces this keeper's kernel."""
         self._replaced_by = kernel_id
 
     def kernel_starting(self) -> None:
-        """A process is started, or will be in place of one that has ended."""
+        """A process of the kernel is started, or will be started after one that has ended."""
         self._phase = _Phase.STARTING
 
     def kernel_up(self) -> None:
-        """The kernel can be told its GPUs."""
+        """The kernel can receive GPUs."""
         self._phase = _Phase.UP
         self._use_received()
 
     def kernel_ended(self) -> None:
-        """The kernel has ended. Pass its GPUs on to the kernel that replaces it; if there is none, give them back."""
+        """Pass the GPUs of the kernel, which has ended, on to the kernel that replaces it; else give them back."""
         if self._phase is _Phase.ENDED:
             return
         self._phase = _Phase.ENDED

@@ -20,8 +20,10 @@ _INTERVAL = 0.05
 
 
 class OutputPace:
-    """`handled(total)`: the keeper has handled so many bytes of the kernel's output. They are returned to the kernel,
-    at once or later, as bytes that it need not count any more."""
+    """Tells the kernel how many bytes of its output the keeper has handled: the kernel may write as many more.
+
+    `return_mark(total)` tells the kernel that it need not count its first `total` bytes any more.
+    """
 
     def __init__(self, loop: Loop, server: KeeperServer, return_mark: Callable[[int], object]) -> None:
         self._loop = loop
@@ -32,7 +34,7 @@ class OutputPace:
         self._timer: Optional[Timer] = None
 
     def handled(self, total: int) -> None:
-        """Return this, or what may be returned of it."""
+        """The keeper has handled `total` bytes of the kernel's output. Tell the kernel, at once or later."""
         if total < self._handled:  # of another process
             self._returned = 0
         self._handled = total

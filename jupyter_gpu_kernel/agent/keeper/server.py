@@ -1,7 +1,7 @@
 """The keeper's server: a unix socket in the kernel's 0700 folder, to which `attach` processes connect.
 
-One connection at a time has the attachment, the newest: an older one may hang on a dead link. Any connection may send a
-REQUEST. The server knows frames and the wire's endpoint, and nothing of kernels.
+One connection at a time has the attachment, the newest: an older connection may hang on a dead link. Any connection may
+send a REQUEST. The server knows frames and the wire's endpoint, and nothing of kernels.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class HubConnection:
             self._server.rejected(self, error)
 
     def flush(self, most: int = _TURN) -> None:
-        """Write what the socket takes, at most so many pieces; the rest follows when it is writable."""
+        """Write what the socket takes, at most so many pieces; the rest follows when the socket is writable again."""
         if self.sock.fileno() < 0:
             return
         more = True
@@ -148,7 +148,7 @@ class KeeperServer:
         self._flush_soon()
 
     def withdraw(self) -> Iterator[Message]:
-        """Take back what the hub has not acknowledged, in order of lanes: the next one is another hub."""
+        """Take back the messages that the hub has not acknowledged, in order of lanes: another hub attaches next."""
         return map(Message.decode, self.flow.withdraw())
 
     def detach(self) -> None:

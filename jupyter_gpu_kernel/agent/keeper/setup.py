@@ -62,7 +62,7 @@ def run_setup(
 
 
 def shell_script(lines: List[str], command: List[str]) -> str:
-    """The script in which the shell runs the set-up lines, and then becomes this command."""
+    """Return the script that runs the set-up lines, and then executes this command in place of the shell."""
     return "\n".join([*lines, f"unset {SETUP}", f"exec {shlex.join(command)}", ""])
 
 

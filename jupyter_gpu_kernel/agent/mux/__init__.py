@@ -1,5 +1,5 @@
-"""The agent's end of one SSH connection.
+"""The agent's end of one SSH session: the process `attach`.
 
-`attach.py` is the process: it routes frames to keepers, and runs requests about the node in threads. `handlers.py` has
-a handler for each request, and `keepers.py` asks and starts keepers.
+`attach.py` routes frames between the hub and keepers, and answers requests about the node, for which `handlers.py` has
+a method each. `keepers.py` finds, asks and starts keepers.
 """

@@ -119,7 +119,7 @@ class Router:
             self._filled[attachment.number] = attachment
 
     def _flush_filled(self) -> None:
-        """Send what has come: for each keeper at once, as every piece wakes it up."""
+        """Send each keeper all that has come for it, in one piece: every piece wakes the keeper up."""
         filled, self._filled = self._filled, {}
         for attachment in filled.values():
             self._ready(attachment, selectors.EVENT_WRITE)
@@ -177,7 +177,7 @@ class Router:
         self._write(reply_frame(reply, frame.number).encode())
 
     def _add(self, attachment: KeeperLink) -> None:
-        """The hub uses the attachment only after our reply, so no frame for it can come before this."""
+        """Add the attachment before the reply to the hub, which sends no frame for it earlier."""
         with self._attachments_lock:
             self._drop(attachment.number)
             self._selector.register(attachment.sock, selectors.EVENT_READ, attachment)

@@ -1,6 +1,6 @@
 """The handlers of the hub's requests to `attach`: open or create a kernel, list kernels, show GPUs and stories.
 
-They block, run on threads of `attach`, and have no state but what `gpus` has seen so far.
+The handlers block, and run on threads of `attach`. Their only state is what `gpus` has seen so far.
 """
 
 from __future__ import annotations
@@ -132,12 +132,12 @@ class RequestHandlers:
         return kernel_id, sock
 
     def _owner_of(self, kernel_id: str) -> Dict[str, Any]:
-        """The owner of a kernel, {} if the keeper does not tell.
+        """Return the owner of a kernel, {} if its keeper does not reply.
 
         Raises Refused if the keeper uses another protocol.
         """
         reply: Dict[str, Any] = {}
-        with contextlib.suppress(KeeperTimeout):  # the hub hears of it when the keeper replies again
+        with contextlib.suppress(KeeperTimeout):  # the hub learns the owner when the keeper replies again
             reply = self._keepers.ask(kernel_id, {"do": "owner"}) or {}
         if reply and protocol_of(reply) != PROTOCOL:
             raise Refused(
@@ -212,7 +212,7 @@ class RequestHandlers:
         return {"ok": not self.root.kernel(kernel_id).exists()}
 
     def _end_spares(self) -> None:
-        """The user has stopped all: no process is left, unless another kernel runs."""
+        """End the spare interpreters, unless a kernel runs: a user who has stopped all kernels finds no process."""
         if not self.root.kernels():
             retire_all(self.root.path)
 
@@ -322,7 +322,7 @@ def _owner(request: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _attached_kernels(request: Dict[str, Any]) -> Optional[List[str]]:
-    """The kernels that are attached to the hub, if it tells."""
+    """The kernels that are attached to the hub; None if the hub does not say."""
     ids = request.get("attached_ids")
     return list(map(str, ids)) if isinstance(ids, list) else None
 
@@ -350,7 +350,7 @@ def read_history(root: Root, states: Sequence[Dict[str, Any]], now: float, secon
 
 
 def _usage(state: Dict[str, Any]) -> Dict[str, Any]:
-    """What the status of a running kernel says of its GPUs: {} if its keeper does not reply."""
+    """Return what the status of a running kernel says of its GPUs; {} if its keeper does not reply."""
     if state["state"] in ("starting", "unresponsive"):
         return {}
     usage = state.get("usage")

@@ -89,14 +89,14 @@ class Keepers:
         return ask_keeper(self._socket_path(kernel_id), request, self._timeout)
 
     def request(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
-        """As `ask`, but Refused if the keeper does not reply in time."""
+        """Return what `ask` returns. Raise Refused if the keeper does not reply in time."""
         try:
             return self.ask(kernel_id, request)
         except KeeperTimeout:
             raise self.unresponsive(kernel_id) from None
 
     def states(self) -> List[Dict[str, Any]]:
-        """The status of each kernel that has a keeper. If the keeper does not reply, it is read from the story."""
+        """The status of each kernel that has a keeper; from the kernel's story if the keeper does not reply."""
         kernels = [
             kernel_id for kernel_id in self.root.kernels() if not self.leftovers.remove_stale(kernel_id)
         ]
@@ -253,8 +253,8 @@ class Keepers:
                 raise Refused("code", str(error)) from None
 
     def create(self, settings: KernelSettings) -> Optional[socket.socket]:
-        """Start the keeper; return a socket to it. If an `attach` whose link broke is starting it already, wait for
-        that. The folder's lock passes to the keeper, which holds it as long as it lives.
+        """Start the keeper; return a socket to it. If an `attach` whose link broke is starting the keeper already, wait
+        for its start. The folder's lock passes to the keeper, which holds it as long as it lives.
         """
         try:
             read_policy(self._policy).apply(settings)

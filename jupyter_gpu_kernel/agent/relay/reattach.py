@@ -1,4 +1,4 @@
-"""A front end has left its kernel, and another one attaches: what it missed, which of its cells wait, what it is told.
+"""A front end has left its kernel, and another one attaches: what that missed, which cells wait, and what it is shown.
 
 Cells that ran or waited when the first front end left go on, but their messages are for nobody: only the history has
 them. Execute requests of the new front end wait here until those cells have ended. In the kernel's queue, an interrupt
@@ -149,7 +149,7 @@ def describe(cell: PastCell) -> str:
 
 
 class GreetingText:
-    """What the next user cell shows, once, after a front end has returned or a kernel was replaced."""
+    """The text that the next user cell shows, once, after a front end has returned or a kernel was replaced."""
 
     def __init__(self, settings: KernelSettings, reattach: Reattach) -> None:
         """`settings`: the kernel's."""
@@ -163,14 +163,14 @@ class GreetingText:
         self._notice = self._warning = ""
         self._reported: Set[str] = (
             set()
-        )  # the ended cells that are still missed, which the user was told about
+        )  # msg_ids of ended cells that are still missed, and that a greeting has named
 
     def set_notice(self, text: str) -> None:
-        """The user should read this text about the kernel, too."""
+        """The next user cell also shows this text about the kernel."""
         self._notice = text
 
     def set_warning(self, text: str) -> None:
-        """The user should be warned by this text, until it is ""."""
+        """The next user cell also shows this warning. "" withdraws the last warning."""
         self._warning = text
 
     def front_end_returned(self, other_kernels: Sequence[str]) -> None:
@@ -179,7 +179,7 @@ class GreetingText:
         self._other_kernels = list(filter(is_kernel_id, other_kernels))
 
     def kernel_replaced(self, previous_kernel: str) -> None:
-        """This is a new kernel: its notebook was restarted, and `previous_kernel` has ended."""
+        """The kernel is new: its notebook was restarted, and `previous_kernel` has ended."""
         self._previous_kernel = previous_kernel
 
     def take(self, gpu_names: Sequence[str], wait_text: str = "") -> Tuple[str, float]:

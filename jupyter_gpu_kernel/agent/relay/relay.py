@@ -45,7 +45,7 @@ class RelayCallbacks(NamedTuple):
 
 
 class Relay:
-    """`handle_request` and `handle_kernel_message` pass messages on; `kernel_…` methods say what the process does.
+    """`handle_request` and `handle_kernel_message` pass messages on; `kernel_…` methods report the process's life.
 
     settings: The kernel's.
     gpus: Create the manager of the kernel's GPUs, which makes user cells wait.
@@ -128,7 +128,7 @@ class Relay:
         self._presumed_busy = False
 
     def kernel_up(self, kernel_info: Dict[str, Any]) -> None:
-        """The kernel takes requests, and this is its kernel_info: send it the requests that waited."""
+        """The kernel takes requests: send it those that waited. `kernel_info`: the content of its kernel_info_reply."""
         self._state, self._kernel_info = RelayState.UP, kernel_info
         early, self._early = self._early, []
         for request in early:

@@ -25,7 +25,7 @@ CLIENT = 0
 _NOTICE = "gpu_kernel_notice"
 """The type of the control request by which the kernel shows a text."""
 SESSION = "keeper"
-"""The session in the headers of these requests."""
+"""The session in the headers of the keeper's own requests."""
 _CHANNELS = (Channel.SHELL, Channel.CONTROL, Channel.STDIN)
 _MAX_ID = 256
 """Characters of a message's id or type."""
@@ -73,7 +73,7 @@ class Executions:
         return list(self._pending.values())
 
     def pending_ids(self) -> List[str]:
-        """Return their msg_ids."""
+        """Return the msg_ids of the cells that have no reply yet."""
         return list(self._pending)
 
     def add(self, request: Message) -> None:
@@ -177,8 +177,8 @@ class Aborts:
             del self._interrupted[next(iter(self._interrupted))]
 
     def should_abort(self, request: Message) -> bool:
-        """Return whether this execute_request was sent without knowing that an earlier one had failed, or before an
-        interrupt that overtook it."""
+        """Return whether this execute_request was sent without knowing that an earlier cell had failed, or before an
+        interrupt that overtook the request."""
         return request.client in self._failed or request.msg_id in self._interrupted
 
     def unseen_failures(self) -> Optional[Message]:
@@ -235,7 +235,7 @@ class _Internal:
         return self._idle and self._on_reply is None
 
     def take(self, message: Message) -> Optional[OnReply]:
-        """Take a message about it; return what has to be called with the reply now."""
+        """Take a message about the request; return what has to be called with the reply now."""
         if message.channel is not Channel.IOPUB:
             self.reply = message.content()
         elif message.msg_type == "status" and message.content().get("execution_state") == "idle":
@@ -247,7 +247,7 @@ class _Internal:
 
 
 class InternalRequests:
-    """`send` or `evaluate` sends a request; `handle` takes what the kernel says about it."""
+    """`send` or `evaluate` sends a request; `handle` takes the kernel's messages about it."""
 
     def __init__(self, runtime: Runtime, to_kernel: ToKernel) -> None:
         self._runtime = runtime
@@ -291,7 +291,7 @@ class InternalRequests:
         self.send(Channel.CONTROL, _NOTICE, {"text": line, "hooks": hooks, "signal": signal})
 
     def handle(self, message: Message) -> bool:
-        """Handle a message of the kernel; return False if it belongs to none of these requests."""
+        """Handle a message of the kernel; return False if it belongs to no request of the keeper itself."""
         parent = message.parent_id
         request = self._pending.get(parent)
         if request is None:
