@@ -169,14 +169,14 @@ KEEPER = """
 import pathlib, sys
 from jupyter_gpu_kernel.agent.keeper.keeper import Keeper
 from jupyter_gpu_kernel.agent.keeper.system import KeeperSystem
-from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.agent.kernel_settings import settings_from
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.policy import read_policy
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.runtime import Runtime
 root, policy = map(pathlib.Path, sys.argv[1:])
 sys.argv[0] = 'agent'
-settings = KernelSettings.from_json({'id': 'k1', 'gpus': 0})
+settings = settings_from({'id': 'k1', 'gpus': 0})
 Keeper(KeeperSystem(Runtime(), ProcessControl()), Root(root), settings, read_policy(policy)).run()
 """
 
