@@ -38,7 +38,7 @@ class Kernel:
 
     def settle(self, *begun: Message) -> None:
         """Reply until it is known what becomes of the cells. `begun`: those that the kernel lists."""
-        self.cells.kernel_ready()
+        self.cells.probe()
         while not self.settled:
             self.reply(str([cell.msg_id for cell in begun]))
 
@@ -73,7 +73,7 @@ def test_a_running_cell_keeps_the_kernel_busy_whenever_the_hub_lists_it(
     kernel.cells.observe(
         Message(Channel.IOPUB, 0, make("status", {"execution_state": "busy"}, cell.parts[0]))
     )
-    kernel.cells.kernel_ready()
+    kernel.cells.probe()
     for turn in range(3 * inherited_cells.QUIET_REPLIES):
         if turn == listed_after:
             kernel.cells.set_unanswered({"cells": [unanswered(cell, "busy")], "count": 1})
@@ -93,7 +93,7 @@ def test_a_cell_whose_reply_went_to_the_killed_keeper_ends_with_an_error(
     for cell in (failed, aborted):
         status = make("status", {"execution_state": "idle"}, cell.parts[0])
         kernel.cells.observe(Message(Channel.IOPUB, 0, status))
-    kernel.cells.kernel_ready()
+    kernel.cells.probe()
     kernel.cells.set_unanswered({"cells": [unanswered(cell, "busy") for cell in (failed, aborted)]})
     while not kernel.settled:
         kernel.reply(begun=str([failed.msg_id]))
@@ -132,7 +132,7 @@ def test_a_cell_that_the_kernel_aborted_is_aborted(tmp_path: Path, monkeypatch: 
     kernel.cells.observe(
         Message(Channel.IOPUB, 0, make("status", {"execution_state": "idle"}, cell.parts[0]))
     )
-    kernel.cells.kernel_ready()
+    kernel.cells.probe()
     kernel.cells.set_unanswered({"cells": [unanswered(cell, "busy")]})
     while not kernel.settled:
         kernel.reply(begun="[]")
@@ -259,7 +259,7 @@ def test_output_of_threads_keeps_no_cell_waiting(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(inherited_cells, "INTERVAL", 0.0)
     kernel, cell = Kernel(tmp_path), a_cell()
     kernel.cells.set_unanswered({"cells": []})
-    kernel.cells.kernel_ready()
+    kernel.cells.probe()
     for _ in range(3 * inherited_cells.QUIET_REPLIES):
         kernel.exchange.says(Channel.IOPUB, "stream", {"name": "stdout", "text": "."}, cell.parts[0])
         kernel.reply(str([cell.msg_id]))

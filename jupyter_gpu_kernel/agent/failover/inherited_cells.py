@@ -72,8 +72,8 @@ class InheritedCells:
         """Whether the kernel that was taken over has ended."""
         return self._state is InheritanceState.ENDED
 
-    def kernel_ready(self) -> None:
-        """The kernel replies to requests of this keeper: find out which cells it has."""
+    def probe(self) -> None:
+        """Find out which cells the kernel has, which replies to requests by now."""
         self._state = InheritanceState.PROBING
         self._ask(quiet=0)
 
@@ -112,7 +112,7 @@ class InheritedCells:
             if self.over:
                 self._relay.executions.fail(request, _RESULT_UNKNOWN, "KeeperError")
         if self._state is InheritanceState.SETTLED:
-            self._probe()
+            self.probe()
         return [cell.request for cell in cells]
 
     def _add(self, cell: Message) -> None:

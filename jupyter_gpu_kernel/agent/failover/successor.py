@@ -106,7 +106,7 @@ class Successor(Keeper):
             return super()._kernel_ready()
         self.kernel.pipe.write({"taken_over": True})
         self.kernel.send(Channel.STDIN, CLIENT, make(self.loop.runtime, REPEAT_INPUT, {}, session=SESSION))
-        self._cells.kernel_ready()
+        self._cells.probe()
 
     def _observe(self, message: Message) -> None:
         self._cells.observe(message)

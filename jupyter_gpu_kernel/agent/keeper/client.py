@@ -93,14 +93,15 @@ def start_keeper(
     folder: Path,
     launch: Callable[[], ChildProcess],
     settings: KernelSettings,
-    lock: int,
+    passed: Sequence[int],
     timeout: float,
     on_connected: Callable[[], None] = lambda: None,
-    early: Sequence[int] = (),
 ) -> None:
     """Launch a process that calls `receive_request`, and wait until its keeper serves.
 
-    `on_connected()` is called when the process has connected. `early`: the descriptor of StartRequest, if there is one.
+    passed: The descriptors of the folder's lock and, perhaps, of the first reading of the GPUs: see StartRequest.
+    on_connected: Called when the process has connected.
+
     Raises StartError if the keeper does not serve within `timeout` seconds; the launched process has ended then.
     """
     deadline = runtime.monotonic() + timeout
@@ -116,7 +117,7 @@ def start_keeper(
     try:
         on_connected()
         with sock:
-            report = _exchange(sock, settings, [lock, *early], deadline - runtime.monotonic())
+            report = _exchange(sock, settings, passed, deadline - runtime.monotonic())
         if report != _STARTED:
             raise StartError(report.decode("utf-8", "replace") or "the keeper exited during its start")
     except BaseException:

@@ -302,7 +302,7 @@ class Keepers:
             settings = settings.replace(pin=pin._asdict())
         try:
             with self._early_readings.begin(settings) as early:
-                start_keeper(self._runtime, folder, launch, settings, lock, START_TIMEOUT, early=early)
+                start_keeper(self._runtime, folder, launch, settings, [lock, *early], START_TIMEOUT)
         except StartError as error:
             if pin is not None:
                 self.checkouts.remove(pin)
