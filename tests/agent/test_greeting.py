@@ -168,7 +168,9 @@ def test_a_missed_cell_is_named_until_it_was_named_as_ended() -> None:
     kernel.text.front_end_returned([])
     text, seconds = kernel.text.take([])
     assert "f()" not in text and HINT not in text and seconds == 0.0
-    assert [one["code"] for one in kernel.reattach.show(b"")] == ["f()"]  # the magic has it still
+    assert [one["code"] for one in kernel.reattach.missed_cells({})["cells"]] == [
+        "f()"
+    ]  # the magic has it still
 
 
 def test_what_was_read_before_the_return_fills_nothing() -> None:

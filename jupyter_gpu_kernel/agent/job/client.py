@@ -31,8 +31,8 @@ def job_is_over(folder: Path) -> bool:
     return not has_listener(folder / SOCKET)
 
 
-def no_job_here(job_id: str) -> str:
-    """Return why no process of ours can be reached here for this job."""
+def why_no_process(job_id: str) -> str:
+    """Return why this job has no process of ours that can be reached on this node."""
     job, node = f"job {one_line(job_id, 20)}", socket.gethostname()
     if any(_is_hidden(pid, job_id) for pid in procfs.pids()):
         return f"{job} has a /tmp of its own on {node}, which this connection does not see"
@@ -58,7 +58,7 @@ class JobConnection:
             self.sock.connect(str(root.job(job_id) / SOCKET))
         except (OSError, FolderError):
             self.sock.close()
-            raise JobGone(no_job_here(job_id)) from None
+            raise JobGone(why_no_process(job_id)) from None
 
     def send(self, request: Dict[str, Any]) -> None:
         """Send a request."""

@@ -16,17 +16,6 @@ LATEST = 253_402_300_799
 """The last second of the year 9999, since the epoch."""
 
 
-def join_job(
-    loop: Loop,
-    root: Root,
-    settings: KernelSettings,
-    on_event: Callable[[Dict[str, Any]], None],
-    on_over: Callable[[], None],
-) -> Optional[Membership]:
-    """Return the membership of a kernel that runs in a job; None for any other."""
-    return Membership(loop, root, settings, on_event, on_over) if settings.job else None
-
-
 class Membership:
     """Reports a kernel to the job's process, from its creation on. Raises JobGone if that process has ended."""
 

@@ -149,13 +149,9 @@ def log_tail(log: Path) -> str:
     try:
         with open(str(log), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 4 * _LOG_TAIL))
-            return shown_end(file.read(4 * _LOG_TAIL).decode("utf-8", "replace"))
+            text = file.read(4 * _LOG_TAIL).decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def shown_end(text: str) -> str:
-    """The end of what processes printed, without control characters."""
     return "".join(one for one in text if one.isprintable() or one in "\n\t").strip()[-_LOG_TAIL:]
 
 

@@ -16,7 +16,7 @@ from ...wire.fields import FieldError
 from ...wire.messages import Channel, Lane, Message, MessageError
 from ..exit.descendants import SETUP
 from ..gpus.manager import GpuCallbacks, GpuManager
-from ..job.member import join_job
+from ..job.member import Membership
 from ..kernel_context import KernelContext
 from ..kernel_settings import CurrentSettings, KernelSettings
 from ..loop import Timer
@@ -70,7 +70,7 @@ class Keeper:
         self.settings, self.folder, self.story = self._context[2:]
         if str(policy):
             self.story.tell("policy", str(policy))
-        self.job = join_job(self.loop, root, self.settings.now, self._job_event, self._job_over)
+        self.job = self._join_job(root) if self.settings.now.job else None
         self._make_kernel(root)
         self._make_relay(root, early)
         self.job_notices = None if self.job is None else JobNotices(self, self.job)
@@ -89,11 +89,16 @@ class Keeper:
         folder = root.make_kernel(settings.id)
         return KernelContext(self.loop, self.system.processes, current, folder, story)
 
+    def _join_job(self, root: Root) -> Membership:
+        return Membership(self.loop, root, self.settings.now, self._job_event, self._job_over)
+
     def _make_kernel(self, root: Root) -> None:
         """Make the kernel's process, which is still to be started, and what concerns its life."""
         loop, processes, settings = self.loop, self.system.processes, self.settings.now
         spare = Spare(loop, processes, root.path, settings, self._reap)
-        self.kernel = self.system.kernel(self.folder, self._from_kernel, self._marked, spare)
+        self.kernel = self.system.kernel(
+            self.folder, self._from_kernel, lambda total: self._output_pace.handled(total), spare
+        )
         self.exit_report = self.system.exit_report(self.folder, self.story)
         self.idle_timer = IdleTimer(settings, loop.time)
         self.pause = Pause(loop, processes, self.kernel, self.story)
@@ -388,9 +393,6 @@ class Keeper:
             self._rejected_input.report(error)
         if self.ready.up and not self.relay.waiting_cells:  # the hub sees it in the same messages
             self.status.seen("busy" if self.relay.busy else "idle")
-
-    def _marked(self, total: int) -> None:
-        self._output_pace.handled(total)
 
     def _observe(self, message: Message) -> None:
         """Do nothing. A successor overrides this method: from the messages that are sent to front ends, it learns which

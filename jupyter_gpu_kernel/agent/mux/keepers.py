@@ -20,7 +20,7 @@ from ..exit.descendants import SETUP, TAG, hidden_keeper
 from ..exit.leftovers import Leftovers, has_keeper, is_being_served
 from ..file_lock import lock_now
 from ..gpus.early_reading import EarlyReadings
-from ..job.client import JobChild, job_is_over, no_job_here
+from ..job.client import JobChild, job_is_over, why_no_process
 from ..keeper.client import KeeperTimeout, StartError, ask_keeper, log_tail, start_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
 from ..kernel_settings import KernelSettings
@@ -313,7 +313,7 @@ class Keepers:
     def _check_job(self, job: str) -> None:
         """Raise Refused if the job's process does not run here."""
         if not is_job_id(job) or job_is_over(self.root.job(job)):
-            raise Refused("job", no_job_here(job))
+            raise Refused("job", why_no_process(job))
 
     def _pin(self, settings: KernelSettings, cwd: str) -> Optional[Pin]:
         """The code that the kernel is to run, if the settings ask for a commit."""

@@ -80,20 +80,19 @@ class Reattach:
         return self._history.page_of(request)
 
     def missed_cells(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """Answer the kernel's user, who asks what was missed: {"parent": the header of the asking cell, or nothing}."""
+        """Return the summaries of the missed cells, for the kernel's user.
+
+        With `parent`, the header of the cell that asks, their output is sent again as output of that cell.
+        """
         parent = text(request, "parent", "", most=_MAX_HEADER).encode("utf-8", "replace")
         if parent:
             load_object(parent)
-        return {"cells": self.show(parent)}
-
-    def show(self, parent: bytes) -> List[Dict[str, Any]]:
-        """Return the missed cells' summaries. With a parent header, their output is sent again as that cell's."""
         cells = self.missed
         if parent:
             for cell in cells:
                 self._show(cell, parent)
             self._missed.difference_update(cell.msg_id for cell in cells if cell.ended)
-        return [cell.summary() for cell in cells]
+        return {"cells": [cell.summary() for cell in cells]}
 
     def _show(self, cell: PastCell, parent: bytes) -> None:
         head = {"name": "stdout", "text": describe(cell) + "\n"}
