@@ -8,18 +8,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpu_kernel.hub.kernel.states import Phase
+
 from . import invariants
 from .front_end import Client, Ports
 from .hub import HubProcess, KernelInfos, UserFrontEnd
 from .network import Path as NetworkPath
 from .network import Session
 from .node import Node
-from .oracle import Disturbance, Request, check_request, check_unexcused, texts
+from .oracle import Disturbance, Request, check_request, check_unexcused, is_discarded, texts
 from .plan import Decision, Plan
 from .world import Failure, World
 
 PATIENCE = 240.0
 """Seconds in which everything must have come to rest once all faults have ended."""
+LINK_DEAD = 15.0
+"""Seconds after which a link that is dead is up again."""
 SHUTDOWN_WAIT = 10.0
 """Seconds after which a front end kills a kernel that does not shut down."""
 
@@ -74,6 +78,8 @@ class Episode:
         ends = [one.at + 3 * one.arguments.get("gap", 0.0) for one in self.plan.decisions]
         world.run(world.now + max(ends, default=0.0))
         self._heal()
+        if self.faults.get("node rebooted"):
+            world.run(world.now + LINK_DEAD)  # until then nobody knows that the kernel has gone
         self._until(self._at_rest, PATIENCE, "never at rest")
         self._probe()
         self._check()
@@ -282,10 +288,12 @@ class Episode:
             front.send(front.remote.event())  # it was told that the kernel had ended, which it does not own
 
     def _restart_if_dead(self, front: UserFrontEnd) -> None:
-        """A server restarts a kernel that has died; but not one that starts with its user's next cell."""
-        dead = (
-            front.state == "ended" and not front.asked and not front.wants_restart and not self.plan.revives
-        )
+        """A server restarts a kernel that has died, but not one that starts with its user's next cell; and a user
+        restarts one that another front end has shut down, which did not own it any more when it was to start it."""
+        wanted = any(one.wants_restart for one in self.fronts)
+        given_up = front.remote is not None and front.remote.phase is Phase.RESTART
+        by_itself = front.asked == "restart" or given_up or (not front.asked and not self.plan.revives)
+        dead = front.state == "ended" and by_itself and not wanted
         if dead and front.here and front.remote is not None and front.front is front.remote.front_ends.owner:
             front.wants_restart = True
             self.world.later(self.random.uniform(0.1, 3.0), self._in_hub, self._restart, front)
@@ -396,8 +404,15 @@ class Episode:
     def _fast_node(self) -> None:
         self.node.slow = 0.0
 
+    def _fault_keeper_killed(self, _: dict[str, Any]) -> None:
+        for keeper in list(self.node.keepers.values()):
+            if keeper.alive and keeper.keeper.kernel.runs_without_keeper:
+                self._disturb("keeper killed")
+                self.world.keeper_kills += 1
+                keeper.kill()
+
     def _fault_node_rebooted(self, arguments: dict[str, Any]) -> None:
-        self._disturb("crash")
+        self._disturb("reboot")
         for session in list(self._sessions()):
             session.cut(silent=True)
         self.node.reboot()
@@ -421,10 +436,13 @@ class Episode:
         return (request for client in self.everybody for request in client.requests.values())
 
     def _unanswered(self) -> list[str]:
-        waiting = (
-            one for one in self._requests() if one.needs_reply and not one.replies and not one.client.gone
-        )
-        return [f"no reply to {one}" for one in waiting if one.cell is not None]
+        waiting = [
+            one for one in self._requests() if one.cell is not None and one.needs_reply and not one.replies
+        ]
+        ended = any(one.state == "ended" for one in self.fronts)  # and only a user's cell starts it again
+        waiting = [one for one in waiting if not is_discarded(one, self.disturbances)]
+        due = (one for one in waiting if not one.client.gone and (one.user_cell or not ended))
+        return [f"no reply to {one}" for one in due]
 
     def _left(self) -> list[str]:
         return invariants.left(self)
@@ -448,6 +466,7 @@ class Episode:
         self.world.run(
             self.world.now + 2.0
         )  # an interrupt that was answered may still be on its way to the kernel
+        self._until(self._at_rest, 60.0, "not at rest")
         cell = [["prints", 2, 10]]
         request = self._send(front, "shell", "execute_request", execute(cell, stop=True), cell)
         assert request is not None
@@ -462,8 +481,14 @@ class Episode:
             check_request(request, self.disturbances, executed.get(request.msg_id, []))
         for request in requests:
             check_unexcused(request, self.disturbances, executed.get(request.msg_id, []), requests)
+        ended = [front_end.client for front_end in self.fronts if front_end.state == "ended"]
         for client in self.everybody:
-            if not client.gone and client.last_status not in ("idle", "starting", "") and not client.lossy:
+            if (
+                client not in ended
+                and not client.gone
+                and client.last_status not in ("idle", "starting", "")
+                and not client.lossy
+            ):
                 raise Failure("busy for ever", f"{client} saw {client.last_status} last")
         self._check_order()
         self._check_history()
@@ -506,7 +531,8 @@ class Episode:
         for front_end in list(self.fronts):
             self._leave(front_end)
         world.run(world.now + 1.0)
-        self._stop_kernels(front.kernel_id if self.plan.ends_with_shutdown else "")
+        ends = self.plan.ends_with_shutdown and front.asked
+        self._stop_kernels(front.kernel_id if ends else "")
         self._until(lambda: all(not one.alive for one in self.node.keepers.values()), 200.0, "keeper left")
         self._until(lambda: all(one.closed for one in self.hub.kernels), 60.0, "kernel left in the hub")
         self._in_hub(self._close_hub)

@@ -46,6 +46,7 @@ class Ports:
         self.kill_at = 0
         """The hub is killed within the send of this number, from now on; 0: it is not."""
         self.on_kill: Callable[[], None] = lambda: None
+        """Called within that send."""
         self._last = 49_000
 
     def new(self) -> int:
@@ -102,6 +103,9 @@ class HubSockets:
             ports.kill_at -= 1
             if not ports.kill_at:
                 self._put(channel, envelope, parts)
+                asked = self._world.all_requests.get(json.loads(parts[1]).get("msg_id"))
+                if asked is not None:
+                    asked.half_answered = True
                 return ports.on_kill()
         self._put(channel, envelope, parts)
 
@@ -293,7 +297,7 @@ class Client:
 
     def send_again(self, channel: str, parts: list[bytes]) -> None:
         """It did not reach the hub, which was killed."""
-        if self._sockets is not None and self._sockets.process.alive:
+        if self._sockets is not None and self.ports.bound.get(self.port) is self._sockets:
             return self._transmit(channel, parts)
         self._unsent.append((channel, parts))
 
@@ -331,7 +335,7 @@ class Client:
         request = self.requests.get(parent_id)
         if request is None:
             asker = self.world.all_requests[parent_id].client
-            if asker.gone and msg_type != "execute_reply":
+            if asker.gone and (msg_type != "execute_reply" or self.world.keeper_kills):
                 return  # its front end had the same number at the hub
             raise Failure("wrong client", f"{self.name} got a {msg_type} to {parent_id}")
         request.reply(number, msg_type, content)

@@ -36,8 +36,9 @@ def state(episode: Episode) -> str:
 def left(episode: Episode) -> list[str]:
     """Return what is not at rest: messages that wait, requests that have no reply."""
     found: list[str] = []
+    ids = [front_end.kernel_id for front_end in episode.fronts]
     for remote in episode.hub.kernels:
-        if remote.closed:
+        if remote.closed or remote.link_state is LinkState.LOST:  # what has waited goes to the next kernel
             continue
         relay = remote._relay
         waits = {
@@ -52,9 +53,11 @@ def left(episode: Episode) -> list[str]:
         if remote.link_state is not LinkState.UP and remote.link_state is not LinkState.LOST:
             found.append(f"link {remote.link_state.value}")
     for keeper in episode.node.keepers.values():
-        if not keeper.alive:
+        if not keeper.alive or keeper.kernel_id not in ids:
             continue
         relay, server = keeper.keeper.relay, keeper.keeper.server
+        # A request to an ended kernel, and one that came to a successor after its reply, count until the next start.
+        forgets = keeper.keeper.status.state == "ended" or episode.world.keeper_kills
         waits = {
             "early": len(relay._early),
             "executions": len(relay.executions.pending()),
@@ -64,7 +67,7 @@ def left(episode: Episode) -> list[str]:
             "outbox": server.endpoint.outbox.size if server.attached else 0,
             "backlog": int(bool(keeper.keeper._backlog)) if server.attached else 0,
             "greeting": len(relay._greeting._waiting),
-            "queue limit": 0 if keeper.keeper.status.state == "ended" else relay._queue_limit._size,
+            "queue limit": 0 if forgets else relay._queue_limit._size,
         }
         found += [f"keeper's {name}: {size}" for name, size in waits.items() if size]
         kernel = keeper.keeper.kernel.model
@@ -82,6 +85,10 @@ def history_outputs(page: dict[str, Any]) -> dict[str, str]:
 def files_left(episode: Episode) -> list[str]:
     """Return which files hub and keepers have left."""
     kernels = list((episode.folder / "node" / "k").glob("*"))
+    if (
+        episode.world.keeper_kills
+    ):  # the next `attach` removes what a killed keeper has left, if its kernel has ended
+        kernels = []
     delivered = [path for path in (episode.folder / "delivered").rglob("*") if path.is_file()]
     left = [path for path in (*kernels, *delivered) if path.name.partition(".")[0] not in episode.abandoned]
     return [str(path.relative_to(episode.folder)) for path in left]

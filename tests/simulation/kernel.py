@@ -342,7 +342,7 @@ class _Pipe:
         return True
 
     def write(self, message: dict[str, Any]) -> bool:
-        if self._end.model is not None and "hears" in message:
+        if self._end.model is not None and "read" not in message:  # the successor can be reached
             self._end.process.world.later(0.001, self._end.model.keeper_hears, process=self._end.model)
         return True
 

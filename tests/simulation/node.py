@@ -398,7 +398,7 @@ class Attach(Process):
             if state.get("notebook") != settings.notebook or state["state"] == "ended":
                 continue
             if not state["attached"] or (
-                state["owner"] == settings.owner and state["id"] not in request["here"]
+                state["owner"] == settings.owner and state["id"] not in request["attached_ids"]
             ):
                 answer = {"owner": settings.owner, "by": settings.by, "notebook": settings.notebook}
                 await self._ask(keeper, dict(answer, do="return", others=[]))

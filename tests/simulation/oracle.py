@@ -23,7 +23,8 @@ OUTPUTS = (
     "clear_output",
     "execute_result",
 )
-CONTROL = ("interrupt_request", "shutdown_request")
+LOSSES = {"keeper killed", "reboot"}
+"""What takes output with it that the hub has not received."""
 Essence = tuple[str, str]
 
 
@@ -39,6 +40,8 @@ class Request:
         self.replied_at = 0.0
         self.reply_number = 0
         self.asked = 0
+        self.half_answered = False
+        """Whether a hub was killed while it sent one of several messages about the request, perhaps its own answer."""
         self.lost = False
         """Whether a hub was killed while it read the request."""
 
@@ -61,6 +64,8 @@ class Request:
             raise Failure("wrong reply", f"{msg_type} to {self}")
         if self.replies and self.msg_type == "interrupt_request" and self.client.world.kills:
             return  # a killed hub had answered it in the kernel's place
+        if self.replies and self.cell is None and self.client.world.keeper_kills:
+            return  # the kernel may get such a request twice
         self.replies.append(content)
         if len(self.replies) > 1:
             raise Failure("two replies", f"{self}: {[one.get('status') for one in self.replies]}")
@@ -88,19 +93,27 @@ class View:
                 raise Failure(
                     "two states", f"{self.client} got {self.busy} busy, {self.idle} idle of {self.msg_id}"
                 )
-            if state == "idle" and not self.busy and not self.client.lossy and self.whole:
+            lossy = self.client.lossy or self.client.world.keeper_kills
+            if state == "idle" and not self.busy and not lossy and self.whole:
                 raise Failure("idle before busy", f"{self.client}: {self.msg_id}")
         elif msg_type == "execute_input":
             self.input += 1
-            if self.input > 1:
+            if self.input > 1 and not self._answered_by_killed_hub:
                 raise Failure("two inputs", f"{self.client}: {self.msg_id}")
         elif msg_type in OUTPUTS:
             self._output(number, msg_type, content)
 
     @property
     def _answered_by_killed_hub(self) -> bool:
-        """Whether this may be an interrupt that a killed hub has answered in the kernel's place."""
+        """Whether this may be an interrupt that a killed hub has answered in the kernel's place. If hub and keeper were
+        killed, nobody knows which status the front end has seen last."""
         request = self.client.world.all_requests.get(self.msg_id)
+        if request is not None and request.half_answered:
+            return True
+        if self.client.world.keeper_kills and (
+            self.client.world.kills or request is None or request.cell is None
+        ):
+            return True
         return self.client.world.kills > 0 and request is not None and request.msg_type == "interrupt_request"
 
     @property
@@ -111,6 +124,9 @@ class View:
 
     def _output(self, number: int, msg_type: str, content: dict[str, Any]) -> None:
         shown = essence(msg_type, content)
+        if msg_type == "stream" and (at := shown[1].find("\n[This kernel's keeper was killed")) > 0:
+            self.notices.append(shown[1][at:])  # which has waited, and was joined with the cell's text
+            shown = shown[0], shown[1][:at]
         if is_ours(msg_type, content, shown):
             self.notices.append(shown[1])
             return
@@ -153,21 +169,35 @@ def check_request(request: Request, disturbances: list[Disturbance], executed: l
         raise Failure("no reply", f"{request}, sent at {request.sent_at:.3f}, happened: {sorted(happened)}")
     _check_executions(request, executed)
     view = request.client.views.get(request.msg_id)
-    states = view is not None and view.busy and view.idle
+    killed = request.client.world.keeper_kills > 0  # then the busy status may be lost
+    states = view is not None and (view.busy or killed) and view.idle
     if request.replies and not states and not _needs_none(request, happened, lives):
         raise Failure("no state", f"{request} has {view and (view.busy, view.idle)}")
     if request.cell is not None and request.replies and view is not None:
         _check_cell(request, view, happened, executed)
 
 
+def is_discarded(request: Request, disturbances: list[Disturbance]) -> bool:
+    """Whether the kernel was lost, and restarted after the request came: a front end waits for no such reply."""
+    lost = [one.at for one in disturbances if one.kind in ("reboot", "crash", "ended")]
+    restarts = [one.at for one in disturbances if one.kind == "restart"]
+    return any(at >= request.sent_at for at in restarts) and any(
+        min(lost, default=1e9) <= at for at in restarts
+    )
+
+
 def _needs_none(request: Request, happened: set[str], lives: set[str]) -> bool:
     """Whether nobody can say what a kernel that has ended would have replied."""
-    ended = {"restart", "shutdown", "crash", "kernel killed"} & lives
+    ended = {"restart", "shutdown", "crash", "reboot"} & lives
+    if "restart" in happened and ended & {"reboot", "crash"}:
+        return True  # see `is_discarded`
     return request.cell is None and bool(ended or {"hub killed", "keeper killed"} & lives)
 
 
 def _check_executions(request: Request, executed: list[Executed]) -> None:
-    if len(executed) > 1:
+    processes = {one.kernel.pid for one in executed}
+    # What a killed keeper knew of the cells before a restart is lost, which may let the next process run one again.
+    if len(executed) > (len(processes) if request.client.world.keeper_kills else 1):
         times = [f"{one.began:.3f}" for one in executed]
         raise Failure("executed twice", f"{request} at {times}")
     if executed and request.cell is None:
@@ -176,14 +206,14 @@ def _check_executions(request: Request, executed: list[Executed]) -> None:
 
 def _check_cell(request: Request, view: View, happened: set[str], executed: list[Executed]) -> None:
     status = str(request.replies[0].get("status"))
-    truth = executed[0] if executed else None
+    truth = executed[-1] if executed else None
     if truth is None or not truth.status:
         return _check_unfinished(request, view, status, happened, truth)
-    if status != truth.status and not happened & {"keeper killed", "interrupt away"}:
+    if status != truth.status and not happened & LOSSES:
         raise Failure("wrong status", f"{request}: {status}, but the kernel said {truth.status}")
-    if request.reply_number < view.last_output and not happened & {"keeper killed", "interrupt away"}:
+    if request.reply_number < view.last_output and not happened & LOSSES:
         raise Failure("reply overtakes", f"{request}: the reply was sent before its last output")
-    check_outputs(request, view, truth.outputs, complete="keeper killed" not in happened)
+    check_outputs(request, view, truth.outputs, complete=not happened & LOSSES)
 
 
 def _check_unfinished(
@@ -196,9 +226,8 @@ def _check_unfinished(
     if truth is None and outputs:
         raise Failure("output of nothing", f"{request}: {outputs[:3]}")
     if truth is not None:
-        check_outputs(
-            request, view, [one for one in truth.outputs if one[0] != "error"], complete=True, error=False
-        )
+        outputs = [one for one in truth.outputs if one[0] != "error"]
+        check_outputs(request, view, outputs, complete=not happened & LOSSES, error=False)
 
 
 def check_outputs(
@@ -217,6 +246,9 @@ def check_outputs(
                 true_texts.get(kind, ""), text
             ):
                 raise Failure("doubled output", f"{request}: {kind} {text[-200:]!r}")
+        told = view.notices or request.replies[0].get("status") == "error"
+        if seen_texts != true_texts and not told:
+            raise Failure("lost output", f"{request} lacks output, and does not say so")
         return
     if seen_texts != true_texts:
         for kind in sorted({*seen_texts, *true_texts}):
@@ -250,6 +282,10 @@ def check_unexcused(
         return
     if any(one.at <= request.replied_at and one.kind in ("ended", "crash") for one in disturbances):
         return
+    for other in requests:  # an interrupt that waited for the next hub, and came after the cell
+        at_once = other.sent_at <= request.replied_at and (other.replied_at or 1e9) >= request.sent_at
+        if at_once and other.msg_type == "interrupt_request" and request.client.world.kills:
+            return
     for other in requests:  # stop on error
         failed = (
             other.replies and other.replies[0].get("status") == "error" and other.content.get("stop_on_error")

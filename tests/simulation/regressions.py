@@ -59,18 +59,17 @@ PLANS = {
         Decision(4.485119, "hub killed in a send", {"seconds": 1.0, "sends": 1}),
         Decision(4.922432, "own code", {"front": 0}),
     ),
-    "a front end leaves before another one has adopted the kernel, too": replace(
-        BASE, seed=580, delay=0.025, rate=5e6, revives=False
-    ).with_decisions(
-        Decision(0.896288, "second front end"),
-        Decision(1.432567, "hub killed", {"seconds": 4.0}),
-        Decision(2.733813, "second leaves"),
-    ),
     "an interrupt that comes late hits the next cell": replace(
         BASE, seed=24, memory_mib=0.002, rate_limited=False
     ).with_decisions(
         Decision(0.029378, "stall", {"seconds": 12.0, "up": True, "down": False}),
         Decision(2.447353, "interrupt command", {"front": 0}),
         Decision(4.793363, "cells", {"cells": [[]], "stop": False, "gap": 0.0}),
+    ),
+    "an interrupt that the hub has answered ends with an error, too, when the kernel is lost": replace(
+        BASE, seed=301, rate=2e5, revives=False, ends_with_shutdown=False
+    ).with_decisions(
+        Decision(2.219746, "node rebooted", {"seconds": 4.0}),
+        Decision(3.477347, "interrupt"),
     ),
 }

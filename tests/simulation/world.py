@@ -88,6 +88,8 @@ class World:
         """How many messages hubs have sent to clients."""
         self.kills = 0
         """How many hubs were killed."""
+        self.keeper_kills = 0
+        """How many keepers were killed."""
         self.largest = 100_000
         """Bytes of the largest message, and of what may be under way beside a limit."""
         self.caps = False

@@ -124,6 +124,8 @@ class InheritedCells:
 
     def observe(self, message: Message) -> None:
         """Take note of a message to front ends, of the kernel or in its name."""
+        if self.over and not self.listed and _is_execute_reply(message):
+            self._replied.add(message.parent_id)  # else it would be answered again when the hub lists it
         if self.over:
             return
         if message.parent().get("session") != SESSION:  # else it is of a request of the killed keeper itself
@@ -131,7 +133,7 @@ class InheritedCells:
         if self.listed and self._state is InheritanceState.SETTLED:
             return
         msg_type = message.msg_type
-        if msg_type == "execute_reply" and message.channel is Channel.SHELL:
+        if _is_execute_reply(message):
             self._replied.add(message.parent_id)
             if self._running.get(message.parent_id) is not False:
                 self._relay.executions.expect_idle(message.parent_id)
@@ -198,6 +200,11 @@ class InheritedCells:
         if self._states.get(cell.msg_id, UNKNOWN_STATE) == UNKNOWN_STATE:
             self._relay.answers.assume_busy(cell)
         self._relay.executions.fail(cell, _OUTPUT_LOST, "KeeperError")
+
+
+def _is_execute_reply(message: Message) -> bool:
+    """Return whether this is the reply to a cell."""
+    return message.channel is Channel.SHELL and message.msg_type == "execute_reply"
 
 
 def _names(text: str) -> List[str]:

@@ -374,6 +374,7 @@ class Relay:
         if not self.reattach.is_orphaned(parent) and self._greeting.passes(lane, message):
             self._to_hub(lane, message)
         if message.channel is Channel.SHELL and message.msg_type == "execute_reply":
+            self._queue_limit.release(parent)  # a killed keeper may have sent the idle status
             self.aborts.handle_reply(message)
             self._release_deferred()
             self._after_replies.pop(parent, lambda: None)()

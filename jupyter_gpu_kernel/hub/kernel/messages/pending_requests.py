@@ -127,6 +127,10 @@ class DeferredRequests:
         if type_of(request) == "interrupt_request" and len(self._interrupts) < _MAX_INTERRUPTS:
             self._interrupts[id_of(request)] = (request, in_flight.ids)
 
+    def was_answered(self, request: Message) -> bool:
+        """Return whether this request, which was sent, was answered here."""
+        return id_of(request) in self._answered
+
     def answered_here(self, message: Message) -> bool:
         """Return whether this message of the kernel belongs to a request that the hub has answered."""
         if not self._interrupts and not self._answered and not self._ended:

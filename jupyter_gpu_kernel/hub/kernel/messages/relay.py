@@ -334,11 +334,13 @@ class HubRelay:
 
     def kernel_lost(self, reason: str) -> None:
         """The kernel does not exist any more, or is not for its front ends: requests get an error as reply."""
-        self._pacer.end_replay()
+        self._pacer.flush()  # before their replies, whether it is read or not
         queued: list[Message] = []
         if self.endpoint.state is not EndpointState.OPEN:
             queued = [
-                one for one in map(Message.decode, self.endpoint.outbox.withdraw()) if requests.has_reply(one)
+                one
+                for one in map(Message.decode, self.endpoint.outbox.withdraw())
+                if requests.has_reply(one) and not self._deferred.was_answered(one)
             ]
         in_flight = self._in_flight.clear()
         known = {id_of(cell) for cell in in_flight}

@@ -1,10 +1,9 @@
-"""The planted bugs, by the part that has them: see `mutants`."""
+"""What was wrong once, and was found by a seed."""
 
 from __future__ import annotations
 
-from .mutants import Mutant
+from ..mutants import Mutant
 
-# What was wrong once, and was found by a seed.
 MENDED = [
     Mutant(
         "output is kept for clients of a killed hub, and lost with this one",
@@ -43,5 +42,3 @@ MENDED = [
         "        return self._state is RelayState.UP and not self.waiting_cells\n",
     ),
 ]
-
-MUTANTS = [*MENDED]

@@ -1,0 +1,10 @@
+"""The planted bugs, by the part that has them: see `mutants`."""
+
+from __future__ import annotations
+
+from .hub import HUB
+from .keeper import KEEPER
+from .mended import MENDED
+from .wire import WIRE
+
+MUTANTS = [*MENDED, *WIRE, *HUB, *KEEPER]

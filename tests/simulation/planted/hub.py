@@ -1,0 +1,157 @@
+"""Bugs in the hub."""
+
+from __future__ import annotations
+
+from ..mutants import Mutant
+
+HUB = [
+    Mutant(
+        "messages are passed on before those that wait",
+        "hub.kernel.messages.pacing",
+        "        if self._pace is _Pace.LIVE and not self._queue and self._has_room(message):\n",
+        "        if self._pace is _Pace.LIVE and self._has_room(message):\n",
+    ),
+    Mutant(
+        "a front end that does not read is sent more",
+        "hub.kernel.messages.pacing",
+        "        if not self._has_room(self._queue[0].message):\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "the pacer's progress is not acknowledged",
+        "hub.kernel.messages.pacing",
+        ("            self.end_replay()\n        self._on_progress()\n"),
+        "            self.end_replay()\n",
+    ),
+    Mutant(
+        "a replay never ends",
+        "hub.kernel.messages.pacing",
+        (
+            "        self._pace = _Pace.LIVE\n"
+            "        if self._timer is not None:\n"
+            "            self._timer.cancel()\n"
+            "            self._run()\n"
+        ),
+        (
+            "        self._pace = _Pace.LIVE\n"
+            "        if self._timer is not None:\n"
+            "            self._timer.cancel()\n"
+        ),
+    ),
+    Mutant(
+        "the pacer's timer runs on",
+        "hub.kernel.messages.pacing",
+        (
+            "        self.waiting_by_lane, self._size = [0 for _ in Lane], 0\n"
+            "        if self._timer is not None:\n"
+            "            self._timer.cancel()\n"
+        ),
+        "        self.waiting_by_lane, self._size = [0 for _ in Lane], 0\n",
+    ),
+    Mutant(
+        "deferred requests are lost when the link is up",
+        "hub.kernel.messages.pending_requests",
+        "        return [one for one in messages if one not in self._messages]\n",
+        "        return [one for one in messages if one not in self._messages][1:]\n",
+    ),
+    Mutant(
+        "deferred requests are sent and kept",
+        "hub.kernel.messages.pending_requests",
+        ("        messages = self._messages\n        self._messages = [\n"),
+        ("        messages = list(self._messages)\n        _ = [\n"),
+    ),
+    Mutant(
+        "an interrupt does not cancel the cells that wait",
+        "hub.kernel.messages.pending_requests",
+        "        self._messages = [message for message in self._messages if message not in cells]\n",
+        "",
+    ),
+    Mutant(
+        "an interrupt that was lost is not answered",
+        "hub.kernel.messages.pending_requests",
+        ("            _put(self._answered, msg_id)\n            self._placeholder.acknowledge(request)\n"),
+        "            _put(self._answered, msg_id)\n",
+    ),
+    Mutant(
+        "an interrupt is answered here and by the kernel",
+        "hub.kernel.messages.pending_requests",
+        ("            _put(self._answered, msg_id)\n            self._placeholder.acknowledge(request)\n"),
+        "            self._placeholder.acknowledge(request)\n",
+    ),
+    Mutant(
+        "a cell with a reply stays in flight",
+        "hub.kernel.messages.pending_requests",
+        ("            self._cells.pop(msg_id, None)\n            self._states.pop(msg_id, None)\n"),
+        "            self._states.pop(msg_id, None)\n",
+    ),
+    Mutant(
+        "the killed hub's cells are not recalled",
+        "hub.kernel.messages.relay",
+        ("        if cells:\n            self._in_flight.recall(cells)\n"),
+        ("        if False:\n            self._in_flight.recall(cells)\n"),
+    ),
+    Mutant(
+        "a failure is not acknowledged",
+        "hub.kernel.messages.relay",
+        "            self._report_failure_seen(failed)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "counts are saved before the message is sent",
+        "hub.kernel.messages.relay",
+        "            self._delivered.save([max(0, count - waiting) for count, waiting in counts])\n",
+        "            self._delivered.save([max(0, count + 1 - waiting) for count, waiting in counts])\n",
+    ),
+    Mutant(
+        "counts are never saved",
+        "hub.kernel.messages.relay",
+        "            self._delivered.save([max(0, count - waiting) for count, waiting in counts])\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "a lost kernel's cells get no reply",
+        "hub.kernel.messages.relay",
+        "self.placeholder.fail(in_flight + self._deferred.clear() + others, ",
+        "self.placeholder.fail([], ",
+    ),
+    Mutant(
+        "what a lost kernel has sent comes after the errors",
+        "hub.kernel.messages.relay",
+        "        self._pacer.flush()  # before their replies, whether it is read or not\n",
+        "        self._pacer.end_replay()\n",
+    ),
+    Mutant(
+        "an interrupt that was answered is answered again with an error",
+        "hub.kernel.messages.relay",
+        "                if requests.has_reply(one) and not self._deferred.was_answered(one)\n",
+        "                if requests.has_reply(one)\n",
+    ),
+    Mutant(
+        "a released kernel stays attached",
+        "hub.node.attachments",
+        (
+            "                del self._entries[number]\n"
+            "                attachment.endpoint.closed()\n"
+            "                self._write(Frame(Kind.CLOSE, number))\n"
+        ),
+        "                attachment.endpoint.closed()\n",
+    ),
+    Mutant(
+        "an attachment is not opened again",
+        "hub.node.attachments",
+        "        asyncio.get_running_loop().call_later(delay, self._open_if_pending, number)\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "a dead link is not noticed",
+        "hub.node.link",
+        "            if remaining <= 0:\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "another front end's client gets the reply",
+        "hub.front_end.front_ends",
+        "            self._front_ends[number].edge.send(message.replace(client=client))\n",
+        "            next(iter(self._front_ends.values())).edge.send(message.replace(client=client))\n",
+    ),
+]
