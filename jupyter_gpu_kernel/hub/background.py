@@ -27,11 +27,12 @@ class BackgroundTasks:
     def __bool__(self) -> bool:
         return bool(self._tasks)
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run the coroutine on the event loop."""
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run the coroutine on the event loop. Return its task."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -49,7 +49,7 @@ class FrontEndOperations:
             return await self._serve(returning, call, restart=True)
         try:
             return await self._start(settings, call)
-        except BaseException:  # also when the client left meanwhile
+        except GpuKernelError:  # and not where the window has gone, with all of its launchers
             self._kernels.start_failed(settings, call)
             raise
 

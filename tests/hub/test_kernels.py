@@ -30,9 +30,12 @@ from jupyter_gpu_kernel.hub.jobs.job_files import JobFile
 from jupyter_gpu_kernel.hub.kernel import reconnect_grace
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import Phase
+from jupyter_gpu_kernel.hub.kernel.vscode import pending_stops
+from jupyter_gpu_kernel.hub.kernel.vscode.pending_stops import LeftKernel, PendingStops
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.kernels import Kernels, front_end_of
 from jupyter_gpu_kernel.hub.node.link import Link
+from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
 from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.hub.several_hosts.placement import Placement
@@ -197,6 +200,29 @@ def test_a_restart_of_vs_code_that_needs_a_sign_in_ends_the_old_kernel(
     play(test)
 
 
+def test_a_start_that_ends_with_its_window_ends_no_other_kernel(play: Any) -> None:
+    """All launchers of a window that is closed end at once. The notebooks may return to their kernels."""
+
+    async def test(hub: Hub) -> None:
+        call = hub.call("start", parent=7)
+        old = hub.start(call)
+        keep_trying(old)
+        code = {"code": "__vsc_ipynb_file__ = '/a.ipynb'", "store_history": False}
+        old.observe_shell_request(Message(Channel.SHELL, 1, make("execute_request", code)))
+        await until(lambda: old.session is not None and old.session.notebook)
+        settings = {"route": ["node"], "python": "python", "gpus": 0}
+        other = hub.call("start", parent=7, started=time.time(), name="n", settings=settings)
+        start = asyncio.ensure_future(hub.operations.op_start(other))
+        await asyncio.sleep(0)
+        hub.leaves(call)
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+        assert not hub.kernels.in_use
+
+    play(test)
+
+
 @pytest.mark.parametrize("others", [False, True])
 def test_a_restart_that_needs_a_sign_in_ends_the_old_process_when_the_link_is_back(
     play: Any, others: bool
@@ -311,3 +337,27 @@ def test_a_home_that_does_not_answer_stops_no_kernel(
         assert [row["text"] for row in await hub.kernels.jobs.story("k1")] == ["job 7 is submitted"]
 
     play(test)
+
+
+class UnreachableLink(NoLink):
+    """The link to a node that never comes back."""
+
+    state = "away"
+
+    async def until_up(self) -> None:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("seconds", [60.0, 0.0])
+def test_a_node_that_never_comes_back_keeps_the_hub_for_a_limited_time(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    async def test() -> None:
+        stops = PendingStops()
+        left = LeftKernel("k", UnreachableLink("node"), KernelSettings())
+        stops.add(left, (0, "n", "/a.ipynb"), None)
+        assert bool(stops) is (seconds > 0)
+        assert stops.names() == {"n"}
+
+    monkeypatch.setattr(pending_stops, "_KEEPS_HUB", seconds)
+    asyncio.run(test())

@@ -298,8 +298,7 @@ class Keepers:
                 return self._processes.start(command, output=log, cwd=cwd, env=_environment())
 
         pin = self._pin(settings, cwd)
-        if pin is not None:
-            settings = settings.replace(pin=pin._asdict())
+        settings = settings.replace(pin={} if pin is None else pin._asdict())  # the hub does not choose it
         try:
             with self._early_readings.begin(settings) as early:
                 start_keeper(self._runtime, folder, launch, settings, [lock, *early], START_TIMEOUT)

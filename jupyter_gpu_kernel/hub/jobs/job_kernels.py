@@ -102,7 +102,7 @@ class JobKernels:
         timeout: float = 30,
         specs: list[Spec] | None = None,
         more: Callable[[Node], dict[str, Any]] = lambda node: {},
-        tell: Callable[[NodeReply], None] = lambda reply: None,
+        tell: Callable[[NodeReply], object] = lambda reply: None,
     ) -> list[NodeReply]:
         """Do what `Nodes.ask_each` does, but ask the nodes of the user's running jobs instead of login nodes; `tell` is
         not called with the replies of these nodes."""

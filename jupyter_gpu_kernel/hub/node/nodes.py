@@ -138,7 +138,7 @@ class Nodes:
         timeout: float = 30,
         specs: list[Spec] | None = None,
         more: Callable[[Node], dict[str, Any]] = lambda node: {},
-        tell: Callable[[NodeReply], None] = lambda reply: None,
+        tell: Callable[[NodeReply], object] = lambda reply: None,
     ) -> list[NodeReply]:
         """Send a request to each node of `specs` (else of the call's). `more(node)` returns its further arguments;
         `tell(reply)` is called with each reply when it comes.

@@ -91,7 +91,7 @@ class SharedWait:
         owner: dict[str, str],
         remote: RemoteKernel,
         delivered: Callable[[KernelSettings, str], Path],
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
         log: logging.Logger,
     ) -> None:
         """`delivered(settings, kernel id)`: the file for the counts of a kernel; `spawn(coroutine)` starts a task."""

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ....errors import AgentRefusal, GpuKernelError
-from ....hub import sanitize
 from ....wire.files import replace_file
+from ... import sanitize
+from ...background import BackgroundTasks
 from ...kernel_settings import KernelSettings
 from ...node.node_link import NodeLink
 from ..remote_kernel import RemoteKernel
@@ -29,6 +30,8 @@ _KEEP = 7 * 24 * 3600.0
 Key = tuple[int, str, str]
 """The window's process, the kernelspec, the notebook. The process is 0 if the notebook is a file, which other windows
 can open, too."""
+_KEEPS_HUB = 3600.0
+"""Seconds for which a node that cannot be reached keeps the hub from ending. The file is for the hub after it."""
 _NO_NOTEBOOK: Key = (0, "", "")
 OpenLink = Callable[[KernelSettings], NodeLink]
 
@@ -52,10 +55,12 @@ class PendingStop:
     replacement: RemoteKernel | None = None
     """The kernel that gets the GPUs, if it is on the same node. Its keeper must exist before it can get them."""
     task: asyncio.Task[None] | None = None
+    keeps_hub_until: float = 0.0
+    """By the event loop's clock."""
 
 
 class PendingStops:
-    """All kernels that are to end. True while there is one whose node has not answered yet."""
+    """All kernels that are to end. True while there is one whose node has not answered yet, for an hour at most."""
 
     def __init__(self, owner: str = "", folder: Path | None = None) -> None:
         """`owner`: the id of this user and computer, see `paths.owner`. `folder`: for the files; None: there are
@@ -63,9 +68,11 @@ class PendingStops:
         self._owner = owner
         self._folder = folder
         self._stops: dict[str, PendingStop] = {}
+        self._tasks = BackgroundTasks()
 
     def __bool__(self) -> bool:
-        return any(one.task is not None and not one.task.done() for one in self._stops.values())
+        pending = ((one.task, one.keeps_hub_until) for one in self._stops.values() if one.task is not None)
+        return any(not task.done() and task.get_loop().time() < until for task, until in pending)
 
     def names(self) -> set[str]:
         """Return the kernelspecs of the kernels."""
@@ -90,7 +97,8 @@ class PendingStops:
 
     def _begin(self, stop: PendingStop, *, known_up: bool) -> None:
         self._stops[stop.left.kernel_id] = stop
-        stop.task = asyncio.get_running_loop().create_task(self._run(stop, known_up))
+        stop.keeps_hub_until = asyncio.get_running_loop().time() + _KEEPS_HUB
+        stop.task = self._tasks.spawn(self._run(stop, known_up))
 
     def replace(self, stop: PendingStop, replacement: RemoteKernel | None) -> None:
         """The notebook has yet another kernel, which gets the GPUs."""
