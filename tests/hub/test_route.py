@@ -290,3 +290,8 @@ def test_ways_that_differ_in_anything_share_no_connection() -> None:
     assert len(ways) == 1 + len(others)
     assert RouteSettings.from_settings(settings.replace(gpus=2, python="/p")) in ways
     assert RouteSettings.from_settings(RouteSettings.from_settings(settings).to_settings()) in ways
+
+
+def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RouteError, match="cannot be read: File name too long"):
+        list(ssh_config.parsed_lines(tmp_path / ("x" * 300)))

@@ -143,10 +143,14 @@ def _as_typed(destination: Destination) -> Values:
 
 
 def parsed_lines(file: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the lower-case keyword and the words of each line; nothing if there is no such file."""
-    if not file.is_file():
-        return
-    for text in file.read_text("utf-8", "replace").splitlines():
+    """Yield the lower-case keyword and the words of each line; nothing if there is no such file. Raises RouteError if
+    the file cannot be read."""
+    try:
+        lines = file.read_text("utf-8", "replace").splitlines() if file.is_file() else []
+    except OSError as error:
+        cause = f"the ssh configuration {file} cannot be read: {error.strerror}"
+        raise RouteError(cause, remedy="Check its path, and its permissions.") from error
+    for text in lines:
         found = re.match(r"\s*([A-Za-z]\w*)\s*[\s=]\s*(.*)", text)
         if found and (words := _split(found[2])):
             yield found[1].lower(), words
