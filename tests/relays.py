@@ -17,10 +17,10 @@ from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 
 class Exchange:
-    """`relay` to a kernel that is up. `heard`: what front ends hear; `passed`: what the kernel gets."""
+    """`relay` to a kernel that is up. `received`: the messages to front ends; `passed`: the messages to the kernel."""
 
     def __init__(self, folder: Path, limits: Mapping[Lane, int] = MESSAGE_LIMITS) -> None:
-        self.heard: list[Message] = []
+        self.received: list[Message] = []
         self.passed: list[Message] = []
         self.on_message: Callable[[Message], object] = lambda message: None
         loop = Loop(RUNTIME)
@@ -33,7 +33,7 @@ class Exchange:
             loop,
             kernel.settings.now,
             lambda *message: self.passed.append(Message(*message)),
-            lambda lane, message: self.heard.append(message),
+            lambda lane, message: self.received.append(message),
             gpus,
             RelayCallbacks(on_message=lambda message: self.on_message(message)),
             limits,
@@ -56,9 +56,9 @@ class Exchange:
         self.says(Channel.IOPUB, "status", {"execution_state": state}, request)
 
     def states(self) -> list[tuple[str, str]]:
-        """Since it was asked last: each status that front ends heard, and the type of the request that it is about."""
-        heard, self.heard[:] = list(self.heard), []
-        statuses = [message for message in heard if message.header()["msg_type"] == "status"]
+        """Each status sent to front ends since the last call, and the type of the request that it is about."""
+        received, self.received[:] = list(self.received), []
+        statuses = [message for message in received if message.header()["msg_type"] == "status"]
         return [
             (str(one.content()["execution_state"]), str(one.parent().get("msg_type", ""))) for one in statuses
         ]

@@ -23,7 +23,7 @@ def fails(aborts: Aborts, cell: Message, content: Any = None) -> str:
     return str(cell.header()["msg_id"])
 
 
-def test_from_the_failure_until_it_is_heard_of() -> None:
+def test_from_the_failure_until_it_is_seen() -> None:
     aborts = Aborts()
     failed = fails(aborts, request())
     assert aborts.should_abort(request()) and not aborts.should_abort(request(client=2))
@@ -31,7 +31,7 @@ def test_from_the_failure_until_it_is_heard_of() -> None:
     assert not aborts.should_abort(request())
 
 
-def test_to_have_heard_of_one_does_not_do_for_a_later_one() -> None:
+def test_to_have_seen_one_does_not_do_for_a_later_one() -> None:
     aborts = Aborts()
     first = fails(aborts, request())
     second = fails(aborts, request())

@@ -26,10 +26,10 @@ STRANGER = (
 
 def ends(loop: Loop, pid: int) -> List[Optional[int]]:
     """Adopts, kills, and waits for what is told of the end."""
-    heard: List[Optional[int]] = []
+    received: List[Optional[int]] = []
 
     def over() -> None:
-        heard.append(adopted.poll())
+        received.append(adopted.poll())
         loop.stop()
 
     adopted = AdoptedProcess(loop, pid, over)
@@ -37,7 +37,7 @@ def ends(loop: Loop, pid: int) -> List[Optional[int]]:
     os.kill(pid, signal.SIGKILL)
     loop.later(60, loop.stop)
     loop.run()
-    return heard
+    return received
 
 
 def test_a_strangers_end_is_noticed() -> None:
@@ -51,10 +51,10 @@ def test_a_strangers_end_is_noticed() -> None:
 def test_one_that_is_gone_already() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
-    loop, heard = Loop(RUNTIME), []
-    adopted = AdoptedProcess(loop, process.pid, lambda: (heard.append(1), loop.stop()))  # type: ignore[func-returns-value]
+    loop, received = Loop(RUNTIME), []
+    adopted = AdoptedProcess(loop, process.pid, lambda: (received.append(1), loop.stop()))  # type: ignore[func-returns-value]
     loop.run()
-    assert heard and adopted.poll() == UNKNOWN
+    assert received and adopted.poll() == UNKNOWN
 
 
 def test_a_death_without_witness() -> None:

@@ -124,8 +124,8 @@ def test_a_cell_that_asked_the_one_who_left_is_named_until_it_has_the_answer() -
         Message(Channel.STDIN, 1, make("input_request", {"prompt": "?"}, cell.parts[0]))
     )
     kernel.return_after(cell)
-    said = kernel.greeting()
-    assert "waiting for input: f()" in said and "interrupt the kernel" in said
+    greeting = kernel.greeting()
+    assert "waiting for input: f()" in greeting and "interrupt the kernel" in greeting
     kernel.history.add_input_reply(Message(Channel.STDIN, 1, make("input_reply", {"value": "1"})))
     kernel.return_after(cell)
     assert "input" not in kernel.greeting()

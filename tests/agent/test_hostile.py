@@ -54,10 +54,10 @@ class Victim:
                 sock.shutdown(socket.SHUT_WR)
                 reader, got = FrameReader(greeting=False), []
                 while True:
-                    said = sock.recv(1 << 16)
-                    if not said:
+                    data = sock.recv(1 << 16)
+                    if not data:
                         return got
-                    got += reader.feed(said)
+                    got += reader.feed(data)
             except OSError:  # closed with something unread
                 return []
 
@@ -158,12 +158,12 @@ WORDS: List[Dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("said", WORDS)
-def test_words(victim: Victim, said: Dict[str, Any]) -> None:
+@pytest.mark.parametrize("command", WORDS)
+def test_words(victim: Victim, command: Dict[str, Any]) -> None:
     """They end this connection."""
     hub = Hub(victim.connect())
     hub.run("1")
-    hub.tell(keeper_message(**said))
+    hub.tell(keeper_message(**command))
     while hub.sock.recv(1 << 16):
         pass
     hub.sock.close()
@@ -243,7 +243,7 @@ def test_datagrams_of_any_process(victim: Victim, datagram: bytes) -> None:
     "wrong", [{"pid": "1"}, {"uid": -1}, {"user": 5}, {"command": "c" * 1000}, {"action": None}, {"kind": []}]
 )
 def test_a_sigterm_that_was_none(victim: Victim, wrong: Dict[str, Any]) -> None:
-    said = {
+    report = {
         "event": "sigterm",
         "kind": "owner",
         "pid": 1,
@@ -253,7 +253,7 @@ def test_a_sigterm_that_was_none(victim: Victim, wrong: Dict[str, Any]) -> None:
         "action": "a",
     }
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        for datagram in (json.dumps({**said, **wrong}).encode(), DEEP[:60_000]):
+        for datagram in (json.dumps({**report, **wrong}).encode(), DEEP[:60_000]):
             sock.sendto(datagram, str(victim.place.folder(victim.id) / "story"))
     victim.lives()
     assert not victim.place.story(victim.id, "sigterm")

@@ -64,11 +64,11 @@ NO_REQUESTS = [
 
 
 def test_attach_answers_what_is_no_request(attach: subprocess.Popen[bytes]) -> None:
-    sent = [Frame(Kind.REQUEST, number=number, payload=said) for number, said in enumerate(NO_REQUESTS)]
+    sent = [Frame(Kind.REQUEST, number=number, payload=payload) for number, payload in enumerate(NO_REQUESTS)]
     replies = {frame.number: frame.json() for frame in answers(attach, *sent) if frame.kind is Kind.REPLY}
-    for number, said in enumerate(NO_REQUESTS):
+    for number, payload in enumerate(NO_REQUESTS):
         reply = replies[number]
-        assert "error" in reply or reply["kernel"] == "", said[:80]
+        assert "error" in reply or reply["kernel"] == "", payload[:80]
 
 
 def test_attach_passes_on_only_what_is_for_keepers(attach: subprocess.Popen[bytes]) -> None:
@@ -77,10 +77,10 @@ def test_attach_passes_on_only_what_is_for_keepers(attach: subprocess.Popen[byte
 
 
 class Fake:
-    """A keeper's socket behind which somebody else answers; `heard`: the frames that came."""
+    """A keeper's socket behind which somebody else answers; `received`: the frames that came."""
 
     def __init__(self, place: Place, kernel_id: str, answer: bytes) -> None:
-        self.heard: List[Frame] = []
+        self.received: List[Frame] = []
         self._answer = answer
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         place.handlers.root.make_kernel(kernel_id)
@@ -103,7 +103,7 @@ class Fake:
                 data = sock.recv(1 << 16)
                 if not data:
                     return
-                self.heard += reader.feed(data)
+                self.received += reader.feed(data)
                 sock.sendall(self._answer)
 
     def close(self) -> None:
@@ -115,8 +115,8 @@ class Fake:
 
 def test_a_keeper_of_another_protocol_is_left_alone(place: Place) -> None:
     """Refused by a code, before anybody is thrown out; a return does not take it either."""
-    said = {"protocol": PROTOCOL + 1, "id": "k8", "state": "idle", "notebook": "/n.ipynb", "name": "gpu"}
-    fake = Fake(place, "k8", json_frame(Kind.REPLY, said, number=1).encode())
+    status = {"protocol": PROTOCOL + 1, "id": "k8", "state": "idle", "notebook": "/n.ipynb", "name": "gpu"}
+    fake = Fake(place, "k8", json_frame(Kind.REPLY, status, number=1).encode())
     try:
         for request in ({}, {"attach": {}}, {"create": {"gpus": 0}}):
             with pytest.raises(Refused, match="another version") as refused:
@@ -124,8 +124,8 @@ def test_a_keeper_of_another_protocol_is_left_alone(place: Place) -> None:
             assert refused.value.code == "protocol"
         left = place.handlers.handle({"do": "take_detached", "notebook": "/n.ipynb", "name": "gpu"})
         assert left == {"kernel": ""}
-        asked = [frame.json()["do"] for frame in fake.heard if frame.kind is Kind.REQUEST]
-        assert set(asked) <= {"owner", "status"} and len(asked) == len(fake.heard)
+        asked = [frame.json()["do"] for frame in fake.received if frame.kind is Kind.REQUEST]
+        assert set(asked) <= {"owner", "status"} and len(asked) == len(fake.received)
     finally:
         fake.close()
 

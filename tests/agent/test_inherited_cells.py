@@ -30,7 +30,7 @@ class Kernel:
     def shown(self, cell: Message) -> List[Any]:
         """What front ends have got of a cell, in order: states, output, and the status in the reply."""
         found = []
-        for message in self.exchange.heard:
+        for message in self.exchange.received:
             if message.parent_id == cell.msg_id:
                 content = message.content()
                 found.append(content.get("execution_state") or content.get("text") or content.get("status"))
@@ -98,7 +98,7 @@ def test_a_cell_whose_reply_went_to_the_killed_keeper_ends_with_an_error(
     while not kernel.settled:
         kernel.reply(begun=str([failed.msg_id]))
     replies = {
-        one.parent_id: one.content() for one in kernel.exchange.heard if one.msg_type == "execute_reply"
+        one.parent_id: one.content() for one in kernel.exchange.received if one.msg_type == "execute_reply"
     }
     assert (
         replies[failed.msg_id]["ename"] == "KeeperError"
@@ -136,7 +136,7 @@ def test_a_cell_that_the_kernel_aborted_is_aborted(tmp_path: Path, monkeypatch: 
     kernel.cells.set_unanswered({"cells": [unanswered(cell, "busy")]})
     while not kernel.settled:
         kernel.reply(begun="[]")
-    (reply,) = [one.content() for one in kernel.exchange.heard if one.msg_type == "execute_reply"]
+    (reply,) = [one.content() for one in kernel.exchange.received if one.msg_type == "execute_reply"]
     assert reply["status"] == "aborted" and not kernel.exchange.passed
 
 
@@ -229,7 +229,7 @@ def test_a_lost_reply_is_an_error_in_the_cell_although_its_idle_was_received(
     kernel.cells.set_unanswered({"cells": [unanswered(cell, "busy")]})
     kernel.exchange.is_("idle", cell.parts[0])
     kernel.settle(cell)
-    errors = [one.content()["ename"] for one in kernel.exchange.heard if one.msg_type == "error"]
+    errors = [one.content()["ename"] for one in kernel.exchange.received if one.msg_type == "error"]
     assert errors == ["KeeperError"] and kernel.shown(cell)[:2] == [LOST, "idle"]
 
 
@@ -251,7 +251,7 @@ def test_only_cells_of_which_something_may_be_missing_are_told(
     assert kernel.shown(whole) == ["busy", "idle", "a thread's", "more"]
     assert kernel.shown(running) == [f"\n{told}\n", "idle", "a thread's", "more"]
     assert kernel.shown(ended) == [LOST, "a thread's", "more"]
-    assert len([one for one in front.heard if one.content().get("text") == LOST]) == 1
+    assert len([one for one in front.received if one.content().get("text") == LOST]) == 1
 
 
 def test_output_of_threads_keeps_no_cell_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

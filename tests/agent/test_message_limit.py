@@ -19,7 +19,7 @@ LIMITS = {Lane.URGENT: 2_000, Lane.PROMPT: 2_000, Lane.ORDERED: 10_000}
 HEADER = json.dumps({"msg_id": "cell", "msg_type": "execute_request"}).encode()
 
 
-def said(channel: Channel, msg_type: str, size: int = 20_000, **content: Any) -> Message:
+def kernel_message(channel: Channel, msg_type: str, size: int = 20_000, **content: Any) -> Message:
     return Message(channel, 7, (*make(msg_type, content, HEADER), bytes(size)))
 
 
@@ -40,7 +40,7 @@ def test_the_shares_of_all_lanes_are_what_a_hub_takes() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 9_000])
 def test_what_fits_is_left_alone(size: int) -> None:
-    message = said(Channel.IOPUB, "display_data", size)
+    message = kernel_message(Channel.IOPUB, "display_data", size)
     assert message.size == len(message.encode())
     (same,) = limit_size(RUNTIME, message, LIMITS)
     assert same is message
@@ -48,10 +48,12 @@ def test_what_fits_is_left_alone(size: int) -> None:
 
 def test_the_limit_is_the_lanes() -> None:
     assert (
-        limit_size(RUNTIME, said(Channel.SHELL, "inspect_reply", 3_000), LIMITS)[0].content()["status"]
+        limit_size(RUNTIME, kernel_message(Channel.SHELL, "inspect_reply", 3_000), LIMITS)[0].content()[
+            "status"
+        ]
         == "error"
     )
-    exact = said(Channel.IOPUB, "stream", 0)
+    exact = kernel_message(Channel.IOPUB, "stream", 0)
     exact = exact.replace(parts=(*exact.parts, bytes(10_000 - exact.size - 4)))
     assert exact.size == 10_000 and limit_size(RUNTIME, exact, LIMITS) == [exact]
     assert limit_size(RUNTIME, exact.replace(parts=(*exact.parts[:-1], exact.parts[-1] + b"x")), LIMITS) != [
@@ -61,36 +63,36 @@ def test_the_limit_is_the_lanes() -> None:
 
 @pytest.mark.parametrize("msg_type", ["stream", "display_data", "execute_result", "comm_msg", "anything"])
 def test_an_output_becomes_a_line_in_its_cell(msg_type: str) -> None:
-    (notice,) = replaced(said(Channel.IOPUB, msg_type))
+    (notice,) = replaced(kernel_message(Channel.IOPUB, msg_type))
     assert notice.channel is Channel.IOPUB and notice.header()["msg_type"] == "stream"
     assert content(notice)["name"] == "stderr"
     assert f"{msg_type} of 0.0 MB: a message may have at most 0.0 MB" in content(notice)["text"]
 
 
 def test_an_error_stays_an_error() -> None:
-    (error,) = replaced(said(Channel.IOPUB, "error", ename="ValueError"))
+    (error,) = replaced(kernel_message(Channel.IOPUB, "error", ename="ValueError"))
     assert error.header()["msg_type"] == "error" and content(error)["ename"] == "MessageTooLarge"
 
 
 @pytest.mark.parametrize("channel", [Channel.SHELL, Channel.CONTROL])
 def test_a_reply_becomes_an_error_for_its_client(channel: Channel) -> None:
-    (reply,) = replaced(said(channel, "complete_reply", status="ok"))
+    (reply,) = replaced(kernel_message(channel, "complete_reply", status="ok"))
     assert (reply.channel, reply.client, reply.header()["msg_type"]) == (channel, 7, "complete_reply")
     assert content(reply)["status"] == "error" and content(reply)["ename"] == "MessageTooLarge"
 
 
 def test_a_cell_whose_reply_is_replaced_says_why_and_keeps_its_number() -> None:
-    notice, reply = replaced(said(Channel.SHELL, "execute_reply", status="ok", execution_count=5))
+    notice, reply = replaced(kernel_message(Channel.SHELL, "execute_reply", status="ok", execution_count=5))
     assert (notice.channel, content(notice)["name"]) == (Channel.IOPUB, "stderr")
     assert (reply.channel, reply.client, content(reply)["status"]) == (Channel.SHELL, 7, "error")
     assert content(reply)["execution_count"] == 5
-    (reply,) = replaced(said(Channel.SHELL, "execute_reply", status="error", execution_count=6))
+    (reply,) = replaced(kernel_message(Channel.SHELL, "execute_reply", status="error", execution_count=6))
     assert content(reply)["execution_count"] == 6
 
 
 @pytest.mark.parametrize("password", [True, False])
 def test_a_prompt_can_still_be_answered(password: bool) -> None:
-    (asked,) = replaced(said(Channel.STDIN, "input_request", prompt="x", password=password))
+    (asked,) = replaced(kernel_message(Channel.STDIN, "input_request", prompt="x", password=password))
     assert asked.header()["msg_type"] == "input_request" and asked.client == 7
     assert content(asked)["password"] is password and "at most" in content(asked)["prompt"]
 
@@ -103,7 +105,7 @@ def test_a_header_without_bounds_is_not_repeated() -> None:
 
 def test_front_ends_hear_the_replacement_and_the_cell_ends(tmp_path: Path) -> None:
     exchange = Exchange(tmp_path, LIMITS)
-    relay, heard = exchange.relay, exchange.heard
+    relay, received = exchange.relay, exchange.received
     relay.inherit(Message(Channel.SHELL, 1, (HEADER, b"{}", b"{}", b"{}")))
     large = {"text": "x" * 20_000}
     for channel, msg_type, value in (
@@ -113,9 +115,9 @@ def test_front_ends_hear_the_replacement_and_the_cell_ends(tmp_path: Path) -> No
         (Channel.IOPUB, "status", {"execution_state": "idle"}),
     ):
         relay.handle_kernel_message(channel, 1, make(msg_type, value, HEADER))
-    types = [message.header()["msg_type"] for message in heard]
+    types = [message.header()["msg_type"] for message in received]
     assert types == ["status", "stream", "stream", "status", "execute_reply"]
-    assert not relay.busy and all(message.size < 2_000 for message in heard)
+    assert not relay.busy and all(message.size < 2_000 for message in received)
 
 
 def test_the_largest_of_each_lane_arrive_together() -> None:

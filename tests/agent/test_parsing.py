@@ -61,11 +61,11 @@ def test_a_cell_that_runs(tmp_path: Path) -> None:
         exchange.relay.handle_request(request)
         for answer in answers:
             exchange.relay.handle_kernel_message(answer.channel, answer.client, answer.parts)
-        for heard in exchange.heard:
-            backlog.put(heard)
+        for received in exchange.received:
+            backlog.put(received)
 
     texts = parsed(run)
-    assert sorted(one.msg_type for one in exchange.heard) == sorted(one.msg_type for one in answers)
+    assert sorted(one.msg_type for one in exchange.received) == sorted(one.msg_type for one in answers)
     for one in (request, *answers):
         counts = [sum(text is part for text in texts) for part in one.parts]
         assert max(counts) == 1, (one.msg_type, counts)

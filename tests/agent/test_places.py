@@ -235,7 +235,7 @@ def detached(work: str, log: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_who_leaves_the_terminal_is_heard_until_it_began(tmp_path: Path) -> None:
+def test_who_leaves_the_terminal_is_noticed_until_it_began(tmp_path: Path) -> None:
     done = detached("raise ValueError('no door')", tmp_path / "log")
     assert (done.returncode, done.stderr) == (1, "ValueError: no door\n")
     done = detached("import os; os._exit(3)", tmp_path / "log")

@@ -22,16 +22,16 @@ def id_of(request: Message) -> str:
 
 
 class Keeper:
-    """`heard`: what front ends are told, as (message type, content)."""
+    """`received`: what front ends are told, as (message type, content)."""
 
     def __init__(self) -> None:
-        self.heard: List[Tuple[str, Any]] = []
+        self.received: List[Tuple[str, Any]] = []
         self.answers = Answers(self._send)
         self.history = History(RUNTIME)
         self.reattach = Reattach(self.history, self.answers, self._send)
 
     def _send(self, channel: Channel, client: int, msg_type: str, content: Any, parent: bytes) -> None:
-        self.heard.append((msg_type, content))
+        self.received.append((msg_type, content))
 
 
 @pytest.fixture
@@ -45,9 +45,9 @@ def test_code_of_a_front_ends_own_is_answered_at_once_and_never_again(keeper: Ke
     keeper.answers.observe(reply)
     own = cell(silent=True)
     keeper.reattach.defer(own)
-    kinds = [kind for kind, _ in keeper.heard]
+    kinds = [kind for kind, _ in keeper.received]
     assert kinds == ["status", "execute_reply", "status"]
-    content = keeper.heard[1][1]
+    content = keeper.received[1][1]
     assert (content["status"], content["execution_count"]) == ("ok", 6), "the number of the last cell"
     assert keeper.reattach.is_answered(id_of(own)) and keeper.reattach.unanswered == []
 
@@ -57,7 +57,7 @@ def test_a_users_cell_waits_for_its_turn(keeper: Keeper) -> None:
     for request in (users, own):
         keeper.reattach.defer(request)
     assert not keeper.reattach.is_answered(id_of(users)) and keeper.reattach.unanswered == [users]
-    assert [kind for kind, _ in keeper.heard].count("execute_reply") == 1
+    assert [kind for kind, _ in keeper.received].count("execute_reply") == 1
 
 
 def test_what_is_remembered_of_former_front_ends_does_not_grow(keeper: Keeper) -> None:
@@ -79,7 +79,7 @@ def test_what_is_remembered_of_former_front_ends_does_not_grow(keeper: Keeper) -
     }
 
 
-def test_all_that_waits_runs_once_and_what_was_answered_stays_unheard(keeper: Keeper) -> None:
+def test_all_that_waits_runs_once_and_what_was_answered_stays_unreceived(keeper: Keeper) -> None:
     users, own = cell(), cell(silent=True)
     for request in (own, users):
         keeper.reattach.defer(request)

@@ -62,7 +62,7 @@ def test_cells_one_after_the_other_have_no_other_states(exchange: Exchange) -> N
 
 
 def test_who_returns_hears_when_the_cells_of_the_one_who_left_have_ended(exchange: Exchange) -> None:
-    """These cells' own states are kept from it; what it heard of the kernel is that it is busy."""
+    """These cells' own states are kept from it; what it received of the kernel is that it is busy."""
     first = runs(exchange)
     second = exchange.asks("execute_request", code="g()")
     exchange.relay.front_end_returned([], [])
@@ -98,13 +98,13 @@ def test_who_returns_while_a_cell_waits_for_gpus_hears_so_at_once(exchange: Exch
     gpus._gate.text = "Waiting for 1 GPU on node."
     before = [exchange.asks("execute_request", code=code) for code in ("old()", "older()")]
     exchange.relay.front_end_returned([], [])
-    exchange.heard.clear()
+    exchange.received.clear()
     cell = exchange.asks("execute_request", code="new()")
-    shown = [str(one.content()) for one in exchange.heard if one.msg_type == "display_data"]
+    shown = [str(one.content()) for one in exchange.received if one.msg_type == "display_data"]
     assert len(shown) == 1 and all(text in shown[0] for text in ("still waiting: old()", "Waiting for 1 GPU"))
     own = exchange.asks("execute_request", code="1", store_history=False)
     assert [one.parts[0] for one in exchange.passed if one.msg_type == "execute_request"] == [own]
     assert [one.parts[0] for one in gpus.waiting_cells] == before
     gpus.fail_first_cell("KeyboardInterrupt", "gave up waiting for a GPU")
     assert [one.parts[0] for one in gpus.waiting_cells] == [cell]
-    assert not any(one.msg_type == "execute_reply" and one.parts[1] == cell for one in exchange.heard)
+    assert not any(one.msg_type == "execute_reply" and one.parts[1] == cell for one in exchange.received)

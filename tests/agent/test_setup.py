@@ -29,7 +29,7 @@ def servers(place: Place, kernel_id: str) -> List[int]:
     return [process.pid for process in find_descendants(kernel_id, SETUP, str(place.path))]
 
 
-def said(place: Place, kernel_id: str) -> List[str]:
+def printed_by_setup(place: Place, kernel_id: str) -> List[str]:
     """What the story has of the set-up lines."""
     return [entry["text"] for entry in place.story(kernel_id, "setup")]
 
@@ -82,7 +82,7 @@ def test_nothing_of_settings_and_lines_is_in_a_command_line_or_a_readable_file(p
     readable = f'find {place.path} -perm /077 -type f -exec grep -l {mark[:8]}"{mark[8:]}" {{}} +'
     lines = [f"export TOKEN={mark}", SCAN.replace("MARK", mark), readable, "echo looked"]
     hub = place.start("s3", setup=lines, env={"OTHER": mark})
-    assert said(place, "s3") == ["looked"]
+    assert printed_by_setup(place, "s3") == ["looked"]
     look = (
         f"import pathlib; mark = {mark[:8]!r} + {mark[8:]!r}\n"
         "files = pathlib.Path('/proc').glob('[0-9]*/cmdline')\n"
@@ -102,7 +102,7 @@ def test_the_lines_run_in_a_login_shell_that_reads_nothing(place: Place) -> None
         "set -- a b; MARK=1; export MARK",
     ]
     hub = place.start("s4", setup=lines)
-    assert said(place, "s4") == ["status 1 line", "login"]
+    assert printed_by_setup(place, "s4") == ["status 1 line", "login"]
     environ = "os.environ['MARK'], [name for name in os.environ if 'SETUP' in name]"
     code = f"import os; print(os.getcwd(), os.umask(0o077), {environ})"
     assert hub.run(code) == "/ 23 1 []\n"
@@ -116,11 +116,13 @@ def test_what_the_lines_print_is_bounded_and_inert(place: Place) -> None:
         "printf 'x%.0s' $(seq 1000)",
     ]
     place.start("s5", setup=lines).sock.close()
-    told = said(place, "s5")
+    lines_shown = printed_by_setup(place, "s5")
     assert (
-        len(told) == 21 and "are left out" in told[0] and told[1:-1] == [f"line {n}" for n in range(82, 101)]
+        len(lines_shown) == 21
+        and "are left out" in lines_shown[0]
+        and lines_shown[1:-1] == [f"line {n}" for n in range(82, 101)]
     )
-    assert told[-1] == "x" * 300
+    assert lines_shown[-1] == "x" * 300
     eventually(lambda: place.story("s5", "start"), "the kernel's start")
     events = [entry["event"] for entry in place.story("s5")]
     assert events.index("setup") < events.index("start")
@@ -140,7 +142,7 @@ def test_lines_that_fail_are_told_and_leave_nothing(place: Place, line: str, wor
     assert refused.value.code == "setup"
     for word_ in [*words, "ab"]:
         assert word_ in str(refused.value)
-    assert "ab" in said(place, "s6") and place.story("s6")[-1]["event"] == "end"
+    assert "ab" in printed_by_setup(place, "s6") and place.story("s6")[-1]["event"] == "end"
     assert words[-1] in place.story("s6")[-1]["text"]
     assert not place.folder("s6").exists() and servers(place, "s6") == []
 

@@ -54,10 +54,10 @@ def test_with_nothing_to_say_it_is_over_at_once(loop: ManualLoop, server: Keeper
     assert loop.stopped
 
 
-def test_what_nobody_has_heard_waits_unless_somebody_asked_for_the_end(
+def test_what_nobody_has_received_waits_unless_somebody_asked_for_the_end(
     loop: ManualLoop, server: KeeperServer
 ) -> None:
-    server.send(Lane.ORDERED, keeper_message(event="said"))
+    server.send(Lane.ORDERED, keeper_message(event="any"))
     last = leaving(loop, server)
     last.begin(asked=False)
     loop.advance(FETCH_TIMEOUT - 0.1)
@@ -67,14 +67,14 @@ def test_what_nobody_has_heard_waits_unless_somebody_asked_for_the_end(
 
 
 def test_it_waits_only_so_long(loop: ManualLoop, server: KeeperServer) -> None:
-    server.send(Lane.ORDERED, keeper_message(event="said"))
+    server.send(Lane.ORDERED, keeper_message(event="any"))
     leaving(loop, server).begin(asked=False)
     loop.advance(FETCH_TIMEOUT + 0.1)
     assert loop.stopped
 
 
 def test_a_kernel_that_is_started_anew_meanwhile_is_not_left(loop: ManualLoop, server: KeeperServer) -> None:
-    server.send(Lane.ORDERED, keeper_message(event="said"))
+    server.send(Lane.ORDERED, keeper_message(event="any"))
     last = leaving(loop, server)
     last.begin(asked=False)
     last.cancel()

@@ -17,7 +17,7 @@ class Front:
     """What a front end hears, from the kernel and in its place."""
 
     def __init__(self) -> None:
-        self.heard: List[Tuple[str, Any]] = []
+        self.received: List[Tuple[str, Any]] = []
         self.numbered: List[int] = []
         self.answers = Answers(self._say, self.numbered.append)
 
@@ -27,7 +27,7 @@ class Front:
         assert (channel is Channel.IOPUB) == (not msg_type.endswith("_reply"))
         assert client == (0 if channel is Channel.IOPUB else CLIENT), "all hear iopub, one gets the reply"
         detail = content.get("execution_state", content.get("execution_count", content.get("status")))
-        self.heard.append((msg_type, detail))
+        self.received.append((msg_type, detail))
 
     def kernel(self, request: Message, msg_type: str, **content: Any) -> None:
         channel = Channel.SHELL if msg_type.endswith("_reply") else Channel.IOPUB
@@ -56,15 +56,15 @@ def test_a_cell_that_waits_here_and_runs_in_the_kernel_is_busy_once(front: Front
     front.kernel(cell, "execute_input", code="c", execution_count=1)
     front.kernel(cell, "status", execution_state="idle")
     front.kernel(cell, "execute_reply", status="ok", execution_count=1)
-    assert front.heard == [BUSY, ("execute_input", 1), IDLE, ("execute_reply", 1)]
+    assert front.received == [BUSY, ("execute_input", 1), IDLE, ("execute_reply", 1)]
 
 
 def test_a_cell_that_fails_here_has_an_input_and_the_next_number(front: Front) -> None:
     before = request()
     front.kernel(before, "execute_reply", status="ok", execution_count=6)
-    front.heard.clear()
+    front.received.clear()
     front.answers.fail(request(), "E", "why")
-    assert front.heard == [BUSY, ("execute_input", 7), ERROR, ("execute_reply", 7), IDLE]
+    assert front.received == [BUSY, ("execute_input", 7), ERROR, ("execute_reply", 7), IDLE]
     assert front.numbered == [7]
 
 
@@ -94,10 +94,10 @@ def test_a_status_without_a_request_is_always_news(front: Front) -> None:
 
 def test_what_is_no_users_cell_takes_no_number(front: Front) -> None:
     front.answers.fail(request(silent=True), "E", "why")
-    assert front.heard == [BUSY, ERROR, ("execute_reply", 0), IDLE]
-    front.heard.clear()
+    assert front.received == [BUSY, ERROR, ("execute_reply", 0), IDLE]
+    front.received.clear()
     front.answers.fail(request(store_history=False), "E", "why")
-    assert front.heard == [BUSY, ("execute_input", 1), ERROR, ("execute_reply", 0), IDLE]
+    assert front.received == [BUSY, ("execute_input", 1), ERROR, ("execute_reply", 0), IDLE]
     assert not front.numbered
 
 
@@ -106,10 +106,10 @@ def test_a_cell_that_the_kernel_left_keeps_its_number_and_is_not_busy_again(fron
     front.kernel(cell, "status", execution_state="busy")
     front.kernel(cell, "execute_input", code="c", execution_count=4)
     front.answers.fail(cell, "E", "why")
-    assert front.heard == [BUSY, ("execute_input", 4), ERROR, ("execute_reply", 4), IDLE]
-    front.heard.clear()
+    assert front.received == [BUSY, ("execute_input", 4), ERROR, ("execute_reply", 4), IDLE]
+    front.received.clear()
     front.answers.fail(request(), "E", "why")
-    assert ("execute_reply", 5) in front.heard
+    assert ("execute_reply", 5) in front.received
 
 
 def test_a_reply_of_the_kernel_whose_idle_does_not_come(front: Front) -> None:
@@ -118,15 +118,15 @@ def test_a_reply_of_the_kernel_whose_idle_does_not_come(front: Front) -> None:
     reply = Message(Channel.SHELL, CLIENT, make("execute_reply", {"status": "ok"}, cell.parts[0]))
     for _ in range(2):
         front.answers.end_of(reply)
-    assert front.heard == [BUSY, IDLE]
+    assert front.received == [BUSY, IDLE]
 
 
 def test_other_requests_and_aborted_cells(front: Front) -> None:
     front.answers.fail(request("complete_request"), "E", "why")
-    assert front.heard == [BUSY, ("complete_reply", "error"), IDLE]
-    front.heard.clear()
+    assert front.received == [BUSY, ("complete_reply", "error"), IDLE]
+    front.received.clear()
     front.answers.abort(request())
-    assert front.heard == [BUSY, ("execute_reply", "aborted"), IDLE]
+    assert front.received == [BUSY, ("execute_reply", "aborted"), IDLE]
 
 
 def test_what_a_predecessor_said_is_not_said_again(front: Front) -> None:
@@ -134,7 +134,7 @@ def test_what_a_predecessor_said_is_not_said_again(front: Front) -> None:
     front.answers.assume_busy(cell)
     front.kernel(cell, "status", execution_state="busy")
     front.answers.fail(cell, "E", "why")
-    assert front.heard == [ERROR, ("execute_reply", 0), IDLE]
+    assert front.received == [ERROR, ("execute_reply", 0), IDLE]
 
 
 def test_a_kernel_that_is_never_idle_fills_no_memory(front: Front) -> None:

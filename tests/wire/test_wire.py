@@ -257,16 +257,16 @@ def test_a_new_hub_gets_what_the_old_one_never_acknowledged() -> None:
     assert pipe.got[0] + again.got[0] == [b"1", b"2" * (5 * CHUNK), b"3"]
 
 
-@pytest.mark.parametrize("heard", [b"", b"asked"])
-def test_after_a_withdrawal_the_same_hub_gets_what_comes_then(heard: bytes) -> None:
+@pytest.mark.parametrize("received", [b"", b"asked"])
+def test_after_a_withdrawal_the_same_hub_gets_what_comes_then(received: bytes) -> None:
     hub, keeper = (
         Endpoint(RUNTIME, first=True),
         Endpoint(RUNTIME, first=False, window=fixed_window(2 * CHUNK)),
     )
     pipe = Pipe(hub, keeper)
     pipe.connect()
-    if heard:
-        hub.send(Lane.ORDERED, heard)
+    if received:
+        hub.send(Lane.ORDERED, received)
     keeper.send(Lane.ORDERED, b"1")
     pipe.settle()
     keeper.send(Lane.ORDERED, b"2" * (5 * CHUNK))  # of which a part comes
@@ -278,7 +278,7 @@ def test_after_a_withdrawal_the_same_hub_gets_what_comes_then(heard: bytes) -> N
     keeper.send(Lane.ORDERED, b"3")
     pipe.connect()
     pipe.settle()
-    assert pipe.got == ([b"1", b"3"], [heard, b"back"] if heard else [b"back"])
+    assert pipe.got == ([b"1", b"3"], [received, b"back"] if received else [b"back"])
 
 
 def test_a_new_keeper_gets_what_the_old_one_never_acknowledged() -> None:
