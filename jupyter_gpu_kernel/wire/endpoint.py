@@ -176,7 +176,7 @@ class Endpoint:
     def withdraw(self) -> List[bytes]:
         """Remove and return every message that was not acknowledged completely. There must be no stream.
 
-        What is sent from now on has another numbering: if the same peer comes again, it must not resume the old one.
+        What is sent from now on has another numbering, so that a peer that comes again does not resume the old one.
         """
         self._session = self._runtime.new_id()
         return self.outbox.withdraw()

@@ -33,7 +33,7 @@ _LANES = tuple(Lane)
 
 
 class NumberingError(Exception):
-    """The peer's numbers contradict ours."""
+    """The peer's numbers of chunks contradict those of this end."""
 
 
 class Chunk(NamedTuple):

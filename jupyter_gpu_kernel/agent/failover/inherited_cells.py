@@ -28,7 +28,7 @@ FEATURE = "unanswered"
 """The feature in the HELLO of a hub that lists the cells it has no reply for."""
 INTERVAL = 0.1
 QUIET_REPLIES = 3
-"""So many replies in a row, with no sign of a cell between: the kernel takes older requests and ours in turn."""
+"""Replies in a row without a sign of a cell between them: the kernel may take an older request after each of ours."""
 _LIST_BEGUN = "__import__('gpu_kernel').begun()"
 _OUTPUT_LOST = "this cell has run, but its last output and result are lost: the kernel's keeper was killed"
 _RESULT_UNKNOWN = (

@@ -113,7 +113,7 @@ def start_keeper(
         except OSError as error:
             raise StartError(f"the keeper cannot be started: {error}") from None
         finally:
-            path.unlink()  # before the process continues: it may start another one in the same way
+            path.unlink()  # before the process continues: a set-up process starts a keeper at the same path
     try:
         on_connected()
         with sock:

@@ -197,7 +197,7 @@ class Keeper:
         self.status.become("idle")
 
     def _save_settings(self) -> None:
-        """Write the settings to the kernel, for the keeper that it starts if this one is killed."""
+        """Write the settings to the kernel, for the successor that the kernel starts if this keeper is killed."""
         if self.kernel.pid and not self.kernel.pipe.write_successor(self.settings.now):
             text = "the kernel does not read the pipe from its keeper: it cannot replace a killed keeper"
             self.story.tell("fault", text)

@@ -28,7 +28,7 @@ _WAITING_CONNECTIONS = 16
 MAX_PENDING = 4 * MAX_PAYLOAD
 _READABLE = int(zmq.POLLIN | zmq.POLLERR)
 _TURN = 4
-"""Pieces of about a chunk that one connection is sent before others have their turn."""
+"""How many pieces, each of about a chunk, are written to one connection before the next one has its turn."""
 MALFORMED = (FieldError, FrameError, MessageError, ProtocolError)
 """The exceptions that malformed input raises."""
 OnMessage = Callable[[Message], None]

@@ -38,7 +38,7 @@ class KeeperSystem:
         return KernelProcess(self.loop, self.processes, folder, on_message, on_mark, spare)
 
     def running_process(self, pid: int, on_end: Callable[[], Any]) -> Process:
-        """Return a running process that is not a child of this one."""
+        """Return a running process that is not a child of the keeper."""
         return AdoptedProcess(self.loop, pid, on_end)
 
     def exit_report(self, folder: Path, story: Story) -> ExitReport:

@@ -101,10 +101,10 @@ class RequestHandlers:
         """Return the kernel's id and a socket to its keeper. Raises Refused if there is none,
         or if another user's computer owns it by now.
 
-        request: {"owner": the hub that asks, "by": its name}. With "create": settings, a kernel is found or started;
-        found is one that the same notebook with the same kernelspec has left, and the id is then that kernel's. With
-        "attach": {…}, the kernel is taken over from its owner. With neither, the hub connects again. "boot": the boot
-        id when the kernel was last seen, for a node that loses everything at a reboot.
+        request: {"owner": the hub that asks, "by": its name}. With "create": settings, a kernel is found or started:
+        if the notebook has left a kernel with this kernelspec, that kernel and its id are returned. With "attach": {…},
+        the kernel is taken over from its owner. With neither, the hub connects again. "boot": the boot id when the
+        kernel was last seen, for a node that loses everything at a reboot.
         """
         kernel_id, owner = _checked(kernel_id), _owner(request)
         create, attach = request.get("create"), request.get("attach")

@@ -24,7 +24,7 @@ from .requests import Aborts, Executions, InternalRequests, QueueLimit, ToKernel
 
 
 class RelayState(enum.Enum):
-    """Whether the kernel takes requests. DOWN: they wait for it. ENDED: each is answered with an error."""
+    """Whether the kernel takes requests. DOWN: requests wait for the kernel. ENDED: each is answered with an error."""
 
     DOWN = "down"
     UP = "up"

@@ -174,7 +174,7 @@ class MemoryQueue:
     # -------------------------------------------------------------------------------------- streams
 
     def _put_text(self, cell: CellOutput, message: Message, stream: StreamText) -> None:
-        """Append the text to the cell's last entry if that is of the same stream, and to as many new ones as needed."""
+        """Append the text to the cell's last entry, if it is of this stream, and to as many new entries as needed."""
         at = counter = 0
         while at < len(stream.text):
             entry = cell.last
@@ -240,7 +240,7 @@ class MemoryQueue:
 def _identify(message: Message) -> Tuple[str, bytes, str]:
     """Return the message's type, its parent's header, and a key for that parent. A keeper's message has none of them.
 
-    The header itself is no key: kernels write the same one differently for a stream and for a display.
+    The bytes of the header are no key: kernels write one header differently for a stream and for a display.
     """
     if message.channel is Channel.KEEPER:
         return "", b"", ""

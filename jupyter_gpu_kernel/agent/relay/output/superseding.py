@@ -79,7 +79,7 @@ def object_at(content: Dict[str, Any], key: str) -> Dict[str, Any]:
 
 
 def collapse(line: str, start: bool = True) -> str:
-    """Return a line that looks the same as this one (without its newline). `start`: it begins at the left margin."""
+    """Return a shorter line that looks like `line`, which has no newline. `start`: it begins at the left margin."""
     parts = line.split("\r")
     if len(parts) < 2:
         return line
