@@ -12,7 +12,7 @@ from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional
 
 from . import PROTOCOL
 from .compression import FEATURE as COMPRESSION
-from .fields import FieldError, items, number, numbers, text
+from .fields import FieldError, number, numbers, text, texts
 from .frames import CHUNK, Frame, FrameError, Kind, json_frame
 from .messages import Data, Lane
 from .queues import COMPRESSED, Inbox, NumberingError, Outbox
@@ -69,10 +69,7 @@ class Hello(NamedTuple):
             received=number(value, "received", 0),
             serials=numbers(value, "serials", len(Lane)),
             delivered=numbers(value, "delivered", len(Lane)),
-            features=frozenset(
-                text({"feature": feature}, "feature", most=_MAX_NAME)
-                for feature in items(value, "features", _MAX_FEATURES, default=[])
-            ),
+            features=frozenset(texts(value, "features", _MAX_FEATURES, default=[], length=_MAX_NAME)),
         )
 
     def to_json(self) -> Dict[str, Any]:

@@ -68,6 +68,18 @@ def items(
     return values
 
 
+def texts(
+    fields: Mapping[str, Any],
+    key: str,
+    most: int,
+    least: int = 0,
+    default: Optional[List[str]] = None,
+    length: int = TEXT,
+) -> List[str]:
+    """Return the list at `key`, which must have `least` to `most` texts of at most `length` characters."""
+    return [text({key: value}, key, most=length) for value in items(fields, key, most, least, default)]
+
+
 def _is_deeper(value: Any, depth: int) -> bool:
     level: List[Any] = [value]
     for _ in range(depth):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Dict, Mapping, Optional
 
-from ...wire.fields import FieldError, items, number, text
+from ...wire.fields import FieldError, number, text, texts
 from ...wire.slurm import MAX_HOSTS
 from ..kernel_settings import KernelSettings
 from ..loop import Loop
@@ -37,7 +37,7 @@ class Membership:
         facts = self._connection.ask(request)
         self.job_id = text(facts, "id", most=20)
         self.partition, self.node = text(facts, "partition"), text(facts, "node")
-        self.hosts = [str(host) for host in items(facts, "hosts", MAX_HOSTS)]
+        self.hosts = texts(facts, "hosts", MAX_HOSTS)
         self.start_time = number(facts, "start_time", most=LATEST)
         """In seconds since the epoch."""
         self.end_time: Optional[float] = None

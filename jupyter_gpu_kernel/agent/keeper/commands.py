@@ -9,7 +9,7 @@ import signal
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
 from ...wire import MAX_PRIORITY, PROTOCOL
-from ...wire.fields import items, number, text
+from ...wire.fields import number, text, texts
 from ..relay.received_cells import MAX_CELLS
 from ..story import Limited
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_ELSEWHERE = 20_000
 """Characters about other hosts in one command."""
+MAX_OTHERS = 1000
+"""Other kernels of the notebook that one request names."""
 _OWNER_KEYS = ("owner", "by")
 Handler = Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]
 
@@ -53,10 +55,10 @@ class KernelCommands:
             handler(command)
 
     def _interrupt(self, command: Dict[str, Any]) -> None:
-        self._keeper.relay.interrupt(map(str, items(command, "cells", MAX_CELLS, default=[])))
+        self._keeper.relay.interrupt(texts(command, "cells", MAX_CELLS, default=[]))
 
     def _cancel(self, command: Dict[str, Any]) -> None:
-        self._keeper.relay.aborts.cancel(map(str, items(command, "cells", MAX_CELLS)))
+        self._keeper.relay.aborts.cancel(texts(command, "cells", MAX_CELLS))
 
     def _failure_seen(self, command: Dict[str, Any]) -> None:
         self._keeper.relay.aborts.failure_seen(text(command, "reply"))
@@ -175,7 +177,7 @@ class KernelRequests:
         self._keeper.settings.change(**changes)
         self._keeper.idle_timer.used()
         self._keeper.pause.end()
-        others = list(map(str, request.get("others", [])))
+        others = texts(request, "others", MAX_OTHERS, default=[])
         self._keeper.relay.front_end_returned(self._keeper.server.withdraw(), others)
 
     def _set_priority(self, request: Dict[str, Any]) -> Dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple
 
 from ...wire import PROTOCOL
-from ...wire.fields import number, text
+from ...wire.fields import number, text, texts
 from ...wire.runtime import Runtime
 from ..exit.descendants import hidden_keeper
 from ..exit.leftovers import explain_missing_story, on_gpu
@@ -42,6 +42,8 @@ from .keepers import SUCCESSOR_TIMEOUT, Keepers, Refused, protocol_of
 MAX_STORY = 3 * 1024 * 1024
 """Bytes at the end of a story that are read, and sent in one reply: the wire's frames take 4 MiB."""
 MAX_STORIES = 1000
+MAX_KERNELS = 10_000
+"""Kernels that a hub has attached."""
 MAX_HOLDS = 3000
 """Rows of the GPU history in one reply."""
 STOP_TIMEOUT = 20.0
@@ -323,8 +325,7 @@ def _owner(request: Dict[str, Any]) -> Dict[str, Any]:
 
 def _attached_kernels(request: Dict[str, Any]) -> Optional[List[str]]:
     """The kernels that are attached to the hub; None if the hub does not say."""
-    ids = request.get("attached_ids")
-    return list(map(str, ids)) if isinstance(ids, list) else None
+    return texts(request, "attached_ids", MAX_KERNELS) if "attached_ids" in request else None
 
 
 def _checked(kernel_id: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, NamedTuple, Sequence
 
-from ...wire.fields import FieldError, items, number, text
+from ...wire.fields import FieldError, items, number, text, texts
 from ...wire.messages import MAX_CLIENTS, Channel, Message
 from ...wire.queues import MAX_MESSAGE
 
@@ -31,9 +31,9 @@ class UnansweredCell(NamedTuple):
         """Read one of the `cells` of the hub's command. Raises FieldError or MessageError if it is malformed."""
         if not isinstance(cell, dict):
             raise FieldError("a cell that is no object")
-        texts = [text({"part": part}, "part", most=MAX_MESSAGE) for part in items(cell, "parts", 4, least=4)]
-        parts = tuple(part.encode("utf-8", "surrogateescape") for part in texts)
-        request = Message(Channel.SHELL, number(cell, "client", most=MAX_CLIENTS), parts)
+        parts = texts(cell, "parts", 4, least=4, length=MAX_MESSAGE)
+        encoded = tuple(part.encode("utf-8", "surrogateescape") for part in parts)
+        request = Message(Channel.SHELL, number(cell, "client", most=MAX_CLIENTS), encoded)
         text(request.header(), "msg_id")
         request.content()
         return cls(request.unparsed(), text(cell, "state", UNKNOWN_STATE))

@@ -175,7 +175,7 @@ class Spill:
         return None
 
     def replace(self, number: int, records: List[SpillRecord]) -> bool:
-        """Put records back after `take_all`. Return True if the segment before took them and this segment is removed."""
+        """Put records back after `take_all`. Return True if the segment before took them, and this segment is gone."""
         segment = self.segments[number]
         before = self.segments[number - 1] if number else None
         if before is not None and before.extent + sum(len(r.data) for r in records) < SEGMENT:
