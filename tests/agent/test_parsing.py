@@ -13,6 +13,7 @@ from runtimes import RUNTIME, make
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 from jupyter_gpu_kernel.agent.relay.output.history import History
+from jupyter_gpu_kernel.agent.relay.requests import request_type
 from jupyter_gpu_kernel.wire.fields import load_object
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -56,7 +57,7 @@ def test_a_cell_that_runs(tmp_path: Path) -> None:
     ]
 
     def run() -> None:
-        exchange.relay.request_type(request)
+        request_type(request)
         exchange.relay.admit(request)
         exchange.relay.handle_request(request)
         for answer in answers:
