@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
@@ -22,11 +21,9 @@ from jupyter_gpu_kernel.wire.messages import Channel
 from .world import Event, Process
 
 if TYPE_CHECKING:
-    from .node import KeeperProcess
+    from .kernel_end import KernelEnd
 
 KILLED, EXITED, CRASHED = -9, 0, -11
-_PIPE = 0.0004
-"""Seconds at most from one end of a socket to the other."""
 Parts = tuple[bytes, ...]
 
 
@@ -328,125 +325,6 @@ class ModelKernel(Process):
             self._publish("stream", {"name": "stderr", "text": f"\n{RUNNING}\n"}, self._current)
         for channel, client, parts in held:
             self._emit(channel, client, parts)
-
-
-class _Pipe:
-    """The keeper's pipe to its kernel."""
-
-    def __init__(self, end: KernelEnd) -> None:
-        self._end = end
-
-    def write_successor(self, settings: KernelSettings) -> bool:
-        if self._end.model is not None:
-            self._end.model.successor_settings = settings
-        return True
-
-    def write(self, message: dict[str, Any]) -> bool:
-        if self._end.model is not None and "read" not in message:  # the successor can be reached
-            self._end.process.world.later(0.001, self._end.model.keeper_hears, process=self._end.model)
-        return True
-
-    def close(self) -> None:
-        """The kernel has ended."""
-
-
-class KernelEnd:
-    """The keeper's end, in place of KernelProcess: starts the process, and exchanges messages with it, each socket's in
-    order."""
-
-    def __init__(self, process: KeeperProcess, folder: Path, on_message: Callable[..., None], _: Any) -> None:
-        self.process, self.folder = process, folder
-        self.pid = 0
-        self.forked = False
-        self.pipe = _Pipe(self)
-        self.model: ModelKernel | None = None
-        self.on_child: Callable[[], None] = lambda: None
-        self.executed = process.node.world.executed
-        self._world = process.node.world
-        self._on_message = on_message
-        self._random = self._world.random(
-            f"kernel's sockets {process.node.started} {len(process.node.processes)}"
-        )
-        self._connected = False
-        self._coming: dict[Channel, deque[tuple[int, Parts]]] = {channel: deque() for channel in Channel}
-        self._last: dict[tuple[str, Channel], float] = {}
-
-    def start(self, python: str, env: dict[str, str], cwd: str | None, on_ready: Callable[[], None]) -> None:
-        """Start a process, which is ready after a while."""
-        self.model = ModelKernel(self, self.executed)
-        self.pid = self.model.pid
-        self.model.on_end = lambda: self._world.later(0.002, self.on_child, process=self.process)
-        self._connected = False
-        self._world.note("kernel starts", self.pid)
-        model = self.model
-
-        def ready() -> None:
-            if self.model is model and model.running:
-                self._connected = True
-                model.publish_start()
-                on_ready()
-
-        self._world.later(self.process.node.delay(0.1, 0.8), ready, process=self.process)
-
-    def adopt(self, process: ModelKernel, pipe: Any) -> None:
-        """Take over a running kernel."""
-        self.model, self.pid, process.end = process, process.pid, self
-        self._connected = True
-
-    def send(self, channel: Channel, client: int, parts: Parts) -> None:
-        """Send one message to the kernel; nothing, if the process has ended."""
-        if self._connected and self.model is not None:
-            self._in_order("to", channel, self.model.receive, channel, client, parts, process=self.model)
-
-    def arrives(self, channel: Channel, client: int, parts: Parts) -> None:
-        """The kernel sends a message."""
-        if self._connected:
-            self._coming[channel].append((client, parts))
-            self._in_order("from", channel, self._take, channel, process=self.process)
-
-    def _in_order(self, way: str, channel: Channel, callback: Any, *args: Any, process: Process) -> None:
-        at = max(self._world.now + self._random.uniform(0, _PIPE), self._last.get((way, channel), 0.0))
-        self._last[way, channel] = at
-        self._world.later(at - self._world.now, callback, *args, process=process)
-
-    def _take(self, channel: Channel) -> None:
-        """Read what has arrived, perhaps already more than when this was due."""
-        coming = self._coming[channel]
-        if coming:
-            self._on_message(channel, *coming.popleft())
-
-    def reap(self) -> int | None:
-        """Return None while the process runs, then its return code."""
-        return None if self.model is None else self.model.poll()
-
-    def signal_group(self, number: int) -> None:
-        """Only SIGKILL means something to the model."""
-        if self.model is not None and number == 9:
-            self.model.die(KILLED)
-
-    def stderr_tail(self) -> str:
-        """Return what it has written to stderr."""
-        return ""
-
-    def end(self) -> None:
-        """The process has ended: read its last messages, and close the sockets."""
-        for channel in (Channel.IOPUB, Channel.SHELL, Channel.STDIN, Channel.CONTROL):
-            while self._coming[channel]:
-                self._take(channel)
-        self.model, self.pid, self._connected = None, 0, False
-
-    def return_mark(self, total: int) -> None:
-        """The model has no marks."""
-
-    @property
-    def runs_without_keeper(self) -> bool:
-        """Whether the kernel of a killed keeper runs."""
-        return self.model is not None and self.model.running
-
-    def keeper_killed(self) -> None:
-        """What was under way to the killed keeper is lost."""
-        if self.model is not None:
-            self.model.keeper_killed()
 
 
 def essence(msg_type: str, content: dict[str, Any]) -> tuple[str, str]:

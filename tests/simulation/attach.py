@@ -1,0 +1,217 @@
+"""The `attach` process of one session, as a model: it routes frames, and opens kernels."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame, reply_frame
+
+from .keeper import KeeperProcess
+from .network import Session, UnixSocket
+from .world import AsyncLoop, Failure, Process
+
+if TYPE_CHECKING:
+    from .node import Node
+
+SILENCE = 60.0
+"""Seconds without data from the hub after which `attach` ends."""
+SUCCESSOR_TIMEOUT = 25.0
+_ROUTED = (Kind.HELLO, Kind.DATA, Kind.ACK)
+_PIECE = 128 * 1024
+
+
+class Refused(Exception):
+    """What `attach` refuses. `code`: one word."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Attach(Process):
+    """The `attach` process of one session, as a model: it routes frames, and opens kernels."""
+
+    def __init__(self, node: Node, session: Session) -> None:
+        super().__init__(node.world, "attach")
+        self.node, self.session = node, session
+        self._async = AsyncLoop(self)
+        self._reader = FrameReader(greeting=False)
+        self._links: dict[int, tuple[UnixSocket, FrameReader]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._last = self.world.now
+        session.up.deliver = self._from_hub
+        session.down.on_room = self._read_all
+        session.on_node_end = self.end
+        self.world.later(node.delay(0.01, 0.05), session.down.write, MAGIC, process=self)
+        self.world.later(SILENCE, self._look, process=self)
+
+    def end(self) -> None:
+        """The end of stdin, or of patience."""
+        self.alive = False
+        for sock, _ in self._links.values():
+            sock.hang_up()
+        self._links.clear()
+
+    def _look(self) -> None:
+        left = self._last + SILENCE - self.world.now
+        if left > 0:
+            self.world.later(left, self._look, process=self)
+        else:
+            self.end()
+            self.session.close_by_node()
+
+    def _from_hub(self, data: bytes) -> None:
+        if not self.alive:
+            return
+        self._last = self.world.now
+        for frame in self._reader.feed(data):
+            if frame.kind is Kind.PING:
+                self._write(Frame(Kind.PONG, number=frame.number))
+            elif frame.kind is Kind.REQUEST:
+                self._async.call_soon(self._request, frame)
+            elif frame.kind is Kind.CLOSE:
+                self._drop(frame.attachment)
+            elif frame.attachment in self._links:
+                self._links[frame.attachment][0].feed(frame.encode())
+            else:
+                self._closed(frame.attachment, "no such attachment")
+
+    def _write(self, frame: Frame) -> None:
+        self.session.down.write(frame.encode())
+
+    def _closed(self, number: int, reason: str) -> None:
+        self._write(json_frame(Kind.CLOSE, {"reason": reason}, attachment=number))
+
+    def _drop(self, number: int, reason: str | None = None) -> None:
+        link = self._links.pop(number, None)
+        if link is not None:
+            link[0].hang_up()
+            if reason is not None:
+                self._closed(number, reason)
+
+    def _read_all(self) -> None:
+        for number in list(self._links):
+            self._read(number)
+
+    def _read(self, number: int) -> None:
+        """Pass on what the keeper has written, as far as the session takes it."""
+        while number in self._links and self.session.down.has_room and self.alive:
+            sock, reader = self._links[number]
+            data = sock.read(_PIECE)
+            if not data:
+                return self._drop(number, "the keeper closed the connection") if sock.closed else None
+            frames = reader.feed(data)
+            if not all(frame.kind in _ROUTED for frame in frames):
+                raise Failure("protocol", f"the keeper sent {frames}")
+            self.session.down.write(b"".join(frame._replace(attachment=number).encode() for frame in frames))
+
+    # ------------------------------------------------------------------------------------ requests
+
+    def _request(self, frame: Frame) -> None:
+        task = self._async.create_task(self._handle(frame))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _handle(self, frame: Frame) -> None:
+        request = frame.json()
+        try:
+            await asyncio.sleep(self.node.delay(0.002, 0.02))
+            if request["do"] == "open":
+                reply = await self._open(request)
+            else:
+                reply = await self._forward(request)
+        except Refused as error:
+            reply = {"error": {"code": error.code, "text": str(error)}}
+        self._write(reply_frame(reply, frame.number))
+
+    async def _forward(self, request: dict[str, Any]) -> dict[str, Any]:
+        keeper = await self._keeper(str(request["kernel"]))
+        if keeper is None:
+            raise Refused("gone", "there is no such kernel")
+        return await self._ask(keeper, request)
+
+    async def _open(self, request: dict[str, Any]) -> dict[str, Any]:
+        kernel_id = str(request["kernel"])
+        owner = {key: request[key] for key in ("owner", "by") if key in request}
+        keeper = await self._keeper(kernel_id)
+        if keeper is not None and "attach" in request:
+            await self._ask(keeper, dict(owner, do="return"))
+        elif keeper is not None and owner:
+            now = await self._ask(keeper, {"do": "owner"})
+            if now.get("owner") not in (owner["owner"], "", None):
+                raise Refused("taken", f"{now['by']} has kernel {kernel_id} now")
+        if keeper is None and "create" in request:
+            settings = KernelSettings.from_json({**request["create"], **owner, "id": kernel_id})
+            keeper = await self._take_detached(settings, request)
+            if keeper is None:
+                await asyncio.sleep(self.node.delay(0.05, 0.4))
+                keeper = await self._keeper(kernel_id) or self.node.create(settings)
+        if keeper is None:
+            raise Refused("gone", f"kernel {kernel_id} has ended")
+        self._attach(int(request["attachment"]), keeper)
+        return {"ok": True, "kernel": keeper.kernel_id}
+
+    async def _keeper(self, kernel_id: str) -> KeeperProcess | None:
+        """Return the kernel's keeper, or the successor of a killed one."""
+        deadline = self.world.now + SUCCESSOR_TIMEOUT
+        while True:
+            keeper = self.node.keepers.get(kernel_id)
+            if keeper is None or (keeper.alive and not keeper.listener.closed):
+                return keeper
+            if keeper.ended or not keeper.keeper.kernel.runs_without_keeper:
+                return None
+            if self.world.now > deadline:
+                raise Refused("unresponsive", "no other keeper has taken over yet")
+            await asyncio.sleep(0.05)
+
+    async def _take_detached(self, settings: KernelSettings, request: dict[str, Any]) -> KeeperProcess | None:
+        """Return the keeper of the kernel that this notebook has left."""
+        if not settings.notebook or settings.fresh:
+            return None
+        for keeper in list(self.node.keepers.values()):
+            if not keeper.alive or keeper.listener.closed:
+                continue
+            state = await self._ask(keeper, {"do": "status"})
+            if state.get("notebook") != settings.notebook or state["state"] == "ended":
+                continue
+            if not state["attached"] or (
+                state["owner"] == settings.owner and state["id"] not in request["attached_ids"]
+            ):
+                answer = {"owner": settings.owner, "by": settings.by, "notebook": settings.notebook}
+                await self._ask(keeper, dict(answer, do="return", others=[]))
+                return keeper
+        return None
+
+    async def _ask(self, keeper: KeeperProcess, request: dict[str, Any]) -> dict[str, Any]:
+        sock, reader, reply = (
+            keeper.listener.connect(),
+            FrameReader(greeting=False),
+            self._async.create_future(),
+        )
+
+        def read() -> None:
+            for frame in reader.feed(sock.read(_PIECE)):
+                if not reply.done():
+                    reply.set_result(frame.json())
+
+        def closed() -> None:
+            if not reply.done():
+                reply.set_exception(Refused("gone", "the keeper hung up"))
+
+        sock.on_output, sock.on_close = read, closed
+        sock.feed(json_frame(Kind.REQUEST, request, number=1).encode())
+        try:
+            return dict(await reply)
+        finally:
+            sock.hang_up()
+
+    def _attach(self, number: int, keeper: KeeperProcess) -> None:
+        self._drop(number)
+        if keeper.listener.closed:
+            raise Refused("gone", "the keeper has ended")
+        sock = keeper.listener.connect()
+        self._links[number] = (sock, FrameReader(greeting=False))
+        sock.on_output = lambda: self._read(number)
+        sock.on_close = lambda: self._read(number)

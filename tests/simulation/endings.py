@@ -1,0 +1,141 @@
+"""What must be true at the end of an episode, and how the user leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from . import invariants
+from .oracle import Request, check_request, check_unexcused, is_discarded, texts
+from .users import SHUTDOWN_WAIT, execute
+from .world import Failure
+
+if TYPE_CHECKING:
+    from .episode import Episode as Base
+else:
+    Base = object
+
+
+class Endings(Base):
+    """The part of an episode in which everything comes to its end."""
+
+    def _requests(self) -> Iterator[Request]:
+        return (request for client in self.everybody for request in client.requests.values())
+
+    def _unanswered(self) -> list[str]:
+        waiting = [
+            one for one in self._requests() if one.cell is not None and one.needs_reply and not one.replies
+        ]
+        ended = any(one.state == "ended" for one in self.fronts)  # and only a user's cell starts it again
+        waiting = [one for one in waiting if not is_discarded(one, self.disturbances)]
+        due = (one for one in waiting if not one.client.gone and (one.user_cell or not ended))
+        return [f"no reply to {one}" for one in due]
+
+    def _left(self) -> list[str]:
+        return invariants.left(self)
+
+    def _at_rest(self) -> bool:
+        if (
+            not self.hub.alive
+            or self._waiting
+            or any(one.remote is None or one.wants_restart for one in self.fronts)
+        ):
+            return False
+        if self._unanswered() or self._left():
+            return False
+        return all(one.state in ("idle", "ended", "busy") for one in self.fronts)
+
+    def _probe(self) -> None:
+        """At the end, a cell of the user runs."""
+        front = self.fronts[0]
+        if front.state == "ended" and not self.plan.revives:
+            return
+        self.world.run(
+            self.world.now + 2.0
+        )  # an interrupt that was answered may still be on its way to the kernel
+        self._until(self._at_rest, 60.0, "not at rest")
+        cell = [["prints", 2, 10]]
+        request = self._send(front, "shell", "execute_request", execute(cell, stop=True), cell)
+        assert request is not None
+        self._until(lambda: bool(request.replies) and self._at_rest(), 60.0, "the last cell has no reply")
+        if request.replies[0].get("status") != "ok":
+            raise Failure("the last cell failed", f"{request.replies[0]}")
+
+    def _check(self) -> None:
+        executed = self.world.executed
+        requests = list(self._requests())
+        for request in requests:
+            check_request(request, self.disturbances, executed.get(request.msg_id, []))
+        for request in requests:
+            check_unexcused(request, self.disturbances, executed.get(request.msg_id, []), requests)
+        ended = [front_end.client for front_end in self.fronts if front_end.state == "ended"]
+        for client in self.everybody:
+            if (
+                client not in ended
+                and not client.gone
+                and client.last_status not in ("idle", "starting", "")
+                and not client.lossy
+            ):
+                raise Failure("busy for ever", f"{client} saw {client.last_status} last")
+        self._check_order()
+        self._check_history()
+
+    def _check_order(self) -> None:
+        for client in self.everybody:
+            began = [runs[0].began for msg_id in client.requests if (runs := self.world.executed.get(msg_id))]
+            if began != sorted(began):
+                raise Failure("order of cells", f"{client}: {began}")
+
+    def _check_history(self) -> None:
+        """The keeper's history has what each cell has printed, also if its front end had left."""
+        if any(one.kind == "keeper killed" for one in self.disturbances):
+            return
+        keeper = self.node.keepers.get(self.fronts[0].kernel_id)
+        if keeper is None or not keeper.alive:
+            return
+        for request in self._requests():
+            runs = self.world.executed.get(request.msg_id, [])
+            page = keeper.keeper.relay.history.page(request.msg_id, 0)
+            if request.user_cell and runs and runs[0].status and page and page["last"]:
+                shown = invariants.history_outputs(page)
+                true = {
+                    kind: text for kind, text in texts(runs[0].outputs).items() if not kind.startswith("comm")
+                }
+                answers = "answer yes\n" * true.get("stdout", "").count("answer yes\n")
+                if shown != true and not answers:
+                    raise Failure("history", f"{request}: {shown} instead of {true}")
+
+    def _end(self) -> None:
+        """The user ends the kernel, or somebody does when nobody has it any more; nothing is left."""
+        world = self.world
+        owners = (one for one in self.fronts if one.remote and one.front is one.remote.front_ends.owner)
+        front = next(owners, self.fronts[0])
+        if self.plan.ends_with_shutdown and front.state != "ended":
+            self._send(front, "control", "shutdown_request", {"restart": False})
+            deadline = world.now + SHUTDOWN_WAIT
+            while front.state != "ended" and world.now < deadline:
+                world.run(world.now + 0.1)
+        for front_end in list(self.fronts):
+            self._leave(front_end)
+        world.run(world.now + 1.0)
+        ends = self.plan.ends_with_shutdown and front.asked
+        self._stop_kernels(front.kernel_id if ends else "")
+        self._until(lambda: all(not one.alive for one in self.node.keepers.values()), 200.0, "keeper left")
+        self._until(lambda: all(one.closed for one in self.hub.kernels), 60.0, "kernel left in the hub")
+        self._in_hub(self._close_hub)
+        world.run(world.now + 70.0)
+        if any(process.running for process in self.node.processes.values()):
+            raise Failure("kernel left", "its process runs")
+        left = world.pending()
+        if left:
+            raise Failure("timers left", "; ".join(f"{one.process.name}: {one.callback}" for one in left[:5]))
+        if problems := invariants.files_left(self):
+            raise Failure("files left", "; ".join(problems))
+
+    def _stop_kernels(self, but: str) -> None:
+        for keeper in self.node.keepers.values():
+            if keeper.alive and keeper.kernel_id != but:
+                self.world.soon(keeper, keeper.keeper.stop, "the end")
+
+    def _close_hub(self) -> None:
+        self.hub.async_loop.create_task(self.hub.close())

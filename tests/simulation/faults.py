@@ -1,0 +1,94 @@
+"""What fails: the faults of a plan, with the names of their decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .network import Session
+
+if TYPE_CHECKING:
+    from .episode import Episode as Base
+else:
+    Base = object
+
+
+class Faults(Base):
+    """The part of an episode that knows what can fail."""
+
+    def _sessions(self) -> Iterator[Session]:
+        return (one for one in self.path.sessions if not one.over)
+
+    def _away(self, seconds: float) -> None:
+        self.path.up = False
+        self.world.later(seconds, self._reachable)
+
+    def _reachable(self) -> None:
+        self.path.up = True
+
+    def _fault_drop(self, _: dict[str, Any]) -> None:
+        for session in list(self._sessions()):
+            session.cut()
+
+    def _fault_silent_cut(self, arguments: dict[str, Any]) -> None:
+        for session in list(self._sessions()):
+            session.cut(silent=True)
+        self._away(arguments["seconds"])
+
+    def _fault_half_open(self, arguments: dict[str, Any]) -> None:
+        for session in list(self._sessions()):
+            session.cut(silent=True, up=arguments["up"], down=arguments["down"])
+
+    def _fault_stall(self, arguments: dict[str, Any]) -> None:
+        for session in list(self._sessions()):
+            session.stall(up=arguments["up"], down=arguments["down"])
+            self.world.later(arguments["seconds"], session.resume)
+
+    def _fault_unreachable(self, arguments: dict[str, Any]) -> None:
+        self._fault_drop(arguments)
+        self._away(arguments["seconds"])
+
+    def _fault_slow_path(self, arguments: dict[str, Any]) -> None:
+        self.path.slow = self.random.choice((0.1, 0.5, 2.0))
+        self.world.later(arguments["seconds"], self._fast_path)
+
+    def _fast_path(self) -> None:
+        self.path.slow = 0.0
+
+    def _fault_slow_reader(self, arguments: dict[str, Any]) -> None:
+        client = self.random.choice(self.fronts).client
+        client.paused = True
+        self.world.later(arguments["seconds"], client.resume)
+
+    def _fault_hub_killed(self, _: dict[str, Any]) -> None:
+        self._kill_hub()
+
+    def _fault_hub_killed_in_a_send(self, arguments: dict[str, Any]) -> None:
+        if self.hub.alive and self.hub.kernels:
+            self.ports.kill_at = arguments["sends"]
+
+    def _fault_clock_jump(self, arguments: dict[str, Any]) -> None:
+        self.random.choice((self.hub.runtime, self.node.runtime)).jump += arguments["by"]
+
+    def _fault_slow_node(self, arguments: dict[str, Any]) -> None:
+        self.node.slow = self.random.choice((0.5, 3.0))
+        self.world.later(arguments["seconds"], self._fast_node)
+
+    def _fast_node(self) -> None:
+        self.node.slow = 0.0
+
+    def _fault_keeper_killed(self, _: dict[str, Any]) -> None:
+        for keeper in list(self.node.keepers.values()):
+            if keeper.alive and keeper.keeper.kernel.runs_without_keeper:
+                self._disturb("keeper killed")
+                self.world.keeper_kills += 1
+                keeper.kill()
+
+    def _fault_node_rebooted(self, arguments: dict[str, Any]) -> None:
+        self._disturb("reboot")
+        for session in list(self._sessions()):
+            session.cut(silent=True)
+        self.node.reboot()
+        for attach in self.node.attached:
+            attach.end()
+        self._away(arguments["seconds"])

@@ -1,0 +1,166 @@
+"""A keeper's process: the real keeper or its successor, with what it uses of a simulated node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jupyter_gpu_kernel.agent.exit.reason import EndFacts, ExitReason, explain
+from jupyter_gpu_kernel.agent.failover.successor import RunningKernel, Successor
+from jupyter_gpu_kernel.agent.keeper.keeper import Keeper
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.agent.policy import Policy
+from jupyter_gpu_kernel.agent.story import Story
+
+from .kernel import ModelKernel
+from .kernel_end import KernelEnd
+from .network import Listener
+from .world import KeeperLoop, Process
+
+if TYPE_CHECKING:
+    from .node import Node
+
+
+class NoProcesses:
+    """In place of ProcessControl: nothing is started."""
+
+    def start(self, *_: Any, **__: Any) -> Any:
+        raise OSError("the simulation has no processes")
+
+    def read_output(self, *_: Any) -> bytes:
+        raise OSError("the simulation has no processes")
+
+
+class _Cleanup:
+    """Nothing is left of a simulated kernel."""
+
+    alive = False
+
+    def terminate(self, *_: Any) -> list[Any]:
+        return []
+
+    def kill(self) -> None:
+        """Nothing runs."""
+
+
+class _ExitReport:
+    """Explains a kernel's end by the real rules, from what the model knows."""
+
+    def __init__(self, loop: Any, story: Story) -> None:
+        self.cleanup = _Cleanup()
+        self.reason = ExitReason("")
+        self._loop, self._story = loop, story
+        self._stop_reason = ""
+        self._signal = 0
+
+    def process_started(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {}
+
+    def guard_switched(self, on: bool) -> None:
+        """Nothing depends on it."""
+
+    def signal_sent(self, number: int) -> None:
+        self._signal = number
+
+    def stop_requested(self, reason: str) -> None:
+        self._stop_reason = reason
+
+    def explain(self, returncode: int, requested: str, _: Any, __: Any, done: Callable[[str], None]) -> None:
+        self.reason = explain(EndFacts(returncode, requested, self._stop_reason, self._signal))
+        text = f"the kernel ended: {self.reason}"
+        self._story.tell("end", text, returncode=returncode, asked=requested)
+        if requested:
+            done(text)
+        else:
+            self._loop.run_in_thread(lambda: None, lambda _: done(text))
+
+
+class _Signals:
+    """No kernel gets a SIGTERM."""
+
+    def __init__(self) -> None:
+        self.last_sigterm: dict[str, Any] = {}
+
+    def watch_cell(self) -> None:
+        """There is nothing to watch for."""
+
+    def read_reports(self) -> None:
+        """The guard has reported nothing."""
+
+
+class _System:
+    """What a keeper uses of this node."""
+
+    def __init__(self, process: KeeperProcess) -> None:
+        self.process = process
+        self.processes = NoProcesses()
+        self.loop = KeeperLoop(process, process.node.runtime)
+
+    def listen(self, path: Path, _: int) -> Listener:
+        self.process.listener = Listener(self.process.world, self.process, self.loop)
+        return self.process.listener
+
+    def kernel(self, folder: Path, on_message: Any, on_mark: Any, _: Any) -> KernelEnd:
+        return KernelEnd(self.process, folder, on_message, on_mark)
+
+    def running_process(self, pid: int, on_end: Callable[[], Any]) -> ModelKernel:
+        kernel = self.process.node.processes[pid]
+        kernel.on_end = lambda: self.loop.later(0.001, on_end)
+        return kernel
+
+    def exit_report(self, folder: Path, story: Story) -> _ExitReport:
+        return _ExitReport(self.loop, story)
+
+    def signals(
+        self, kernel: KernelEnd, cells: Any, story: Story, on_child: Callable[[], None], _: Any
+    ) -> _Signals:
+        kernel.on_child = on_child
+        return _Signals()
+
+
+class KeeperProcess(Process):
+    """A keeper: the real one, on this node. `ended`: it has cleaned up."""
+
+    def __init__(self, node: Node, settings: KernelSettings, running: RunningKernel | None = None) -> None:
+        super().__init__(node.world, f"keeper of {settings.id}")
+        self.node, self.kernel_id = node, settings.id
+        self.listener: Listener
+        self.sockets: list[Any] = []
+        self.system = _System(self)
+        self.ended = False
+        if running is None:
+            self.keeper = Keeper(self.system, node.root, settings, Policy(Path("none")))  # type: ignore[arg-type]
+        else:
+            self.keeper = Successor(self.system, node.root, running)  # type: ignore[arg-type]
+
+    def begin(self) -> None:
+        """Start the kernel, or take it over."""
+        self.keeper.begin()
+
+    def after_event(self) -> None:
+        if self.system.loop.stopped and not self.ended:
+            self.ended = True
+            self.keeper.clean_up()
+            self.world.note("keeper ends", self.kernel_id)
+            self.alive = False
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is cleaned up but what the system does."""
+        self.world.note("keeper killed", self.kernel_id)
+        self.alive = False
+        self.release()
+        self.keeper.kernel.keeper_killed()
+
+    def release(self) -> None:
+        """The system closes what the process had open."""
+        for sock in self.sockets:
+            sock.close()
+        self.keeper.replacement.close()
+        self.keeper._backlog.close()
+
+    @property
+    def story(self) -> list[dict[str, Any]]:
+        """What the keeper has told."""
+        return [json.loads(line) for line in self.keeper.story.path.read_bytes().splitlines()]
