@@ -118,9 +118,11 @@ class Episode(Users, Faults, Endings):
             self._interrupt_questions()
 
     def _interrupt_questions(self) -> None:
-        """A question of a front end that has left is asked nobody else: its user interrupts the kernel."""
+        """A question of a front end that has left is asked nobody else, and an answer may be lost with a killed hub.
+        The user interrupts the kernel."""
         asks = [process.asks for process in self.node.processes.values() if process.running and process.asks]
-        if any(self.world.all_requests[msg_id].client.gone for msg_id in asks):
+        asked = [self.world.all_requests[msg_id] for msg_id in asks]
+        if any(one.client.gone or (one.answered and self.world.kills) for one in asked):
             self._interrupt_at = self.world.now + 10.0
             self._op_interrupt(self.fronts[0], {})
 

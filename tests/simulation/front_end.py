@@ -350,6 +350,7 @@ class Client:
 
     def _answer(self, request: Request) -> None:
         if not request.replies and not self.gone:
+            request.answered = True
             parts = [
                 json.dumps({"msg_id": f"{request.msg_id}-answer", "msg_type": "input_reply", "session": self.session}),
                 "{}", "{}", json.dumps({"value": "yes", "status": "ok"}),

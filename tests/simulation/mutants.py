@@ -110,6 +110,11 @@ def hunt(mutant: Mutant, first: int, last: int, *, shrinks: bool = False) -> dic
         process.join()
 
 
+def _row(row: dict[str, Any]) -> str:
+    seed = row.get("error") or (f"seed {row['seed']}: {row['failure']}" if "seed" in row else "alive")
+    return f"{row['mutant']:70} {seed}"[:180]
+
+
 def main() -> int:
     """Print the table; exit with 1 if a text was not found."""
     from .planted import MUTANTS
@@ -124,16 +129,17 @@ def main() -> int:
     arguments = parser.parse_args()
     mutants = [one for one in MUTANTS if arguments.only in one.name]
     began = time.monotonic()
+    rows = []
     with ThreadPoolExecutor(arguments.jobs) as pool:
         first, last, shrinks = arguments.first, arguments.seeds, arguments.shrink
-        found = list(pool.map(lambda one: hunt(one, first, last, shrinks=shrinks), mutants))
-    rows = [{"mutant": mutant.name, **result} for mutant, result in zip(mutants, found, strict=True)]
+        hunts = pool.map(lambda one: hunt(one, first, last, shrinks=shrinks), mutants)
+        for mutant, result in zip(mutants, hunts, strict=True):
+            rows.append({"mutant": mutant.name, **result})
+            if not (arguments.json or arguments.shrink):
+                print(_row(rows[-1]), flush=True)
     if arguments.json or arguments.shrink:
         print(json.dumps(rows))
     else:
-        for row in rows:
-            seed = row.get("error") or (f"seed {row['seed']}: {row['failure']}" if "seed" in row else "alive")
-            print(f"{row['mutant']:60} {seed}"[:200])
         count = sum("seed" in row for row in rows)
         print(f"{count} of {len(rows)} found, in {time.monotonic() - began:.0f} s")
     return int(any("error" in row for row in rows))

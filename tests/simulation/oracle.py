@@ -40,6 +40,8 @@ class Request:
         self.replied_at = 0.0
         self.reply_number = 0
         self.asked = 0
+        self.answered = False
+        """Whether the user has answered its question."""
         self.half_answered = False
         """Whether a hub was killed while it sent one of several messages about the request, perhaps its own answer."""
         self.lost = False
@@ -286,7 +288,14 @@ def check_unexcused(
         at_once = other.sent_at <= request.replied_at and (other.replied_at or 1e9) >= request.sent_at
         if at_once and other.msg_type == "interrupt_request" and request.client.world.kills:
             return
-    for other in requests:  # stop on error
+    for other in requests:  # stop on error, in the kernel's own queue
+        runs = request.client.world.executed.get(other.msg_id, [])
+        failed_at = [
+            run.ended for run in runs if run.status == "error" and other.content.get("stop_on_error")
+        ]
+        if any(request.sent_at <= at <= request.replied_at for at in failed_at):
+            return
+    for other in requests:  # stop on error, before the front end knew of it
         failed = (
             other.replies and other.replies[0].get("status") == "error" and other.content.get("stop_on_error")
         )

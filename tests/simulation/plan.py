@@ -91,7 +91,7 @@ def draw(seed: int) -> Plan:
         # A hub that finds no kernel for the front ends of a killed one answers their cells before all have connected.
         faults = [one for one in faults if not one.startswith("hub killed")]
     length = random.choice((5.0, 15.0, 30.0))
-    decisions = [_operation(random, random.choice(operations), length) for _ in range(random.randint(3, 10))]
+    decisions = [_operation(random, random.choice(operations), length) for _ in range(random.randint(3, 8))]
     decisions += [
         _fault(random, random.choice(faults), length) for _ in range(random.randint(1, 4) if faults else 0)
     ]
@@ -114,7 +114,7 @@ def _cell(random: Random, kind: str) -> list[Any]:
     actions: list[Any] = []
     name = random.randint(0, 10**6)  # else another cell might supersede its display
     for _ in range(random.randint(1, 3)):
-        actions.append(["prints", random.randint(1, 4), random.choice((3, 20, 20, 20_000))])
+        actions.append(["prints", random.randint(1, 4), random.choice((3, 20, 20, 20, 20, 20, 20, 20_000))])
         if random.random() < 0.4:
             actions.append(["sleep", random.choice((0.05, 0.5, 3.0))])
         if random.random() < 0.2:
@@ -129,7 +129,7 @@ def _cell(random: Random, kind: str) -> list[Any]:
     elif kind == "sleep":
         actions += [["sleep", random.choice((5.0, 15.0, 40.0))], ["prints", 1, 5]]
     elif kind == "storm":
-        for _ in range(random.randint(5, 12)):
+        for _ in range(random.randint(4, 8)):
             actions += [["prints", 8, random.choice((60, 5000))], ["sleep", 0.05]]
     elif kind == "crash":
         actions.append(["crash"])
