@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from . import invariants
-from .oracle import Request, check_request, check_unexcused, is_discarded, texts
+from .oracle import Request, check_aborted, check_request, check_unexcused, is_discarded, texts
 from .users import SHUTDOWN_WAIT, execute
 from .world import Failure
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .episode import Episode as Base
 else:
     Base = object
+KEEPER_ENDS = 30.0
+"""Seconds in which a keeper ends whose kernel was shut down."""
 
 
 class Endings(Base):
@@ -69,6 +71,19 @@ class Endings(Base):
         for request in requests:
             check_unexcused(request, self.disturbances, executed.get(request.msg_id, []), requests)
         ended = [front_end.client for front_end in self.fronts if front_end.state == "ended"]
+        kinds = {one.kind for one in self.disturbances}
+        reads = not self.faults.get("slow reader")  # else a reply has been sent long before it is read
+        if reads and not kinds & {
+            "hub killed",
+            "keeper killed",
+            "reboot",
+            "crash",
+            "ended",
+            "restart",
+            "return",
+        }:
+            for request in requests:
+                check_aborted(request, requests)
         for client in self.everybody:
             if (
                 client not in ended
@@ -120,7 +135,9 @@ class Endings(Base):
         world.run(world.now + 1.0)
         ends = self.plan.ends_with_shutdown and front.asked
         self._stop_kernels(front.kernel_id if ends else "")
-        self._until(lambda: all(not one.alive for one in self.node.keepers.values()), 200.0, "keeper left")
+        self._until(
+            lambda: all(not one.alive for one in self.node.keepers.values()), KEEPER_ENDS, "keeper left"
+        )
         self._until(lambda: all(one.closed for one in self.hub.kernels), 60.0, "kernel left in the hub")
         self._in_hub(self._close_hub)
         world.run(world.now + 70.0)

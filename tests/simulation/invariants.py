@@ -50,6 +50,8 @@ def left(episode: Episode) -> list[str]:
             "unanswered": len(relay._unanswered._sizes),
         }
         found += [f"hub's {name}: {size}" for name, size in waits.items() if size]
+        if relay._pacer._pace.name != "LIVE":
+            found.append("a replay goes on")
         if remote.link_state is not LinkState.UP and remote.link_state is not LinkState.LOST:
             found.append(f"link {remote.link_state.value}")
     for keeper in episode.node.keepers.values():

@@ -248,7 +248,8 @@ def check_outputs(
                 true_texts.get(kind, ""), text
             ):
                 raise Failure("doubled output", f"{request}: {kind} {text[-200:]!r}")
-        told = view.notices or request.replies[0].get("status") == "error"
+        notices = any("keeper was killed" in text for text in view.notices)
+        told = notices or request.replies[0].get("status") == "error"
         if seen_texts != true_texts and not told:
             raise Failure("lost output", f"{request} lacks output, and does not say so")
         return
@@ -258,6 +259,21 @@ def check_outputs(
             if got != due:
                 kind_of = "lost output" if len(got) < len(due) else "doubled output"
                 raise Failure(kind_of, f"{view.client}: {request}: {kind}: {_difference(got, due)}")
+    silent = bool(request.content.get("silent"))
+    if not silent and _sequence(seen) != _sequence(truth):
+        raise Failure("order of outputs", f"{request}: {_sequence(seen)} instead of {_sequence(truth)}")
+
+
+def _sequence(outputs: list[Essence]) -> list[Essence]:
+    """Return text, displays and errors in order, neighbouring text joined. What supersedes itself may move."""
+    shown: list[Essence] = []
+    for kind, text in outputs:
+        if kind.startswith(("update ", "comm ")):
+            continue
+        if shown and shown[-1][0] == kind and kind in ("stdout", "stderr"):
+            text = shown.pop()[1] + text
+        shown.append((kind, text))
+    return shown
 
 
 def _contains(whole: str, part: str) -> bool:
@@ -302,6 +318,24 @@ def check_unexcused(
         if other is not request and failed and other.replied_at >= request.sent_at > other.sent_at - 60:
             return
     raise Failure("did not run", f"{request}: {request.replies[0]} {json.dumps(request.cell)[:100]}")
+
+
+def check_aborted(request: Request, requests: list[Request]) -> None:
+    """Raise Failure if a cell ran although one before it had failed, and its front end did not know that yet."""
+    if request.cell is None or not request.client.world.executed.get(request.msg_id):
+        return
+    for other in requests:
+        runs = request.client.world.executed.get(other.msg_id, [])
+        failed = other.content.get("stop_on_error") and any(run.status == "error" for run in runs)
+        failed = failed and _fails(
+            other.cell
+        )  # and was not interrupted, as a user does who then runs another cell
+        if (
+            failed
+            and other.client is request.client
+            and other.sent_at < request.sent_at < other.replied_at - 0.001
+        ):
+            raise Failure("ran behind a failure", f"{request} was sent before the reply to {other}")
 
 
 def _fails(cell: list[Any]) -> bool:

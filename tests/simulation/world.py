@@ -88,6 +88,8 @@ class World:
         """How many messages hubs have sent to clients."""
         self.kills = 0
         """How many hubs were killed."""
+        self.torn_sends = 0
+        """How many of them within a send: that message may come twice."""
         self.keeper_kills = 0
         """How many keepers were killed."""
         self.largest = 100_000
