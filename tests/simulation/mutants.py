@@ -105,7 +105,7 @@ def hunt(mutant: Mutant, first: int, last: int, *, shrinks: bool = False) -> dic
     try:
         return dict(ours.recv())
     except EOFError:
-        return {"seed": -1, "failure": "the process has ended"}
+        return {"error": "its process has ended"}
     finally:
         process.join()
 
