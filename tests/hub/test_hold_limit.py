@@ -15,6 +15,7 @@ from leases import read_leases
 from practice_gpus import *  # noqa: F403 (its fixtures)
 from practice_gpus import AGENT, VISIBLE, Gpus, open_front
 from streams import LoopThread, Node, until, wait_for
+from successions import started
 
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link
@@ -27,6 +28,12 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 QUICK = """
 import os
+from pathlib import Path
+from jupyter_gpu_kernel.agent import policy
+
+policy.PATH = Path(POLICY)
+policy.read_policy.__defaults__ = (policy.PATH,)
+
 from jupyter_gpu_kernel.agent.keeper import hold_limit as limit
 
 limit.NOTICE, limit.WAITED, limit.INTERVAL, limit.HOOK_TIME, limit.STAGGER = 0.3, 0.0, 0.1, 0.3, 0.0
@@ -38,7 +45,7 @@ def advise_while_the_test_allows(*facts):
 
 limit.HoldClock.advise = advise_while_the_test_allows
 """
-SETTINGS: dict[str, Any] = {"gpus": 1, "site": {"longest_hold": 0.5}}
+SETTINGS: dict[str, Any] = {"gpus": 1}
 WAITER = """
 import os, sys
 from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue
@@ -79,7 +86,9 @@ def node(gpus: Gpus) -> Iterator[Node]:
     with Node(**gpus.env) as node:
         program = node.root / "agent-0"
         program.mkdir()
+        (node.root / "policy.json").write_text('{"longest_hold": 0.5}')
         quick = QUICK.replace("MAY_END", repr(str(node.root / "may_end")))
+        quick = quick.replace("POLICY", repr(str(node.root / "policy.json")))
         (program / "__main__.py").write_text(AGENT.replace("import sys\n", f"import sys\n{quick}", 1))
         node.program = [str(program)]
         yield node
@@ -139,7 +148,7 @@ def test_gpus_that_were_never_opened_go_back_and_the_kernel_stays_until_it_opens
     front = open_front(loop, remote, stack)
     with somebody_waits(gpus):
         assert front.run(VISIBLE).text.strip() in gpus.uuids
-        wait_for(lambda: "others wait" in story_of(loop, link, remote), "the notice")
+        wait_for(lambda: "of another user waits" in story_of(loop, link, remote), "the notice")
         assert "others wait" in str(front.run("1").outputs), "the next cell shows it"
         assert remote.status["gpus"], "not before the time that was told"
         may_end.touch()
@@ -150,3 +159,13 @@ def test_gpus_that_were_never_opened_go_back_and_the_kernel_stays_until_it_opens
     front.run(OPENS_GPU)
     with somebody_waits(gpus):
         wait_for(lambda: remote.ended, "the kernel's end: only then are its GPUs free")
+
+
+def test_the_limit_holds_after_the_keeper_was_replaced(
+    loop: LoopThread, link: Link, node: Node, gpus: Gpus
+) -> None:
+    with started(loop, link, node, **SETTINGS) as kernel:
+        assert kernel.front.run(VISIBLE).text.strip() in gpus.uuids
+        kernel.kill_keeper()
+        with somebody_waits(gpus):
+            wait_for(lambda: "of another user waits" in story_of(loop, link, kernel.remote), "the notice")

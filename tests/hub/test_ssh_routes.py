@@ -204,6 +204,4 @@ def test_a_proxy_that_refuses(two: TwoHops, tmp_path: Path) -> None:
     with pytest.raises(ConnectError) as caught:
         dial(two, file)
     assert caught.value.hop == "login" and caught.value.cause.startswith("its ProxyCommand ended")
-    assert caught.value.remedy.endswith(
-        f"through_proxy.py connect {proxy.address} 127.0.0.1 {two.login.port}"
-    )
+    assert f"through_proxy.py connect {proxy.address} 127.0.0.1 {two.login.port}”" in caught.value.remedy

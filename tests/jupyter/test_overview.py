@@ -117,7 +117,7 @@ async def test_a_refused_sign_in_is_not_tried_again_by_every_question_of_a_page(
             await asyncio.sleep(0.3)
         assert tries() == before
         with pytest.raises(GpuKernelError):
-            await asyncio.to_thread(remote.ask, "login", settings=spec.settings)
+            await asyncio.to_thread(remote.ask, "login", settings=spec.settings.to_json())
         eventually(lambda: tries() > before, "the user's own attempt is made")
     finally:
         kernelspecs.remove(spec.name)

@@ -23,7 +23,6 @@ from ..keeper.keeper import Keeper
 from ..keeper.system import KeeperSystem
 from ..kernel_settings import KernelSettings, settings_from
 from ..paths import Root
-from ..policy import PATH, Policy
 from ..process_control import ProcessControl, detach
 from ..procfs import start_ticks
 from ..relay.requests import CLIENT, SESSION
@@ -80,8 +79,7 @@ class Successor(Keeper):
     """A keeper that begins with a running kernel. After a restart of that kernel it is a keeper like any other."""
 
     def __init__(self, system: KeeperSystem, root: Root, kernel: RunningKernel) -> None:
-        policy = Policy(PATH)  # without rules: the site's were applied to these settings before
-        super().__init__(system, root, kernel.settings, policy)
+        super().__init__(system, root, kernel.settings, policy=None)
         self._running = kernel
         self._cells = InheritedCells(self.loop, self.relay, self._on_settled)
 

@@ -60,15 +60,17 @@ class Keeper:
         system: KeeperSystem,
         root: Root,
         settings: KernelSettings,
-        policy: Policy,
+        policy: Optional[Policy],
         early: int = -1,
     ) -> None:
-        """`early`: the descriptor of the first reading of the GPUs, see `gpus/early_reading.py`."""
+        """`policy`: None if its rules were applied to these settings before. `early`: the descriptor of the first
+        reading of the GPUs, see `gpus/early_reading.py`."""
         self.system = system
         self.loop = system.loop
-        self._context = self._make_context(root, policy.apply(settings))
+        allowed = settings if policy is None else policy.apply(settings)
+        self._context = self._make_context(root, allowed)
         self.settings, self.folder, self.story = self._context[2:]
-        if str(policy):
+        if policy is not None and str(policy):
             self.story.tell("policy", str(policy))
         self.job = self._join_job(root) if self.settings.now.job else None
         self._make_kernel(root)
