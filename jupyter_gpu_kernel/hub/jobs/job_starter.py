@@ -177,7 +177,7 @@ class JobStarter:
         def waits(text: str) -> None:
             remote.late_start.show(words.not_submitted_text(login, text))
 
-        remote.show_status(state="waiting", since=self._runtime.time())
+        remote.show_wanted(state="waiting", since=self._runtime.time())
         remote.late_start.show(words.submitting_text(login))
         async with self._table.submitting(remote.settings, login):
             shared = await self._table.shared(remote.settings, login)
@@ -208,7 +208,7 @@ class JobStarter:
         while (self._wanted(remote) or await self._restarts(remote)) and not job.state.over:
             if job.state.node and job.state.state == "RUNNING":
                 return True
-            remote.status = dict(remote.status, state="waiting", job=job.describe())
+            remote.status = remote.wanted_status(state="waiting", job=job.describe())
             remote.late_start.show(words.waiting_text(job.login, job.state, self._runtime.time()))
             await self._next_change()
         await self._not_started(remote, job)
@@ -252,7 +252,7 @@ class JobStarter:
         """Connect to the job's node; None if the job is not wanted any more, or has ended."""
 
         def tell(step: str) -> None:
-            remote.show_status(state="waiting", job=job.describe())
+            remote.show_wanted(state="waiting", job=job.describe())
             remote.late_start.show(words.starting_text(job.login, job.state, step))
 
         reaching = asyncio.ensure_future(

@@ -35,6 +35,8 @@ class Origin:
 
 
 CREATED = Origin()
+_OF_AN_END = ("asked", "cause", "remedy", "returncode")
+"""The keys of a status that tell how the kernel has ended."""
 
 
 class KernelState:
@@ -96,6 +98,16 @@ class KernelState:
     def show_status(self, **status: Any) -> None:
         """Add to the status what the hub knows by itself."""
         self.status = dict(self.status, **status)
+        self.notify()
+
+    def wanted_status(self, **status: Any) -> dict[str, Any]:
+        """Return the status with these facts, and without those of an end, as the kernel is wanted again."""
+        kept = {key: value for key, value in self.status.items() if key not in _OF_AN_END}
+        return {**kept, **status}
+
+    def show_wanted(self, **status: Any) -> None:
+        """Add these facts to the status, and remove those of an end, as the kernel is wanted again."""
+        self.status = self.wanted_status(**status)
         self.notify()
 
     def set_phase(self, phase: Phase) -> None:

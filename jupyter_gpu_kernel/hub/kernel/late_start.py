@@ -89,7 +89,7 @@ class LateStart:
         """
         if not requested:
             self._not_started.discard()
-        self._kernel.show_status(state="idle", asked="")
+        self._kernel.show_wanted(state="idle")
 
     def shut_down(self, *, restart: bool) -> None:
         """Show the kernel as ended: a front end has requested its shutdown before it was started."""

@@ -1,0 +1,56 @@
+"""What is shown of a kernel that starts with its user's first cell, when it is restarted before that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from edges import KEY
+from runtimes import RUNTIME
+
+from jupyter_gpu_kernel.errors import GpuKernelError
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
+from jupyter_gpu_kernel.hub.kernel.messages.relayed_kernel import HubContext
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.hub.node.node_link import NoLink
+
+
+class NoJob:
+    """A starter that never starts its kernel."""
+
+    def cell_waits(self) -> None:
+        pass
+
+    def interrupted(self) -> None:
+        pass
+
+    def restart(self) -> None:
+        pass
+
+    def replace(self, kernel_id: str, stop: Callable[[], Awaitable[None]]) -> bool:
+        return False
+
+    def lost(self, error: GpuKernelError) -> bool:
+        return True
+
+
+def test_a_kernel_that_is_restarted_before_its_start_does_not_look_ended() -> None:
+    async def run() -> None:
+        context = HubContext(RUNTIME, logging.getLogger("tests"))
+        origin = Origin(starter=NoJob())
+        settings = KernelSettings(("login",), slurm=True)
+        remote = RemoteKernel(context, "k1", settings, FrontEndSpec(dict(KEY)), NoLink("login"), origin)
+        try:
+            before = remote.status
+            remote.shut_down_before_start(restart=True)
+            assert remote.ended and remote.status["cause"] == "shut down"
+            assert remote.wanted_status(state="waiting") == {**before, "state": "waiting"}
+            remote.restart()
+            assert remote.status == before
+        finally:
+            remote.close()
+
+    asyncio.run(run())
