@@ -71,8 +71,18 @@ def check(settings: KernelSettings) -> None:
     for key, (is_valid, form) in _FORMS.items():
         if not is_valid(getattr(settings, key)):
             raise SettingsError.about(key, getattr(settings, key), form)
+    _check_warning(settings)
     for line in settings.sbatch:
         _check_line(line)
+
+
+def _check_warning(settings: KernelSettings) -> None:
+    """Raise SettingsError if the warning before the job's time limit would come when the job starts."""
+    whole = durations.limit_seconds(settings.time)
+    before = int(settings.warn_before or 0)
+    if whole is not None and before >= whole:
+        form = f"less than the job's time limit (--time, {durations.limit(whole)})"
+        raise SettingsError.about("warn_before", durations.limit(before), form)
 
 
 def _check_line(line: str) -> None:

@@ -97,6 +97,7 @@ SLURM = {"route": ["login"], "slurm": True}
     [
         {"partition": "gpu,long", "time": "4:00:00", "mem": "32G", "cpus": 8, "nodes": 2},
         {"account": "p1", "qos": "long", "sbatch": ["--constraint=a100&ib", "-x gpu7"], "share_job": True},
+        {"warn_before": 3599, "time": "1:00:00"},
         {
             "warn_before": 60,
             "warn_signal": "USR2",
@@ -136,6 +137,7 @@ def test_settings_of_slurm(more):
         *(
             {"warn_signal": "KILL"},
             {"warn_before": 70000},
+            {"warn_before": 3600, "time": "1:00:00"},
             {"hosts": ["a", "b"]},
             {"min_memory": "20G"},
             {"priority": 3},

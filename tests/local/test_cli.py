@@ -184,6 +184,8 @@ def test_options_that_are_times(program: Program) -> None:
 
 
 def test_an_error_names_the_option(program: Program) -> None:
+    late = ("login", "--slurm", "--no-probe", "--time", "1h", "--warn-before", "2h")
+    assert program.refuses("add", *late).startswith("--warn-before ")
     for option, value in (("--min-memory", "foo"), ("--gpus", "100"), ("--ignore-lease", "x")):
         assert program.refuses("add", "gpu2", "--no-probe", option, value).startswith(f"{option} ")
     assert program.refuses("add", "gpu2", "--no-probe", "--mem", "1G").startswith(
