@@ -250,7 +250,13 @@ def test_a_job_that_slurm_forgot():
     assert end is not None and end.state == "GONE" and "no accounting" in end.cause
 
 
-@pytest.mark.parametrize("state", ["NODE_FAIL", "PREEMPTED", "CANCELLED", "COMPLETED", "REVOKED", "GONE"])
+@pytest.mark.parametrize(
+    "state",
+    [
+        *("NODE_FAIL", "PREEMPTED", "CANCELLED", "COMPLETED", "REVOKED", "GONE"),
+        *("TIMEOUT", "OUT_OF_MEMORY"),
+    ],
+)
 def test_a_front_end_whose_launcher_leaves_with_its_kernel_is_told_to_restart(state):
     """A cell there reaches nobody."""
     end = job_end("13", JobRecord(state) if state != "GONE" else None)

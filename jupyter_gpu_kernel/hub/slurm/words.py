@@ -202,10 +202,11 @@ def printed(output: Output) -> str:
 # --- how a job ended
 
 _REMEDIES = {
-    "TIMEOUT": f"Ask for more time: {_ADD} --time TIME. A function given to gpu_kernel.on_sigterm can save a "
-    "checkpoint before the limit.",
+    "TIMEOUT": f"{_NEW_JOB} Ask for more time: {_ADD} --time TIME. A function given to gpu_kernel.on_sigterm can save "
+    "a checkpoint before the limit.",
     "PREEMPTED": f"{_NEW_JOB[:-1]}; or choose a partition or QOS without preemption: {_ADD} --partition NAME",
-    "OUT_OF_MEMORY": f"Ask for more memory: {_ADD} --mem SIZE; or use fewer worker processes, or smaller batches.",
+    "OUT_OF_MEMORY": f"{_NEW_JOB} Ask for more memory: {_ADD} --mem SIZE; or use fewer worker processes, or smaller "
+    "batches.",
     "DEADLINE": "Change --deadline among the --sbatch lines.",
 }
 
