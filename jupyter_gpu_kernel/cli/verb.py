@@ -189,12 +189,15 @@ class Verb(JupyterApp):
 
 
 def whole_id(text: str, rows: Sequence[dict[str, Any]]) -> str:
-    """The only ID in these rows that begins with the text; the text itself if it is too short or none does.
+    """The only ID in these rows that begins with the text; the text itself if none does.
 
-    Raises SettingsError if several do."""
+    Raises SettingsError if several do, or if the text is too short to be the beginning of an ID."""
     found = {str(row["id"]) for row in rows if "error" not in row and str(row["id"]).startswith(text)}
-    if text in found or not found or len(text) < _SHORTEST_ID:
+    if text in found or not found:
         return text
+    if len(text) < _SHORTEST_ID:
+        cause = f"{text} is too short for the beginning of a kernel's ID"
+        raise SettingsError(cause, remedy=f"Write at least {_SHORTEST_ID} characters of the ID.")
     if len(found) > 1:
         cause = f"the IDs of several kernels begin with {text}: {', '.join(sorted(found))}"
         raise SettingsError(cause, remedy="Write more of the ID.")

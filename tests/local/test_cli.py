@@ -285,7 +285,9 @@ def test_what_add_refuses(program: Program) -> None:
 def test_the_beginning_of_an_id_is_enough() -> None:
     rows = [{"id": "3f2a00000001"}, {"id": "3f2b00000002"}, {"id": "nope"}, {"node": "gpu1", "error": {}}]
     assert whole_id("3f2a", rows) == "3f2a00000001"
-    assert [whole_id(text, rows) for text in ("3f2", "nope", "4711")] == ["3f2", "nope", "4711"]
+    assert [whole_id(text, rows) for text in ("nope", "4711", "47")] == ["nope", "4711", "47"]
+    with pytest.raises(SettingsError, match=r"3f2 is too short .*\nWrite at least 4 characters of the ID"):
+        whole_id("3f2", rows[:1])
     with pytest.raises(SettingsError, match="begin with 3f2a: 3f2a00000001, 3f2a00000009"):
         whole_id("3f2a", [*rows, {"id": "3f2a00000009"}])
 
