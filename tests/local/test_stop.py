@@ -33,6 +33,13 @@ def two(hub: PlayedHub) -> PlayedHub:
     return hub
 
 
+@pytest.mark.parametrize("words", ["--all --leftovers", f"{ID} --all", f"{ID} --leftovers"])
+def test_what_is_to_be_stopped_is_given_in_one_way(two: PlayedHub, words: str) -> None:
+    done = two.run("stop", *words.split())
+    assert done.returncode == 2 and "--all and --leftovers exclude each other" in done.stderr
+    assert two.asked == []
+
+
 @pytest.mark.parametrize(
     ("words", "op"),
     [

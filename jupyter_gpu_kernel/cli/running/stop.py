@@ -10,6 +10,9 @@ from ...errors import GpuKernelError
 from ..show import tables
 from ..verb import Verb, kernel_id, print_error
 
+_NOTHING_GIVEN = "Give the IDs of kernels, as “jupyter gpu-kernel ps” shows them, or --all, or --leftovers.\n"
+_EXCLUSIVE = "The IDs of kernels, --all and --leftovers exclude each other. Give only one of them.\n"
+
 
 class Stop(Verb):
     verb = "stop"
@@ -37,10 +40,9 @@ class Stop(Verb):
         )
 
     def run(self) -> int:
-        if [bool(self.args.kernels), self.args.all, self.args.leftovers].count(True) != 1:
-            sys.stderr.write(
-                "Give the IDs of kernels, as “jupyter gpu-kernel ps” shows them, or --all, or --leftovers.\n"
-            )
+        given = [bool(self.args.kernels), self.args.all, self.args.leftovers].count(True)
+        if given != 1:
+            sys.stderr.write(_EXCLUSIVE if given else _NOTHING_GIVEN)
             return 2
         specs = self.specs_for(self.args.kernels[0]) if self.args.kernels else self.specs()
         if self.args.leftovers:
