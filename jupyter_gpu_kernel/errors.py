@@ -46,6 +46,9 @@ class GpuKernelError(Exception):
         text = f"{self.hop}: {self.cause}" if self.hop else self.cause
         return f"{text}\n{self.remedy}" if self.remedy else text
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
     def fill_in(self, placeholder: str, value: str) -> None:
         """Replace words of the remedy, such as the placeholder NAME or ID of a command, unless the value is empty."""
         if value:

@@ -59,6 +59,9 @@ class NotStarted(HTTPError, RuntimeError):
     def __str__(self) -> str:
         return self.text
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.text!r})"
+
 
 class RemoteGPUProvisioner(KernelProvisionerBase):
     """One kernel on a work node."""

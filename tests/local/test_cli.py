@@ -19,10 +19,11 @@ import jupyter_gpu_kernel
 from jupyter_gpu_kernel.cli import create_env, terminal
 from jupyter_gpu_kernel.cli.show import gpu_hours, tables
 from jupyter_gpu_kernel.cli.verb import _named, whole_id
-from jupyter_gpu_kernel.errors import SettingsError
+from jupyter_gpu_kernel.errors import ConnectError, SettingsError
 from jupyter_gpu_kernel.hub.ssh import matches_fingerprint
 from jupyter_gpu_kernel.launcher import _read_connection
 from jupyter_gpu_kernel.program import command, installed_program
+from jupyter_gpu_kernel.provisioner import NotStarted
 from jupyter_gpu_kernel.saved_answers import SavedAnswers
 
 
@@ -290,6 +291,12 @@ def test_the_beginning_of_an_id_is_enough() -> None:
         whole_id("3f2", rows[:1])
     with pytest.raises(SettingsError, match="begin with 3f2a: 3f2a00000001, 3f2a00000009"):
         whole_id("3f2a", [*rows, {"id": "3f2a00000009"}])
+
+
+def test_the_repr_of_an_error_has_its_text() -> None:
+    error = ConnectError("no route", hop="gpu2", remedy="Try again.")
+    assert repr(error) == "ConnectError('gpu2: no route\\nTry again.')"
+    assert repr(NotStarted(error)) == "NotStarted('gpu2: no route\\nTry again.')"
 
 
 def test_nodes_are_named_as_kernelspecs_are(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
