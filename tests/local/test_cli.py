@@ -450,6 +450,16 @@ def test_the_table_of_gpus() -> None:
     assert "leased by eve" in lines[3]
 
 
+def test_nodes_that_cannot_be_asked_are_rows_that_say_why() -> None:
+    error = ConnectError("no route to host", hop="login").to_json()
+    lines = tables.gpus(
+        [{"node": node, "error": error} for node in ("gpu2", "gpu3")], tables.Shown()
+    ).splitlines()
+    ends = [re.split(" {2,}", line)[-1] for line in lines[1:]]
+    assert [line.split()[0] for line in lines[1:]] == ["gpu2", "gpu3"]
+    assert ends == ["not known: no route to host"] * 2
+
+
 def test_who_waits_for_gpus() -> None:
     mine = {"place": 2, "user": "alice", "id": "k1", "gpus": 2, "since": None, "yours": True, "priority": 5}
     first = {

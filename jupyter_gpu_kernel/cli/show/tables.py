@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from ...errors import GpuKernelError
 from ...wire.texts import duration, node_name, printable
 from .gpu_hours import UNKNOWN, Hours, groups
 
@@ -26,11 +27,16 @@ class Shown:
 
     def new(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the rows that have not been shown. From now on they count as shown."""
-        names = ("hop", "id", "uuid", "index")
-        found = {tuple(str(row.get(name)) for name in names): row for row in rows}
+        found = {_identity(row): row for row in rows}
         found = {key: row for key, row in found.items() if key not in self._keys}
         self._keys |= found.keys()
         return list(found.values())
+
+
+def _identity(row: dict[str, Any]) -> tuple[str, ...]:
+    """The names of the row's node and of what is listed; the row of a node's error has only the former."""
+    names = (row.get("hop") or row.get("node"), row.get("id"), row.get("uuid"), row.get("index"))
+    return tuple(map(str, names))
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], shown: Shown | None = None) -> str:
@@ -56,7 +62,10 @@ def _cell(text: str, longest: int) -> str:
 
 
 def gpus(rows: Sequence[dict[str, Any]], shown: Shown | None = None) -> str:
-    """GPUs, as the operations `gpus` and `probe` return them; of those that are `shown` none."""
+    """GPUs, as the operations `gpus` and `probe` return them; of those that are `shown` none.
+
+    A node that could not be asked has one row, with the cause of its error.
+    """
     heads = ("NODE", "GPU", "NAME", "MEMORY MiB", "USE", "WHO", "FREE")
     rows = rows if shown is None else shown.new(rows)
     return table(heads, [_gpu(row) for row in rows], shown) if rows else ""
@@ -104,6 +113,8 @@ def _model(name: Any) -> str:
 
 
 def _free(row: dict[str, Any]) -> str:
+    if "error" in row:
+        return f"not known: {GpuKernelError.from_json(row['error']).cause}"
     if not row.get("free"):
         return f"no: {_text(row.get('reason'))}"
     return f"yes, but {_text(row['warning'])}" if row.get("warning") else "yes"
