@@ -191,7 +191,7 @@ class KernelSettings:
     )
     time: str = _setting(
         "",
-        "the time limit: 30m, 8h, 4:00:00, 1-12:00:00; a number alone are minutes, as for sbatch (default: 4:00:00, or "
+        "the time limit: 30m, 8h, 4:00:00, 1-12:00:00; a number alone is minutes, as for sbatch (default: 4:00:00, or "
         "the partition's)",
         SLURM,
         "TIME",

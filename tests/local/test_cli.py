@@ -144,6 +144,7 @@ def test_jupyter_finds_it_as_its_own_verb(program: Program) -> None:
         (["add", "gpu2", "--nope"], "--nope"),
         (["add", "gpu2", "--gpu=2"], "Did you mean --gpus?"),
         (["add", "gpu2", "--idle-timeout", "soon"], "'soon' is not a time such as"),
+        (["add", "gpu2", "--slurm", "--time", "4x"], "'4x' is not a time limit such as 30m, 8h, 4:00:00"),
         (["ps", "--wait", "k1", "--timeout", "0"], "'0' is not a time up to 30d"),
         (["gpus", "--history", "0"], "'0' is no time at all"),
         (["add", "gpu2", "--gpus", "many"], "--gpus"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from typing import Any
 
 from ...adding import option_of
@@ -68,10 +67,15 @@ def _assignment(text: str) -> tuple[str, str]:
 
 
 def _time_limit(text: str) -> str:
-    """The type of --time: as Slurm writes it. What is no time is checked with the other settings."""
-    with contextlib.suppress(argparse.ArgumentTypeError):
-        return durations.limit(int(span(text))) if text[-1:].isalpha() else text
-    return text
+    """The type of --time: as Slurm writes it."""
+    if not text or durations.is_limit(text):
+        return text
+    seconds = durations.seconds_of(text) if text[-1:].isalpha() else None
+    if not seconds:
+        raise argparse.ArgumentTypeError(
+            f"{text!a} is not a time limit such as 30m, 8h, 4:00:00, 90 (minutes)"
+        )
+    return durations.limit(int(seconds))
 
 
 def _sbatch_option(line: str) -> str:
