@@ -208,15 +208,21 @@ def _named(name: str) -> list[dict[str, Any]]:
     try:
         return [kernelspecs.find(name).for_hub]
     except SettingsError:
-        nodes = [
-            {"name": spec.name, "settings": one.replace(hosts=()).to_json()}
-            for spec in kernelspecs.find_all(lambda error: None)
-            for one in spec.settings.each_host()
-            if name.lower() == name_of(one.route[-1]) and not (one.slurm or one.via)
-        ]
-        if not nodes:
+        nodes = list(_nodes())
+        if found := [spec for node, spec in nodes if node == name.lower()]:
+            return found
+        if kernelspecs.is_known(name)[0]:  # it is broken, or another program's
             raise
-        return nodes
+        raise kernelspecs.unknown_error(name, [node for node, _ in nodes]) from None
+
+
+def _nodes() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each node to which a kernelspec leads without a job: its name, and the kernelspec for it alone."""
+    for spec in kernelspecs.find_all(lambda error: None):
+        for one in spec.settings.each_host():
+            if not (one.slurm or one.via):
+                settings = one.replace(hosts=()).to_json()
+                yield name_of(one.route[-1]), {"name": spec.name, "settings": settings}
 
 
 def print_error(error: GpuKernelError) -> None:

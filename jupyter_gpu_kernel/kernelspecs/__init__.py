@@ -16,6 +16,7 @@ from .reader import (
     is_known,
     read,
     shadowed_by,
+    unknown_error,
 )
 from .writer import check_name, remove, write
 
@@ -31,5 +32,6 @@ __all__ = [
     "read",
     "remove",
     "shadowed_by",
+    "unknown_error",
     "write",
 ]

@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -211,17 +211,22 @@ def shadowed_by(spec: Kernelspec) -> Path | None:
     return first
 
 
-def unknown_error(name: str) -> SettingsError:
-    """The error about a name under which we have no kernelspec, with the names we have."""
+def unknown_error(name: str, nodes: Iterable[str] = ()) -> SettingsError:
+    """The error about a name under which we have no kernelspec, with the names we have.
+
+    `nodes`: the names of nodes, if they could have been given, too.
+    """
     for known, path in all_files():
         if known == name.lower():
             return foreign_error(name, path)
     names = sorted({known for known, _ in our_files()})
-    near = difflib.get_close_matches(name.lower(), names, 1)
+    nodes = sorted(set(nodes).difference(names))
+    near = difflib.get_close_matches(name.lower(), [*names, *nodes], 1)
     if near:
         remedy = f"Did you mean {near[0]}?"
     elif names:
         remedy = "Known kernelspecs: " + ", ".join(names) + "."
+        remedy += f" Known nodes: {', '.join(nodes)}." if nodes else ""
     else:
         remedy = f"There is none yet. {HOW_TO_ADD}"
     return SettingsError(f"there is no remote GPU kernelspec {quote_name(name)}", remedy=remedy)

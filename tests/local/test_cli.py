@@ -312,6 +312,14 @@ def test_nodes_are_named_as_kernelspecs_are(program: Program, monkeypatch: pytes
     assert _named("lab")[0]["settings"]["hosts"] == ["node7", "node8"]
 
 
+def test_gpus_names_the_nodes_that_it_knows(program: Program) -> None:
+    program.added("--hosts", "node7,node8", "--name", "lab")
+    program.added("gpu2")
+    known = "Known kernelspecs: gpu2, lab. Known nodes: node7, node8.\n"
+    assert program.refuses("gpus", "zz") == f"there is no remote GPU kernelspec zz\n{known}"
+    assert program.refuses("check", "zz").endswith("Known kernelspecs: gpu2, lab.\n")
+
+
 def test_list_and_remove(program: Program) -> None:
     assert json.loads(program.ok("list", "--json")) == []
     program.added("alice@gpu2", "-J", "login")
