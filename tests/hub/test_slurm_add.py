@@ -89,6 +89,16 @@ def test_add_refuses_what_can_never_run(
     operations(test)
 
 
+def test_add_warns_of_what_fails_on_the_login_node(slurm: Slurm, operations: Any) -> None:
+    async def test(ask: Ask) -> None:
+        bad = settings(slurm, cwd="/nonexist", setup=["exit 3"])
+        notes = (await ask("probe", settings=bad))["slurm"]["notes"]
+        assert ["exit status 3" in note for note in notes[-2:]] == [True, False]
+        assert "/nonexist (--cwd) cannot be entered" in notes[-1]
+
+    operations(test)
+
+
 def test_check_ends_with_the_verdict_of_sbatch(slurm: Slurm, operations: Any) -> None:
     async def test(ask: Ask) -> None:
         rows = await ask("check", settings=settings(slurm, partition="gpu", time="1:00:00"), gpu=True)
