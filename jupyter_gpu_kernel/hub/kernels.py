@@ -32,6 +32,7 @@ from .kernel_settings import KernelSettings
 from .node.node import Node
 from .node.node_link import NodeLink
 from .node.nodes import Nodes, conflict
+from .node.shared_connection import RouteSettings
 from .paths import data_folder, hub_folder, owner
 from .rpc import Call
 from .several_hosts.placement import Placement
@@ -97,14 +98,15 @@ class Kernels:
             return ""
         return str(state.get("by") or "another computer")
 
-    def away(self, node: Node) -> list[dict[str, Any]]:
-        """Return rows for the kernels that front ends here have on a node which cannot be reached. The node has a row
-        of its own with the error."""
+    def away(self, node: Node) -> list[tuple[Node, dict[str, Any]]]:
+        """Return a row for each kernel that front ends here have on a node which cannot be reached, or in a job of a
+        login node which cannot be reached; and the kernel's node. The node that cannot be reached has a row of its own
+        with the error."""
         away = [one for one in self._kernels if one.link_state not in (LinkState.UP, LinkState.LOST)]
-        rows = [one.describe() for one in away if self._node(one).settings == node.settings]
-        for row in rows:
+        found = [(self._node(one), one.describe()) for one in away if _leads_through(one.settings, node)]
+        for _, row in found:
             del row["error"]
-        return [{**row, "state": "away", "attached": True} for row in rows]
+        return [(kernel_node, {**row, "state": "away", "attached": True}) for kernel_node, row in found]
 
     async def close(self) -> None:
         """Close all kernels; their keepers live on."""
@@ -310,6 +312,11 @@ class Kernels:
     def _forget(self, remote: RemoteKernel) -> None:
         if remote in self._kernels:
             self._kernels.remove(remote)
+
+
+def _leads_through(settings: KernelSettings, node: Node) -> bool:
+    """Whether a kernel with these settings is on the node, or in a job of this login node."""
+    return node.settings in map(RouteSettings.from_settings, (settings, settings.at_login()))
 
 
 def _window(settings: KernelSettings, call: Call) -> Window | None:

@@ -213,7 +213,7 @@ class Operations:
         def rows_of(reply: NodeReply, seen: KernelRows) -> list[dict[str, Any]]:
             node = reply.node
             if reply.error is not None:
-                return [row for row in self._kernels.away(node) if seen.add_away(node, row["id"])]
+                return [row for one, row in self._kernels.away(node) if seen.add_away(one, row["id"])]
             kernels = self._kernels.listed(reply.answer.get("kernels", []))
             return [self._with_local_state(node, one) for one in kernels if seen.add(node, one["id"])]
 

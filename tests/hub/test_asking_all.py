@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Iterator
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.hub.node import node as node_module
 from jupyter_gpu_kernel.hub.node import nodes
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.operations import Operations
@@ -33,10 +36,12 @@ class Told(ClientConnection):
         super().__init__(Pipe()[0])
         self.rows: list[dict[str, Any]] = []
         self.questions: list[int] = []
+        self.steps: list[str] = []
         self.got_rows = threading.Event()
 
     def send(self, message: dict[str, Any]) -> None:
         self.questions += [message["question"]] if "ask" in message else []
+        self.steps += [message["progress"]["step"]] if "progress" in message else []
         self.rows += message.get("progress", {}).get("rows", [])
         if self.rows:
             self.got_rows.set()
@@ -110,6 +115,86 @@ def test_a_login_node_whose_slurm_does_not_answer_is_given_up(
     done.touch()
     assert row["node"] == "login" and row["error"]["cause"].startswith("Slurm has not answered for")
     loop.run(lab.operations.close())
+
+
+class Hanging:
+    """Attempts to connect to a login node that do not end until `released` is set. `began`: one has begun."""
+
+    def __init__(self) -> None:
+        self.began = threading.Event()
+        self.released = threading.Event()
+
+    def __call__(self, route: RouteSettings, attempt: Attempt) -> Any:
+        if route.route == ("login",):
+            self.began.set()
+            self.released.wait(2 * DEADLINE)
+        raise ConnectError("timed out", hop=route.route[-1])
+
+
+LOGIN = {"route": ["login"], "slurm": True, "python": "p"}
+
+
+@pytest.fixture
+def hanging(
+    loop: LoopThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Hanging, Operations]]:
+    """A hub that tries to connect to a login node in the background, for longer than commands wait."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(node_module, "_CONNECT_MARGIN", 0.0)
+    connect = Hanging()
+    operations = loop.call(Operations, RUNTIME, connect, log)
+    login = operations._nodes.of(KernelSettings.from_json(LOGIN))
+    background = asyncio.run_coroutine_threadsafe(login.connected(None), loop.loop)
+    assert connect.began.wait(DEADLINE)
+    try:
+        yield connect, operations
+    finally:
+        connect.released.set()
+        assert isinstance(background.exception(DEADLINE), ConnectError)
+        loop.run(operations.close())
+
+
+@pytest.mark.parametrize("op", ["ps", "gpus", "stop"])
+def test_a_call_does_not_wait_for_another_attempt_to_connect(
+    loop: LoopThread, hanging: tuple[Hanging, Operations], op: str
+) -> None:
+    connect, operations = hanging
+    client = Told()
+    specs = [{"settings": LOGIN}]
+    call = Call(client, {"id": 1, "op": op, "specs": specs, "within": 0.3, "kernel": "unknown"})
+    if op == "stop":
+        with pytest.raises(ConnectError, match="the node has not answered for"):
+            loop.run(operations.operation(call))
+    else:
+        (row,) = loop.run(operations.operation(call))
+        assert row["node"] == "login" and "has not answered for" in row["error"]["cause"]
+    assert not connect.released.is_set()
+    asked = client.steps.count("asking Slurm")
+    assert asked == (2 if op == "gpus" else 1)  # of the GPUs' queue, and of the jobs
+
+
+def test_a_kernel_in_a_job_behind_an_unreachable_login_node_is_away(
+    loop: LoopThread, hanging: tuple[Hanging, Operations]
+) -> None:
+    _, operations = hanging
+    settings = KernelSettings(
+        ("login", "gpu1"), python="p", gpus=0, name="a100", job="7", login_route=("login",)
+    )
+    start = Call(Told(), {"id": 1, "op": "start", "connection": {"key": "k"}})
+
+    def attach() -> None:
+        link = operations._nodes.of(settings).begin_link("p", None)
+        remote = operations._kernels.create("k1", settings, start, link, "create")
+        operations._kernels.connect(remote, start)
+        remote.attached()
+        remote.detached("the connection was dropped")
+
+    loop.call(attach)
+    ps = Call(Told(), {"id": 2, "op": "ps", "specs": [{"settings": LOGIN}], "within": 0.3})
+    kernel, error = loop.run(operations.operation(ps))
+    assert (kernel["id"], kernel["state"], kernel["attached"]) == ("k1", "away", True)
+    assert error["node"] == "login"
 
 
 def test_the_time_in_which_the_user_is_asked_does_not_count(loop: LoopThread) -> None:

@@ -67,6 +67,7 @@ class JobKernels:
         self._table = JobTable(runtime, schedulers, files, read, self._job_nodes.leave, log)
         self._kernels: weakref.WeakSet[RemoteKernel] = weakref.WeakSet()
         self._tasks = BackgroundTasks()
+        self._failed: weakref.WeakKeyDictionary[Call, dict[Node, ConnectError]] = weakref.WeakKeyDictionary()
 
     @property
     def in_use(self) -> bool:
@@ -118,7 +119,7 @@ class JobKernels:
             replies = await self._nodes.ask_each(call, do, timeout, [one for _, one in found], more)
             for reply in [one for one in replies if one.error is not None]:
                 jobs = [job for job, spec in found if self._nodes.of(spec.settings) is reply.node]
-                if all([await self._has_ended(specs[0], job) for job in jobs]):
+                if all([await self._has_ended(specs[0], job, call) for job in jobs]):
                     replies.remove(reply)
             return replies + errors
 
@@ -183,28 +184,40 @@ class JobKernels:
         return list(zip(specs, jobs, strict=True))
 
     async def _active(self, spec: Spec, call: Call, errors: list[NodeReply]) -> list[JobState]:
-        """Return our jobs of one login node that have not ended."""
-        settings = spec.settings.at_login()
-        node = self._job_nodes.login(settings)
+        """Return our jobs of one login node that have not ended. If Slurm cannot be asked, add the error to `errors`.
+
+        A call that waits only for a short time does not wait again for a login node that could not be reached.
+        """
+        node = self._job_nodes.login(spec.settings)
         await self._table.files.loaded(_READ_WITHIN)
-        call.progress(node.name, "asking Slurm")
+        failed = self._failed.setdefault(call, {})
         try:
-            await node.connected(call)
-            jobs = await call.limited(call.within, self._schedulers.of(settings).jobs())
-        except asyncio.TimeoutError:
-            cause = f"Slurm has not answered for {call.within or 0:.0f} s"
-            errors.append(NodeReply(node, {}, ConnectError(cause, hop=node.name, remedy=TRY_AGAIN_SOON)))
-            return []
+            if node in failed:
+                raise failed[node]
+            jobs = await self._ask_slurm(node, spec, call)
         except GpuKernelError as error:
             error.fill_in("NAME", spec.name)
             errors.append(NodeReply(node, {}, error))
+            if isinstance(error, ConnectError) and call.within is not None:
+                failed[node] = error
             return []
         return [job for job in jobs if not job.over and not self._table.is_over(job.id, node.name)]
 
-    async def _has_ended(self, spec: Spec, job: JobState) -> bool:
+    async def _ask_slurm(self, login: Node, spec: Spec, call: Call) -> list[JobState]:
+        """Return our jobs of one login node. Raises ConnectError after the seconds for which the call waits."""
+        call.progress(login.name, "asking Slurm")
+        await login.connected(call)
+        try:
+            return await call.limited(call.within, self._schedulers.of(spec.settings.at_login()).jobs())
+        except asyncio.TimeoutError:
+            cause = f"Slurm has not answered for {call.within or 0:.0f} s"
+            raise ConnectError(cause, hop=login.name, remedy=TRY_AGAIN_SOON) from None
+
+    async def _has_ended(self, spec: Spec, job: JobState, call: Call) -> bool:
         """Whether a job that was active when Slurm was asked is ending, or has ended since."""
-        with contextlib.suppress(GpuKernelError):
-            ended = await self._schedulers.of(spec.settings.at_login()).ended(job.id, job.name)
+        asking = self._schedulers.of(spec.settings.at_login()).ended(job.id, job.name)
+        with contextlib.suppress(GpuKernelError, asyncio.TimeoutError):
+            ended = await call.limited(call.within, asking)
             return ended is not None or job.state == "COMPLETING"
         return False
 
@@ -226,7 +239,7 @@ class JobKernels:
         except HostKeyError as wrong_key:
             return NodeReply(self._job_nodes.login(spec.settings), {}, wrong_key)
         except (GpuKernelError, asyncio.TimeoutError):
-            if await self._has_ended(spec, job):
+            if await self._has_ended(spec, job, call):
                 return None
             cause = f"job {job.id} runs on {job.node}, but its process cannot be reached there"
             error = AgentError(cause, hop=login, remedy="Try again in a moment.")

@@ -27,6 +27,8 @@ REFUSED_FOR = 600.0
 A `login`, or the start of a kernel, tries it at once."""
 RECONNECT_WAIT = 4.0
 """Seconds that a request waits for a link which is reconnecting: it often is up again at once."""
+_CONNECT_MARGIN = 3.0
+"""Seconds beyond `Call.within` for an attempt to connect that fails, or first finds the old connection dead."""
 _SPARES_TIMEOUT = 5.0
 _MAX_NAMES = 100
 """Kernelspec names that are remembered for a node."""
@@ -166,8 +168,20 @@ class Node:
         self._keep_until = self._runtime.monotonic() + seconds
 
     async def connected(self, call: Call | None) -> Connection:
-        """Return the SSH connection, opened now if needed. `call` receives progress and is asked for secrets."""
-        return await self.run(call, lambda connection: connection)
+        """Return the SSH connection, opened now if needed. `call` receives progress and is asked for secrets.
+
+        A call that waits only for a short time (`Call.within`) gives up also while another attempt to connect, which
+        may take longer, keeps the call waiting. Raises ConnectError then, or why the last attempt failed.
+        """
+        connecting = self.run(call, lambda connection: connection)
+        if call is None or call.within is None:
+            return await connecting
+        limit = call.within + _CONNECT_MARGIN
+        try:
+            return await call.limited(limit, connecting)
+        except asyncio.TimeoutError:
+            cause = f"the node has not answered for {limit:.0f} s"
+            raise self._ssh.problem or ConnectError(cause, hop=self.name, remedy=TRY_AGAIN_SOON) from None
 
     def try_again(self) -> None:
         """A sign-in that was refused, or that waits for the user, may succeed now."""
