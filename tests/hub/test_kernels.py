@@ -366,3 +366,16 @@ def test_a_node_that_never_comes_back_keeps_the_hub_for_a_limited_time(
 
     monkeypatch.setattr(pending_stops, "_KEEPS_HUB", seconds)
     asyncio.run(test())
+
+
+def test_a_kernel_that_was_never_started_needs_no_end() -> None:
+    """As one whose job has not begun."""
+
+    async def test() -> None:
+        stops = PendingStops()
+        stop = stops.add(LeftKernel("k", NoLink("login"), KernelSettings()), (0, "n", "/a.ipynb"), None)
+        assert stop.task is not None
+        await asyncio.wait_for(stop.task, DEADLINE)
+        assert not stops and not stops.names()
+
+    asyncio.run(test())

@@ -130,14 +130,15 @@ class PendingStops:
                     await link.until_up()
                     if stop.replacement is not None:
                         await until_settled(stop.replacement)
-                    has_other_owner = await self._has_other_owner(stop)
-                    if has_other_owner:
+                    is_ours = await self._is_ours(stop)
+                    if is_ours is False:
                         break
-                    known_up = has_other_owner is not None
+                    known_up = is_ours is True
             self._forget(stop)
 
-    async def _has_other_owner(self, stop: PendingStop) -> bool | None:
-        """Return whether another computer has taken the kernel meanwhile; None if the node has not answered."""
+    async def _is_ours(self, stop: PendingStop) -> bool | None:
+        """Return False if another computer has taken the kernel meanwhile, or if it was never started: then its link is
+        none. Return None if the node has not answered."""
         try:
             answer = await stop.left.link.request("list")
         except AgentRefusal:
@@ -145,7 +146,7 @@ class PendingStops:
         except GpuKernelError:
             return None
         owners = [one.get("owner", "") for one in answer["kernels"] if one["id"] == stop.left.kernel_id]
-        return any(owner not in ("", self._owner) for owner in owners)
+        return all(owner in ("", self._owner) for owner in owners)
 
     async def _ask(self, stop: PendingStop) -> bool:
         """Return whether the agent has answered."""
