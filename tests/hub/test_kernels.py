@@ -181,17 +181,23 @@ def test_the_hub_that_adopts_a_kernel_of_vs_code_knows_that_it_is_one(play: Any)
     play(test)
 
 
+async def start_in_vs_code(hub: Hub) -> tuple[Call, RemoteKernel]:
+    """Return the call and the kernel of a window of VS Code, whose notebook is known."""
+    call = hub.call("start", parent=7)
+    old = hub.start(call)
+    keep_trying(old)
+    code = {"code": "__vsc_ipynb_file__ = '/a.ipynb'", "store_history": False}
+    old.observe_shell_request(Message(Channel.SHELL, 1, make("execute_request", code)))
+    await until(lambda: old.session is not None and old.session.notebook)
+    return call, old
+
+
 @pytest.mark.parametrize("restarts", [True, False])
 def test_a_restart_of_vs_code_that_needs_a_sign_in_ends_the_old_kernel(play: Any, restarts: bool) -> None:
     """Its launcher fails before the hub has a kernel for it. The next start would return to the old kernel."""
 
     async def test(hub: Hub) -> None:
-        call = hub.call("start", parent=7)
-        old = hub.start(call)
-        keep_trying(old)
-        code = {"code": "__vsc_ipynb_file__ = '/a.ipynb'", "store_history": False}
-        old.observe_shell_request(Message(Channel.SHELL, 1, make("execute_request", code)))
-        await until(lambda: old.session is not None and old.session.notebook)
+        call, old = await start_in_vs_code(hub)
         hub.problem = AuthError("asks for a code", hop="node", login=True)
         await until(lambda: old.link.problem is hub.problem)
         window = {"parent": 7 if restarts else 8, "started": time.time()}
@@ -209,12 +215,7 @@ def test_a_start_that_ends_with_its_window_ends_no_other_kernel(play: Any) -> No
     """All launchers of a window that is closed end at once. The notebooks may return to their kernels."""
 
     async def test(hub: Hub) -> None:
-        call = hub.call("start", parent=7)
-        old = hub.start(call)
-        keep_trying(old)
-        code = {"code": "__vsc_ipynb_file__ = '/a.ipynb'", "store_history": False}
-        old.observe_shell_request(Message(Channel.SHELL, 1, make("execute_request", code)))
-        await until(lambda: old.session is not None and old.session.notebook)
+        call, _ = await start_in_vs_code(hub)
         settings = {"route": ["node"], "python": "python", "gpus": 0}
         other = hub.call("start", parent=7, started=time.time(), name="n", settings=settings)
         start = asyncio.ensure_future(hub.operations.op_start(other))

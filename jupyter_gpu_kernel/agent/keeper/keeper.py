@@ -67,10 +67,9 @@ class Keeper:
         reading of the GPUs, see `gpus/early_reading.py`."""
         self.system = system
         self.loop = system.loop
-        allowed = settings if policy is None else policy.apply(settings)
-        self._context = self._make_context(root, allowed)
+        self._context = self._make_context(root, policy.apply(settings) if policy else settings)
         self.settings, self.folder, self.story = self._context[2:]
-        if policy is not None and str(policy):
+        if policy and str(policy):
             self.story.tell("policy", str(policy))
         self.job = self._join_job(root) if self.settings.now.job else None
         self._make_kernel(root)
