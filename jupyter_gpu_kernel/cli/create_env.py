@@ -18,9 +18,6 @@ from .wheels import Machine, Wheel, download
 
 PACKAGES = ("ipykernel>=6.20", "pip")
 """What is installed, with all that it requires; pip, so that users can install what they need."""
-_MORE = 0.3
-"""The share of the unpacked packages that compiled files take, and blocks that are not full."""
-_MIB = 1 << 20
 
 Ask = Callable[..., Any]
 
@@ -118,22 +115,15 @@ def _described(plan: dict[str, Any], wheels: list[Wheel], name: str, slurm: bool
     """Return the lines that say what will be made."""
     setup = ", which the set-up lines bring" if plan.get("setup") else ""
     packages = ", ".join(f"{wheel.name} {wheel.version}" for wheel in wheels)
-    state = {
-        "broken": "; the environment there, whose Python does not start any more, is replaced",
-        "unfinished": "; one that was not finished is begun anew",
-    }
-    sent = sum(wheel.path.stat().st_size for wheel in wheels) / _MIB
-    mib = sent + sum(wheel.unpacked for wheel in wheels) * (1 + _MORE) / _MIB
-    files = sum(wheel.files for wheel in wheels)
+    replaced = "; what is left of an earlier one is replaced" if plan["state"] == "left" else ""
+    mib = sum(wheel.path.stat().st_size for wheel in wheels) / (1 << 20)
     lines = [
         f"{plan['node']}: this virtual environment will be made, and used by the kernelspec {name}:",
-        f"  folder    {plan['path']}{state.get(plan['state'], '')}",
+        f"  folder    {plan['path']}{replaced}",
         f"  Python    {plan['python']} ({plan['version']}){setup}",
         f"  packages  {packages}",
-        f"  size      {sent:.0f} MiB are sent from here; there about {mib:.0f} MiB in {files:,} files",
+        f"  size      {mib:.0f} MiB are sent from here; unpacked, it takes about four times as much",
     ]
-    if plan["group"]:
-        lines.append(f"  note      members of the group {plan['group']} could change what is in that folder")
     if plan["path"].startswith(("/tmp/", "/var/tmp/", "/dev/shm/")):
         lines.append("  note      that folder is on this node only, and may be cleaned")
     if slurm:

@@ -19,29 +19,10 @@ class List(Verb):
     def run(self) -> int:
         bad: list[SettingsError] = []
         specs = kernelspecs.find_all(bad.append)
-        environments = _environments(specs)
         if self.args.json:
-            print_json(
-                [
-                    {
-                        **one.to_json(),
-                        **({"environment": folder} if (folder := environments.get(one.name)) else {}),
-                    }
-                    for one in specs
-                ]
-            )
+            print_json([{**one.to_json(), **_environment(one, specs)} for one in specs])
         elif specs:
-            rows = [
-                (
-                    one.name,
-                    _gpus(one.settings),
-                    one.settings.python or "the best one found",
-                    _way(one.settings),
-                    str(one.path),
-                )
-                for one in specs
-            ]
-            print(tables.table(("NAME", "GPUS", "PYTHON", "WAY", "KERNELSPEC"), rows))
+            print(tables.table(("NAME", "GPUS", "PYTHON", "WAY", "KERNELSPEC"), list(map(_row, specs))))
         elif not bad:
             sys.stderr.write(f"{NO_KERNELSPEC}\n")
         for error in bad:
@@ -61,15 +42,12 @@ def _gpus(settings: KernelSettings) -> str:
     return ", ".join(filter(None, (kind, settings.min_memory)))
 
 
-def _environments(specs: Sequence[kernelspecs.Kernelspec]) -> dict[str, str]:
-    """The environment that each kernelspec's Python is in, of those that `add --create-env` made."""
-    folders = {one.settings.env_dir for one in specs} - {""}
-    return {
-        one.name: folder
-        for one in specs
-        for folder in folders
-        if one.settings.python.startswith(f"{folder}/")
-    }
+def _environment(spec: kernelspecs.Kernelspec, specs: Sequence[kernelspecs.Kernelspec]) -> dict[str, str]:
+    """Return {"environment": FOLDER} if the Python is in an environment that `add --create-env` made, for whichever one
+    of these kernelspecs."""
+    folders = (one.settings.env_dir for one in specs if one.settings.env_dir)
+    used = next((folder for folder in folders if spec.settings.python.startswith(f"{folder}/")), "")
+    return {"environment": used} if used else {}
 
 
 def _way(settings: KernelSettings) -> str:

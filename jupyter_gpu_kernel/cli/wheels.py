@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -79,13 +78,11 @@ class Machine(NamedTuple):
 
 
 class Wheel(NamedTuple):
-    """A downloaded wheel. unpacked: bytes of its files; files: their number."""
+    """A downloaded wheel."""
 
     path: Path
     name: str
     version: Version
-    unpacked: int
-    files: int
     requires: tuple[Requirement, ...]
 
     @classmethod
@@ -93,11 +90,12 @@ class Wheel(NamedTuple):
         """Read its metadata."""
         name, version, _, _ = parse_wheel_filename(path.name)
         with zipfile.ZipFile(path) as archive:
-            files = archive.infolist()
-            (metadata,) = [one for one in files if re.fullmatch(r"[^/]+\.dist-info/METADATA", one.filename)]
+            (metadata,) = [
+                one for one in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", one)
+            ]
             headers = HeaderParser().parsestr(archive.read(metadata).decode("utf-8", "replace"))
         requires = tuple(map(Requirement, headers.get_all("Requires-Dist") or ()))
-        return cls(path, name, version, sum(one.file_size for one in files), len(files), requires)
+        return cls(path, name, version, requires)
 
     def required(self, environment: dict[str, str]) -> list[Requirement]:
         """Return what it requires where environment markers have these values."""
@@ -148,15 +146,12 @@ def _find_pip() -> list[str]:
     """Return the command for a pip: that of this Python, or of the one it was made from (uv makes environments without
     pip), or any on PATH, as each can download for another Python. Raises GpuKernelError without one."""
     base = getattr(sys, "_base_executable", None) or sys.executable
-    problem = ""
-    for command in ([sys.executable, "-m", "pip"], [base, "-m", "pip"], [shutil.which("pip") or "pip"]):
+    for command in ([sys.executable, "-m", "pip"], [base, "-m", "pip"], ["pip"]):
         with contextlib.suppress(OSError):
-            done = _run([*command, "--version"])
-            problem = problem or done.stderr.strip().rpartition("\n")[2]
-            if done.returncode == 0:
+            if _run([*command, "--version"]).returncode == 0:
                 return [*command, "--no-input", "--disable-pip-version-check"]
     raise GpuKernelError(
-        f"this computer's Python {sys.executable} has no pip, which downloads the packages: {problem}",
+        f"this computer's Python {sys.executable} has no pip, which downloads the packages",
         remedy=f"“{sys.executable} -m ensurepip --upgrade” (or “uv pip install pip”) installs it.",
     )
 

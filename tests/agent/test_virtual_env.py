@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import io
 import json
 import os
@@ -82,7 +81,7 @@ def packed(wheels: List[Path]) -> bytes:
 
 
 def request(path: Path, data: bytes, **more: Any) -> Dict[str, Any]:
-    given = {"path": str(path), "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    given = {"path": str(path), "size": len(data)}
     packages = [["ipykernel", "7.0"], ["pyzmq", "27.0"], ["zmq", "1.0"], ["pip", "1"]]
     return {**given, "wanted": ["ipykernel", "zmq"], "packages": packages, **more}
 
@@ -146,13 +145,11 @@ def test_a_folder_of_somebody_else_is_not_touched(tmp_path: Path, data: bytes) -
     assert [one.name for one in tmp_path.iterdir()] == ["data.txt"]
 
 
-@pytest.mark.parametrize("fault", ["cut", "changed"])
-def test_a_broken_transfer_leaves_nothing(tmp_path: Path, data: bytes, fault: str) -> None:
+def test_a_transfer_that_is_cut_leaves_nothing(tmp_path: Path, data: bytes) -> None:
     with Run("create", request(tmp_path / "a" / "env", data)) as run:
         assert run.until("send", "problem") is None
-        with contextlib.suppress(BrokenPipeError):  # it reads no further
-            run.stdin.write(data[:-100] if fault == "cut" else b"x" + data[1:])
-            run.stdin.close()
+        run.stdin.write(data[:-100])
+        run.stdin.close()
         assert run.until("answer", "problem")["code"] == "make"
     assert list(tmp_path.iterdir()) == []
 
@@ -176,14 +173,6 @@ def test_the_lock_is_no_link_to_another_file(tmp_path: Path, data: bytes) -> Non
     assert mine.read_text() == "mine"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to any group")
-def test_a_group_that_can_write_there_is_named(tmp_path: Path) -> None:
-    assert ask("plan", path=str(tmp_path / "env"))["group"] == ""
-    os.chown(tmp_path, -1, 12345)
-    tmp_path.chmod(0o770)
-    assert ask("plan", path=str(tmp_path / "env"))["group"] == "12345"
-
-
 def test_two_at_once_and_what_a_killed_one_left(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "env"
     with Run("create", request(path, data)) as first:
@@ -192,7 +181,7 @@ def test_two_at_once_and_what_a_killed_one_left(tmp_path: Path, data: bytes) -> 
         with Run("create", request(path, data)) as second:
             assert second.until("send", "problem")["code"] == "busy"
         first.process.send_signal(signal.SIGKILL)
-    assert (path / UNFINISHED).exists() and ask("plan", path=str(path))["state"] == "unfinished"
+    assert (path / UNFINISHED).exists() and ask("plan", path=str(path))["state"] == "left"
     assert ask("status", path=str(path))["id"] == ""
     with Run("create", request(path, data)) as run:
         assert run.until("send", "problem") is None
@@ -284,7 +273,7 @@ def test_one_that_was_made_on_another_node_is_not_replaced(tmp_path: Path, data:
     """It may work there, although its Python is not on this node."""
     path = tmp_path / "env"
     path.mkdir()
-    for node, state in (("elsewhere", "elsewhere"), (os.uname().nodename, "broken")):
+    for node, state in (("elsewhere", "elsewhere"), (os.uname().nodename, "left")):
         made = {"id": "a" * 32, "path": str(path), "python": "/usr/bin/python3", "node": node}
         (path / RECORD).write_text(json.dumps(made))
         answer = ask("plan", path=str(path))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +19,6 @@ PLAN = {
     "path": "/home/a/env",
     "state": "new",
     "packages": [],
-    "group": "",
     "python": "/usr/bin/python3",
     "version": "3.11.2",
     "abi": "cp311",
@@ -41,6 +43,10 @@ class Output:
 
     def write(self, data: bytes) -> None:
         self.asked += data
+
+    @contextlib.contextmanager
+    def closing_after(self, seconds: float) -> Iterator[threading.Event]:
+        yield threading.Event()
 
     def close(self) -> None:
         pass

@@ -99,6 +99,6 @@ def test_a_python_without_pip(house: Path, tmp_path: Path, monkeypatch: pytest.M
     assert names(house, OLD, "kernel") == ["kernel 1.0"]
     monkeypatch.setattr(sys, "_base_executable", str(program))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(GpuKernelError, match=r"has no pip, which .*: no module named pip") as raised:
+    with pytest.raises(GpuKernelError, match=r"has no pip, which downloads the packages") as raised:
         names(house, NEW, "kernel")
     assert "-m ensurepip" in raised.value.remedy

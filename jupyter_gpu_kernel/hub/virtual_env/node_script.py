@@ -12,7 +12,6 @@ import shlex
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from ...errors import AgentError, ConnectError, GpuKernelError
@@ -22,11 +21,10 @@ from ..transport.connection import Connection
 from ..transport.stream import READ_SIZE, CommandStream
 
 MARK = b"=== jupyter-gpu-kernel environment "
-IDLE_LIMIT = 120.0
-"""Seconds without a word from the node, or without a byte sent to it, after which the stream is closed."""
+LIMIT = 1800.0
+"""Seconds that one run may take: a slow file server needs minutes for thousands of small files."""
 _MAX_LINE = 1 << 20
 _MAX_OUTPUT = 16 << 20
-_BLOCK = 1 << 20
 _STDIN = 3
 """The descriptor of our data; descriptor 0 is /dev/null, as the set-up lines may read it."""
 _END = "end of the set-up lines of jupyter-gpu-kernel"
@@ -60,9 +58,8 @@ _users = rows(_all(kernel=text(64)), 200)
 SHAPES: dict[str, Shape] = {
     "plan": _all(
         path=_path,
-        state=one_of("new", "ours", "broken", "unfinished"),
+        state=one_of("new", "ours", "left"),
         packages=_packages,
-        group=text(100),
         python=_path,
         version=_matching(r"\d+\.\d+\.\d+"),
         abi=_matching(r"cp\d{2,4}t?"),
@@ -133,7 +130,7 @@ def with_any_python(verb: str, request: dict[str, Any]) -> str:
 
 
 class NodeScript:
-    """One run of the program. `close` ends it, from any thread; the program then removes what is not finished."""
+    """One run of the program. `close` ends the run, from any thread; the program then removes what is not finished."""
 
     def __init__(self, hop: str, verb: str, step: Callable[[str], None]) -> None:
         """`step` is called with each step."""
@@ -141,96 +138,81 @@ class NodeScript:
         self._verb = verb
         self._step = step
         self._stream: CommandStream | None = None
-        self._closed = ""
-        self._watchdog = threading.Timer(0, self.close)
+        self._closed = False
 
-    def run(self, connection: Connection, script: str, archive: Path | None = None) -> dict[str, Any]:
+    def run(self, connection: Connection, script: str, archive: bytes = b"") -> dict[str, Any]:
         """Return the answer to the script; `archive` is sent when the program wants it. Raises GpuKernelError."""
         try:
-            stream = self._stream = connection.open("/bin/sh")
-        except OSError as error:
-            raise ConnectError(f"no session could be opened: {error}", hop=self._hop) from None
-        try:
-            self._restart_watchdog()
-            if not self._closed:
+            with (
+                contextlib.closing(connection.open("/bin/sh")) as stream,
+                stream.closing_after(LIMIT) as expired,
+            ):
+                self._stream = stream
+                if self._closed:
+                    raise ConnectError("the run was cancelled", hop=self._hop)
                 with contextlib.suppress(OSError):  # if the shell has ended, its output says why
                     stream.write(f"{{\n{script}\n}}\n".encode())
-            return self._read_answer(stream, archive)
+                return self._read_answer(stream, archive, expired)
         except OSError as error:
             raise ConnectError(f"the connection broke: {error}", hop=self._hop) from None
         except (Malformed, ValueError, RecursionError) as error:
             cause = f"the node's answer is malformed: {error}"
             raise AgentError(cause, hop=self._hop, remedy="Try again.") from None
-        finally:
-            self._watchdog.cancel()
-            stream.close()
 
-    def close(self, reason: str = "cancelled") -> None:
+    def close(self) -> None:
         """End the run."""
-        self._closed = reason
+        self._closed = True
         if self._stream is not None:
             self._stream.close()
 
-    def _restart_watchdog(self) -> None:
-        self._watchdog.cancel()
-        reason = f"nothing was received from the node for {IDLE_LIMIT:.0f} s; its file system may hang"
-        self._watchdog = threading.Timer(IDLE_LIMIT, self.close, [reason])
-        self._watchdog.daemon = True
-        self._watchdog.start()
-
-    def _read_answer(self, stream: CommandStream, archive: Path | None) -> dict[str, Any]:
+    def _read_answer(self, stream: CommandStream, archive: bytes, expired: threading.Event) -> dict[str, Any]:
         noise = b""
-        for one in self._lines(stream):
+        for one in _lines(stream):
+            kind, _, value = one.removeprefix(MARK).partition(b" ")
             if not one.startswith(MARK):
                 noise = (noise + one + b"\n")[-2000:]
-                continue
-            kind, _, rest = one[len(MARK) :].partition(b" ")
-            value = json.loads(rest)
-            if kind == b"answer":
-                answer: dict[str, Any] = SHAPES[self._verb](value)
+            elif kind == b"answer":
+                answer: dict[str, Any] = SHAPES[self._verb](json.loads(value))
                 return answer
-            if kind == b"problem":
-                raise self._problem(value if isinstance(value, dict) else {})
-            if kind == b"step":
-                self._step(line(value, 300))
-            if kind == b"send" and archive is not None:
+            elif kind == b"problem":
+                raise self._problem(json.loads(value))
+            elif kind == b"step":
+                self._step(line(json.loads(value), 300))
+            elif kind == b"send":
+                self._step(f"sending packages: {len(archive) / 2**20:.1f} MiB")
                 with contextlib.suppress(OSError):  # the program has ended, and says why
-                    self._send(stream, archive)
-        raise self._no_answer(stream, noise)
+                    stream.write(archive)
+        raise self._no_answer(stream, noise, expired.is_set())
 
-    def _lines(self, stream: CommandStream) -> Iterator[bytes]:
-        """Yield the lines of the output, as far as it is not too long."""
-        rest, total = b"", 0
-        while data := stream.read(READ_SIZE):
-            self._restart_watchdog()
-            total += len(data)
-            *lines, rest = (rest + data).split(b"\n")
-            yield from (one.rstrip(b"\r") for one in lines)
-            if total > _MAX_OUTPUT or len(rest) > _MAX_LINE:
-                return
-
-    def _send(self, stream: CommandStream, archive: Path) -> None:
-        data = archive.read_bytes()
-        for start in range(0, len(data), _BLOCK):
-            self._step(f"sending packages: {start / 2**20:.1f} of {len(data) / 2**20:.1f} MiB")
-            stream.write(data[start : start + _BLOCK])
-            self._restart_watchdog()
-
-    def _problem(self, value: dict[str, Any]) -> AgentError:
+    def _problem(self, value: Any) -> AgentError:
+        problem = value if isinstance(value, dict) else {}
         word = "removed" if self._verb in ("status", "remove") else "made"
-        said = sanitize.quoted("the node", value.get("text"))
-        remedy = _REMEDIES.get(sanitize.word(value.get("code")), "Try again.")
+        said = sanitize.quoted("the node", problem.get("text"))
+        remedy = _REMEDIES.get(sanitize.word(problem.get("code")), "Try again.")
         return AgentError(f"the environment cannot be {word}; {said}", hop=self._hop, remedy=remedy)
 
-    def _no_answer(self, stream: CommandStream, noise: bytes) -> GpuKernelError:
-        status = None if self._closed else stream.wait(5.0)
-        said = stream.stderr_tail().strip() or noise.decode("utf-8", "replace").strip()
-        if self._closed or (status is None and not said):
-            cause = self._closed or "the connection was lost"
+    def _no_answer(self, stream: CommandStream, noise: bytes, expired: bool) -> GpuKernelError:
+        if expired:
+            cause = f"the node has not finished in {LIMIT / 60:.0f} min; its file system may hang"
             return ConnectError(cause, hop=self._hop, remedy="Run this command again.")
+        status = stream.wait(5.0)
+        said = stream.stderr_tail().strip() or noise.decode("utf-8", "replace").strip()
+        if status is None and not said:
+            return ConnectError("the connection was lost", hop=self._hop, remedy="Run this command again.")
         return AgentError(
             f"the node's Python ended without an answer (exit status {status}); its output:\n"
             f"{sanitize.block(said[-2000:], 10) or '| (none)'}",
             hop=self._hop,
             remedy="Choose another Python with --python, or correct the --setup lines.",
         )
+
+
+def _lines(stream: CommandStream) -> Iterator[bytes]:
+    """Yield the lines of the output, as far as it is not too long."""
+    rest, total = b"", 0
+    while data := stream.read(READ_SIZE):
+        total += len(data)
+        *lines, rest = (rest + data).split(b"\n")
+        yield from (one.rstrip(b"\r") for one in lines)
+        if total > _MAX_OUTPUT or len(rest) > _MAX_LINE:
+            return

@@ -7,7 +7,6 @@ settings of pip, and packs them into one file; it names the file, and the hub se
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +51,9 @@ class EnvironmentOperations:
         """Make the environment of a `plan`: from the wheels in the local file `archive`, install those of the
         requirements `wanted`. Return {mib, node}."""
         settings, plan = call.settings, call.arguments["plan"]
-        archive = Path(str(call.arguments["archive"]))
-        data = await asyncio.to_thread(archive.read_bytes)
-        request = {
-            "path": plan["path"],
-            "size": len(data),
-            "sha256": (await asyncio.to_thread(hashlib.sha256, data)).hexdigest(),
-            "wanted": call.arguments["wanted"],
-            "packages": call.arguments["packages"],
-        }
+        archive = await asyncio.to_thread(Path(str(call.arguments["archive"])).read_bytes)
+        given = {key: call.arguments[key] for key in ("wanted", "packages")}
+        request = {"path": plan["path"], "size": len(archive), **given}
         script = with_python(plan["python"], settings.setup, "create", request)
         return await self._run(call, self._nodes.of(settings), "create", script, archive)
 
@@ -89,9 +82,7 @@ class EnvironmentOperations:
         return {**answer, "path": path}
 
     @staticmethod
-    async def _run(
-        call: Call, node: Node, verb: str, script: str, archive: Path | None = None
-    ) -> dict[str, Any]:
+    async def _run(call: Call, node: Node, verb: str, script: str, archive: bytes = b"") -> dict[str, Any]:
         """Return the answer, and the node's name. If the client leaves meanwhile, end the program on the node."""
         program = NodeScript(node.name, verb, lambda text: call.progress(node.name, text))
         try:
