@@ -18,10 +18,8 @@ _WAYS = {
 _ROWS = {
     "execute_p50": "a cell",
     "websocket_p50": "a cell through jupyter_server",
-    "lines_100k": "100,000 lines",
     "display_50mb": "display of 50 MB, one letter",
     "display_50mb_image": "display of 50 MB, random bytes",
-    "start_first_cell": "start to the first cell",
     "start_gpu_first_cell": "start with a GPU (others: without)",
     "cold_first_cell": "start without a connection",
     "restart": "restart to the next cell",
