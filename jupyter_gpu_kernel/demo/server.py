@@ -25,7 +25,6 @@ from paramiko.common import (
     OPEN_SUCCEEDED,
 )
 
-from ..hub.ssh.config.algorithms import Algorithms
 from ..hub.ssh.transport import READ_SIZE, WINDOW, BufferedSocket, Transport
 
 _CHUNK = 1 << 18  # bytes read from a process at a time
@@ -91,7 +90,7 @@ class _Connection(Transport):
     """One client's connection to one node."""
 
     def __init__(self, sock: BufferedSocket, node: PracticeNode) -> None:
-        super().__init__(sock, Algorithms((node.host_key.get_name(),)))
+        super().__init__(sock, [node.host_key.get_name()])
         self.add_server_key(node.host_key)
         self.node = node
         self.requests = _Requests(node)

@@ -13,15 +13,14 @@ import paramiko
 import pytest
 from connecting import connect
 from ssh_server import SignInRules, SshServer
-from sshd import TwoHops, make_key
+from sshd import TwoHops
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError, RouteError
 from jupyter_gpu_kernel.hub.ssh import hostkeys
-from jupyter_gpu_kernel.hub.ssh.config import restrictions
-from jupyter_gpu_kernel.hub.ssh.config.algorithms import select
+from jupyter_gpu_kernel.hub.ssh.config import algorithms, reasons, restrictions
 from jupyter_gpu_kernel.hub.ssh.config.restrictions import Restrictions
-from jupyter_gpu_kernel.hub.ssh.config.route import Hop
+from jupyter_gpu_kernel.hub.ssh.config.route import Hop, resolve
 
 
 @pytest.mark.parametrize("hop", ["login", "work"])
@@ -35,20 +34,66 @@ def test_what_can_never_be_is_said_before_any_hop_is_reached(two_hops: TwoHops, 
     assert not any("Connection from" in line for line in two_hops.login.log)
 
 
+USUAL = {
+    "ciphers": [
+        "chacha20-poly1305@openssh.com,aes128-ctr,aes256-ctr,aes128-gcm@openssh.com,aes256-gcm@openssh.com"
+    ],
+    "pubkeyacceptedalgorithms": [",".join(algorithms.USER_KEYS)],
+}
+"""What an ssh permits that has no configuration."""
+
+
 @pytest.mark.parametrize(
-    ("text", "left"),
+    ("directive", "given", "forbids"),
     [
-        (None, "abc abd xyz"),
-        ("xyz,abc,unknown", "xyz abc"),
-        ("+new", "abc abd xyz"),
-        ("-ab*", "xyz"),
-        ("^x?z", "xyz abc abd"),
-        ("ab*", "abc abd"),
-        ("unknown", ""),
+        ("ciphers", USUAL["ciphers"], False),
+        ("ciphers", ["aes256-gcm@openssh.com,aes256-ctr,aes128-gcm@openssh.com,aes128-ctr"], False),
+        ("ciphers", ["chacha20-poly1305@openssh.com"], True),
+        ("ciphers", ["aes256-gcm@openssh.com,aes256-ctr,aes128-gcm@openssh.com"], True),
+        ("pubkeyacceptedalgorithms", ["*"], False),
+        ("pubkeyacceptedalgorithms", ["ssh-*,ecdsa-*,rsa-*,sk-*"], False),
+        ("pubkeyacceptedalgorithms", ["ssh-*"], True),
+        ("pubkeyacceptedalgorithms", ["*", "ssh-ed25519"], True),
+        ("kexalgorithms", ["curve25519-sha256"], False),  # this ssh has no other one
     ],
 )
-def test_lists_mean_what_they_mean_to_ssh(text: str | None, left: str) -> None:
-    assert " ".join(select(["abc", "abd", "xyz"], text)) == left
+def test_a_list_that_forbids_what_paramiko_offers_needs_ssh(
+    directive: str, given: list[str], forbids: bool
+) -> None:
+    usual = {**USUAL, "kexalgorithms": ["curve25519-sha256"]}
+    found = list(algorithms.forbidding({**usual, directive: given}, usual))
+    assert [one.lower() for one in found] == [f"{directive} {', '.join(given)}"] * forbids
+
+
+def test_without_an_ssh_program_no_list_forbids_anything() -> None:
+    assert list(algorithms.forbidding({}, {})) == []
+
+
+# Lists such as those of the crypto policies DEFAULT and FIPS, which Fedora and RHEL include for all hosts.
+CURVES = "ecdh-sha2-nistp256,ecdh-sha2-nistp384,ecdh-sha2-nistp521"
+GROUPS = "diffie-hellman-group-exchange-sha256,diffie-hellman-group14-sha256,diffie-hellman-group16-sha512"
+KEYS = "ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521,ssh-ed25519,rsa-sha2-256,rsa-sha2-512"
+DEFAULT_POLICY = f"""\
+Ciphers aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes256-ctr,aes128-gcm@openssh.com,aes128-ctr
+MACs hmac-sha2-256-etm@openssh.com,hmac-sha1-etm@openssh.com,hmac-sha2-512-etm@openssh.com,hmac-sha2-256,hmac-sha2-512
+KexAlgorithms curve25519-sha256,curve25519-sha256@libssh.org,{CURVES},{GROUPS}
+HostKeyAlgorithms {KEYS}
+PubkeyAcceptedAlgorithms {KEYS},sk-ssh-ed25519@openssh.com,sk-ecdsa-sha2-nistp256@openssh.com
+RequiredRSASize 2048
+"""
+FIPS_POLICY = f"""\
+Ciphers aes256-gcm@openssh.com,aes256-ctr,aes128-gcm@openssh.com,aes128-ctr
+KexAlgorithms {CURVES},diffie-hellman-group14-sha256
+"""
+
+
+@pytest.mark.parametrize(("policy", "needs"), [(DEFAULT_POLICY, False), (FIPS_POLICY, True)])
+def test_the_crypto_policy_of_a_system_does_not_take_every_route_to_ssh(
+    tmp_path: Path, policy: str, needs: bool
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(policy + "IdentityFile none\nIdentityAgent none\n")
+    assert bool(list(reasons.refused(resolve(["login"], config=str(config))[0]))) is needs
 
 
 class Typing:
@@ -123,20 +168,6 @@ def test_an_unknown_host_is_not_asked_about_where_the_config_forbids_it(
     with pytest.raises(HostKeyError, match="not known"):
         connect([hop], ask=owner, trust_file=two_hops.trust_file)
     assert owner.asked == [] and not two_hops.trust_file.exists()
-
-
-def test_an_address_that_is_known_with_another_key(two_hops: TwoHops, tmp_path: Path) -> None:
-    """ssh itself never asks this of a loopback address."""
-    login = replace(two_hops.hops[0], host_key_alias="nodes", restrictions=Restrictions(check_address=True))
-    line = two_hops.login.known_hosts_line()
-    two_hops.known_hosts.write_text(f"nodes {' '.join(line.split()[1:])}\n{line}")
-    connect([login], ask=None, trust_file=two_hops.trust_file).close()
-    kind, blob, *_ = Path(f"{make_key(tmp_path / 'other')}.pub").read_text().split()
-    two_hops.known_hosts.write_text(
-        f"nodes {' '.join(line.split()[1:])}\n[127.0.0.1]:{two_hops.login.port} {kind} {blob}\n"
-    )
-    with pytest.raises(HostKeyError, match="CheckHostIP"):
-        connect([login], ask=None, trust_file=two_hops.trust_file)
 
 
 # --- what we offer

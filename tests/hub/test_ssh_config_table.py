@@ -18,7 +18,7 @@ from real_ssh import run_ssh
 from ssh_verdicts import Lab, Seen, assert_same, permitted, seen
 
 from jupyter_gpu_kernel.errors import GpuKernelError
-from jupyter_gpu_kernel.hub.ssh.config import algorithms, directives
+from jupyter_gpu_kernel.hub.ssh.config import directives
 from jupyter_gpu_kernel.hub.ssh.config.route import parse_route
 
 pytestmark = pytest.mark.full
@@ -55,31 +55,20 @@ CONNECTS = [
     "AddressFamily inet",
     "BatchMode yes",
     "BindAddress 127.0.0.1",
-    "CheckHostIP yes",
     "CertificateFile {folder}/missing",
     "Ciphers +aes128-cbc",
     "Ciphers -chacha20*,*-cbc",
     "Ciphers ^aes256-ctr",
-    "Ciphers aes256-ctr,aes128-ctr",
     "ConnectTimeout 1m",
     "GlobalKnownHostsFile {folder}/known\n  UserKnownHostsFile none",
-    "HostKeyAlgorithms -ecdsa*",
-    "HostKeyAlgorithms ^ecdsa-sha2-nistp256\n  UserKnownHostsFile {folder}/both",
-    "HostKeyAlgorithms ssh-ed25519",
     "HostKeyAlias somebody\n  UserKnownHostsFile {folder}/alias",
     "IdentitiesOnly yes",
     "IgnoreUnknown Nonsense*\n  NonsenseOption yes",
-    "Include {folder}/included",
     "KexAlgorithms -sntrup*",
-    "KexAlgorithms curve25519-sha256",
-    "KexAlgorithms ecdh-sha2-nistp384,curve25519-sha256",
-    "MACs hmac-sha2-512\n  Ciphers aes128-ctr",
     "PasswordAuthentication No\n  KbdInteractiveAuthentication FALSE",
     "PreferredAuthentications gssapi-with-mic,publickey",
     "ProxyCommand none\n  ProxyJump nowhere",
     "PreferredAuthentications password,publickey",
-    "PubkeyAcceptedAlgorithms ssh-ed25519",
-    "PubkeyAcceptedKeyTypes ssh-ed25519,rsa-sha2-512",
     "RequiredRSASize 4096",
     "StrictHostKeyChecking accept-new",
     "StrictHostKeyChecking no",
@@ -91,12 +80,12 @@ REFUSES = [
     "BindAddress 192.0.2.77",
     "Ciphers aes128-cbc",
     "HostKeyAlgorithms -ssh-ed25519*",
-    "HostKeyAlgorithms ^ecdsa-sha2-nistp256",
     "HostKeyAlgorithms ecdsa-sha2-nistp384",
     "HostKeyAlgorithms ssh-ed25519-cert-v01@openssh.com",
     "HostKeyAlias somebody",
     "Hostname 127.0.0.1\n  Port 1",
     "IdentityFile none\n  IdentitiesOnly yes",
+    "Include {folder}/included",
     "KexAlgorithms diffie-hellman-group1-sha1",
     "MACs hmac-md5\n  Ciphers aes128-ctr",
     "NonsenseOption yes",
@@ -118,10 +107,16 @@ REFUSES = [
 # What ssh can follow and we cannot: refused, with the directive's name in the message.
 BY_NAME = [
     "BindInterface lo",
+    "CheckHostIP yes",
+    "Ciphers aes256-ctr,aes128-ctr",
     "Ciphers chacha20-poly1305@openssh.com",
+    "HostKeyAlgorithms -ecdsa*",
+    "HostKeyAlgorithms ssh-ed25519",
+    "KexAlgorithms curve25519-sha256",
     "KexAlgorithms sntrup761x25519-sha512@openssh.com",
+    "MACs umac-128-etm@openssh.com",
+    "PubkeyAcceptedAlgorithms ssh-ed25519",
     "KnownHostsCommand /bin/cat {folder}/known",
-    "MACs umac-128-etm@openssh.com\n  Ciphers aes128-ctr",
     "ProxyCommand {nc} %h %p\n  ProxyJump nowhere",
     "RekeyLimit 1G 1h",
     "RevokedHostKeys {folder}/krl",
@@ -135,8 +130,8 @@ STRICTER = [
 BLOCKS = [
     ("Match host login exec true\n  PubkeyAuthentication no", False),
     ("Match host login exec false\n  PubkeyAuthentication no", True),
-    ("Match host login !localuser nobody\n  Ciphers aes256-ctr", True),
-    ("Match originalhost login\n  PasswordAuthentication no\nMatch final\n  Ciphers aes192-ctr", True),
+    ("Match host login !localuser nobody\n  PubkeyAuthentication no", False),
+    ("Match originalhost login\n  PasswordAuthentication no\nMatch final\n  PubkeyAuthentication no", False),
     (
         "Host login\n  Hostname login\n  CanonicalizeHostname yes\n  CanonicalizeFallbackLocal no\n"
         "  CanonicalDomains x.invalid",
@@ -144,7 +139,7 @@ BLOCKS = [
     ),
     ("Match tagged cluster\n  PubkeyAuthentication no", None),  # refused as such before OpenSSH 9.4
     ("Match nonsense\n  Port 1", False),
-    ("Host *\n  Include {folder}/*cluded", True),
+    ("Host *\n  Include {folder}/*cluded", False),
 ]
 
 
@@ -210,10 +205,8 @@ def test_blocks_with_conditions(lab: Lab, lines: str, connects: bool | None) -> 
 # --- each hop has its own
 
 HOPS = [
-    (
-        "Host login\n  Ciphers aes256-ctr\nHost work\n  Ciphers aes192-ctr\n  KexAlgorithms ecdh-sha2-nistp384",
-        "",
-    ),
+    ("Host login\n  Ciphers -aes192-ctr\nHost work\n  Compression yes", ""),
+    ("Host work\n  Ciphers aes192-ctr", "by name"),
     ("Host work\n  AddressFamily inet6\n  BindAddress 192.0.2.77", ""),  # a jump host connects to it
     ("Host login\n  BindAddress 192.0.2.77", "login"),
     ("Host work\n  PubkeyAuthentication no", "work"),
@@ -221,8 +214,7 @@ HOPS = [
     ("Host work\n  UserKnownHostsFile {folder}/known", "work"),
     ("Host login\n  RekeyLimit 1G", "by name"),
     ("Host work\n  RekeyLimit 1G", "by name"),
-    ("Match final host 127.0.0.1\n  Ciphers aes192-ctr", ""),
-    ("Host *\n  Ciphers aes128-ctr", ""),
+    ("Host *\n  PubkeyAuthentication no", "login"),
 ]
 
 
@@ -241,16 +233,13 @@ def test_each_hop_has_its_own_directives(hops: Lab, lines: str, refuses: str) ->
         connect(route, ask=None, trust_file=hops.two.trust_file).close()
     except GpuKernelError as error:
         assert refuses in (error.hop, "by name")
-        assert refuses != "by name" or ("RekeyLimit" in error.cause and error.hop in lines)
+        directive = lines.split()[2]
+        assert refuses != "by name" or (error.cause.startswith(directive) and error.hop in lines)
     else:
         assert not refuses
         for server, start, their in zip(servers, since, theirs, strict=True):
             ours = seen(server, start)
             assert ours[:3] == their[:3] and ours.host_key == their.host_key
-            if their.cipher in algorithms.CIPHERS:
-                assert ours.cipher == their.cipher
-            if "KexAlgorithms" in lines and their.exchange in algorithms.KEY_EXCHANGES:
-                assert ours.exchange == their.exchange
 
 
 @pytest.fixture(scope="module")

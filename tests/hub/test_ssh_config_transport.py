@@ -18,9 +18,16 @@ pytestmark = pytest.mark.full
 
 CONNECTS = [
     "BindInterface lo",
+    "CheckHostIP yes",
+    "Ciphers aes256-ctr,aes128-ctr",
     "Ciphers chacha20-poly1305@openssh.com",
+    "HostKeyAlgorithms -ecdsa*",
+    "HostKeyAlgorithms ssh-ed25519",
+    "KexAlgorithms ecdh-sha2-nistp384,curve25519-sha256",
     "KexAlgorithms sntrup761x25519-sha512@openssh.com\n  MACs umac-128-etm@openssh.com\n  Ciphers aes128-ctr",
     "KnownHostsCommand /bin/cat {folder}/known\n  UserKnownHostsFile none",
+    "PubkeyAcceptedAlgorithms ssh-ed25519",
+    "PubkeyAcceptedKeyTypes ssh-ed25519,rsa-sha2-512",
     "RekeyLimit 1G 1h",
     "RevokedHostKeys {folder}/krl",
 ]
@@ -30,6 +37,7 @@ REFUSES = [
     "RefuseConnection not_today",
     "RevokedHostKeys {folder}/krl_of_host",
     "RevokedHostKeys {folder}/missing",
+    "RevokedHostKeys {folder}/revoked",
     "UserKnownHostsFile {folder}/empty",
     "UserKnownHostsFile {folder}/empty\n  StrictHostKeyChecking accept-new",
     "UserKnownHostsFile {folder}/empty\n  StrictHostKeyChecking no",

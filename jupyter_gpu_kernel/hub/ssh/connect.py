@@ -16,7 +16,6 @@ import paramiko
 from ...errors import ConnectError, RouteError
 from ..sanitize import one_line
 from . import hostkeys, tcp
-from .config.algorithms import Algorithms
 from .config.reasons import refused
 from .config.route import Hop
 from .connector import Connector, ServerBusy
@@ -44,9 +43,8 @@ class ParamikoConnector(Connector):
     def _connect_hop(self, hop: Hop, ask: TimedAsker | None) -> None:
         before = self._last_transport
         entries = hostkeys.lookup(hop, self.trust_file)
-        wanted = hop.restrictions.algorithms.offering(hostkeys.offer(entries))
         with self.step(hop, "reach"):
-            transport = self._reach(hop, before, wanted)
+            transport = self._reach(hop, before, hostkeys.offer(entries))
         self.connection.add(hop, ParamikoHop(transport))
         with self.step(hop, "host key"):
             key = transport.get_remote_server_key()
@@ -54,8 +52,6 @@ class ParamikoConnector(Connector):
                 hostkeys.check_rsa_size(hop, key.get_bits())
             confirm = ask.confirm_host if ask else None
             hostkeys.verify(hop, key.get_name(), key.asbytes(), entries, self.trust_file, confirm)
-            if hop.restrictions.check_address and before is None:
-                hostkeys.verify_address(hop, transport.getpeername()[0], key.asbytes(), self.trust_file)
         with self.step(hop, "sign in"), _ssh_errors(hop, transport):
             sign_in(transport, hop, ask, self.deadline.remaining)
 
@@ -64,11 +60,11 @@ class ParamikoConnector(Connector):
         last = self.connection.opened[-1] if self.connection.opened else None
         return last.transport if isinstance(last, ParamikoHop) else None
 
-    def _reach(self, hop: Hop, before: Transport | None, wanted: Algorithms) -> Transport:
+    def _reach(self, hop: Hop, before: Transport | None, host_keys: Sequence[str]) -> Transport:
         """Return an encrypted connection. A server that closes it at once is overloaded: try again."""
         for number in self._attempts(hop):
             sock = self._open_channel(hop, before) if before else self._open_tcp(hop)
-            transport = Transport(sock, wanted)
+            transport = Transport(sock, host_keys)
             try:
                 with _ssh_errors(hop, transport):
                     self._handshake(hop, transport, first=number == 0)

@@ -15,7 +15,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path
 
@@ -25,8 +25,6 @@ from .config.algorithms import HOST_KEYS
 from .config.route import Hop
 
 _log = logging.getLogger(__name__)
-KRL = b"SSHKRL\n\0"
-"""How ssh-keygen's binary revocation lists begin."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,6 @@ def verify(
     for entry in entries:
         if entry.marker == "@revoked" and entry.blob == blob:
             raise revoked(hop, entry, fingerprint(blob))
-    _check_revoked(hop, blob)
     known = [entry for entry in entries if not entry.marker and entry.key_type in HOST_KEYS]
     if any(entry.blob == blob for entry in known):
         return
@@ -142,19 +139,6 @@ def verify(
     if confirm is None or not confirm(hop.label, fingerprint(blob), key_type):
         raise unknown(hop, entries, key_type, fingerprint(blob), confirm is not None, "needs --transport ssh")
     trust(trust_file, names(hop)[0], key_type, blob)
-
-
-def verify_address(hop: Hop, address: str, blob: bytes, trust_file: Path) -> None:
-    """Apply CheckHostIP: raise HostKeyError if the host's address is known with other keys only."""
-    by_address = replace(hop, host=address, host_key_alias=None)
-    known = [entry for entry in lookup(by_address, trust_file) if not entry.marker]
-    if known and not any(entry.blob == blob for entry in known):
-        raise HostKeyError(
-            f"its address {address} is known with another host key ({known[0].file} line {known[0].line}), "
-            "and the ssh configuration has CheckHostIP yes",
-            hop=hop.label,
-            remedy="Ask the machine's administrators which machine has this address now.",
-        )
 
 
 def fingerprint(blob: bytes) -> str:
@@ -232,40 +216,12 @@ def unknown(
     return UnknownHost(cause, hop=hop.label, remedy=remedy, login=not asked)
 
 
-# --- RevokedHostKeys and RequiredRSASize of the ssh configuration
-
-
-def _check_revoked(hop: Hop, blob: bytes) -> None:
-    """Raise HostKeyError for a key that the ssh configuration revokes. As in ssh, a list that cannot be read permits no
-    key."""
-    for file in hop.restrictions.revoked:
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise not_permitted(hop, f"RevokedHostKeys {file} cannot be read: {error.strerror}") from None
-        if data.startswith(KRL):
-            raise not_permitted(hop, f"RevokedHostKeys {file} is a binary list, which needs --transport ssh")
-        if blob in _public_keys(data):
-            raise revoked_by_file(hop, file)
-
-
 def check_rsa_size(hop: Hop, bits: int) -> None:
     """Raise HostKeyError for an RSA key that is shorter than the ssh configuration permits."""
     if bits < hop.restrictions.rsa_bits:
         raise not_permitted(
             hop, f"its RSA key has {bits} bits, RequiredRSASize is {hop.restrictions.rsa_bits}"
         )
-
-
-def _public_keys(data: bytes) -> Iterator[bytes]:
-    """Yield the public keys of a text file, one per line."""
-    for line in data.splitlines():
-        for word in line.split():
-            if word.startswith(b"AAAA"):
-                try:
-                    yield base64.b64decode(word)
-                except binascii.Error:
-                    continue
 
 
 def not_permitted(hop: Hop, cause: str) -> HostKeyError:

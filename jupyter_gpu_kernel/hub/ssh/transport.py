@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -24,7 +24,15 @@ from paramiko.common import (
 )
 
 from ..sanitize import one_line
-from .config.algorithms import CURVE25519, CURVE25519_OLD_NAME, Algorithms
+from .config.algorithms import (
+    CIPHERS,
+    CURVE25519,
+    CURVE25519_OLD_NAME,
+    KEY_EXCHANGES,
+    MACS,
+    USER_KEYS,
+    signatures,
+)
 from .packets import BoundedPacketizer, read_text
 
 # Errors are raised and reported; without a handler, logging would also print paramiko's messages to stderr.
@@ -48,7 +56,8 @@ class Transport(paramiko.Transport):
         CURVE25519: paramiko.Transport._kex_info.get(CURVE25519_OLD_NAME),  # type: ignore[attr-defined]
     }
 
-    def __init__(self, sock: BufferedSocket, algorithms: Algorithms) -> None:
+    def __init__(self, sock: BufferedSocket, host_keys: Sequence[str]) -> None:
+        """`host_keys`: the algorithms to ask the server's key for, the preferred ones first."""
         super().__init__(
             sock,  # type: ignore[arg-type]
             default_window_size=WINDOW,
@@ -59,14 +68,12 @@ class Transport(paramiko.Transport):
         self.channel_error = self.disconnect_reason = ""
         self._opened = WeakValueDictionary[int, paramiko.Channel]()
         self._asker_error: Exception | None = None
-        self._signatures = algorithms.user_keys
+        self._signatures: tuple[str, ...] = USER_KEYS
         self.server_algorithms: dict[str, list[str]] = {}
         options = self.get_security_options()
-        options.key_types = algorithms.host_keys
-        options.ciphers = algorithms.ciphers
-        options.digests = algorithms.macs
-        options.kex = tuple(one for one in algorithms.key_exchanges if one in (CURVE25519, *options.kex))
-        self.algorithms = algorithms
+        options.key_types = self._host_keys = tuple(host_keys)
+        options.ciphers, options.digests = CIPHERS, MACS
+        options.kex = tuple(one for one in KEY_EXCHANGES if one in (CURVE25519, *options.kex))
         packetizer: Any = self.packetizer
         packetizer.observers = {
             MSG_KEXINIT: self._note_algorithms,
@@ -86,7 +93,7 @@ class Transport(paramiko.Transport):
     @property
     def preferred_keys(self) -> tuple[str, ...]:
         """The host keys to offer. paramiko would offer certificates too, and cannot verify them."""
-        return self.algorithms.host_keys
+        return self._host_keys
 
     @property
     def preferred_pubkeys(self) -> tuple[str, ...]:
@@ -94,8 +101,8 @@ class Transport(paramiko.Transport):
         return self._signatures
 
     def sign_in_with(self, user: str, key: paramiko.PKey) -> list[str]:
-        """Offer this key, or its certificate. Return the methods that the server wants next, if any."""
-        self._signatures = self.algorithms.signatures(key.get_name())
+        """Offer this key. Return the methods that the server wants next, if any."""
+        self._signatures = signatures(key.get_name())
         return self.auth_publickey(user, key)
 
     def auth_interactive(self, username: str, handler: Answers, submethods: str = "") -> list[str]:

@@ -1,13 +1,14 @@
-"""The algorithms that we offer a server: the secure ones of paramiko that the ssh configuration permits."""
+"""The algorithms that paramiko offers to a server, and the directives of the ssh configuration that forbid one of them.
+
+The offer is always the same. A host for which the configuration permits less is reached by the ssh program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 # The preferred ones first: GCM is twice as fast as the other ciphers. Nothing with SHA-1, MD5, CBC or 3DES.
-CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
+CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr")
 MACS = (
     "hmac-sha2-256-etm@openssh.com",
     "hmac-sha2-512-etm@openssh.com",
@@ -45,67 +46,34 @@ USER_KEYS = (
     "sk-ssh-ed25519@openssh.com",  # these two through the agent only
     "sk-ecdsa-sha2-nistp256@openssh.com",
 )
+OFFERED = {
+    "Ciphers": CIPHERS,
+    "MACs": MACS,
+    "KexAlgorithms": KEY_EXCHANGES,
+    "HostKeyAlgorithms": tuple(one for some in HOST_KEYS.values() for one in some),
+    "PubkeyAcceptedAlgorithms": USER_KEYS,
+}
+"""What paramiko offers, under the names of the directives that can forbid it."""
 
 
-@dataclass(frozen=True)
-class Algorithms:
-    """The algorithms to negotiate with one server, the preferred ones first."""
+def forbidding(values: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield the directives in `values` that forbid an algorithm of the offer, as "Name value".
 
-    host_keys: tuple[str, ...] = tuple(one for some in HOST_KEYS.values() for one in some)
-    ciphers: tuple[str, ...] = CIPHERS
-    macs: tuple[str, ...] = MACS
-    key_exchanges: tuple[str, ...] = KEY_EXCHANGES
-    user_keys: tuple[str, ...] = USER_KEYS
-
-    def offering(self, host_keys: Sequence[str]) -> Algorithms:
-        """Return these with the host keys' algorithms in this order, unless the configuration has one of its own."""
-        if self.host_keys != tuple(one for one in ALGORITHMS.host_keys if one in self.host_keys):
-            return self
-        return replace(self, host_keys=tuple(one for one in host_keys if one in self.host_keys))
-
-    def exhausted(self) -> Iterator[str]:
-        """Yield the directives that leave nothing with which to connect."""
-        kinds = {
-            "HostKeyAlgorithms": self.host_keys,
-            "Ciphers": self.ciphers,
-            "MACs": self.macs,
-            "KexAlgorithms": self.key_exchanges,
-        }
-        yield from (directive for directive, left in kinds.items() if not left)
-
-    def signatures(self, key_type: str) -> tuple[str, ...]:
-        """Return the permitted signature algorithms of a user's key of this type."""
-        possible = HOST_KEYS["ssh-rsa"] if key_type == "ssh-rsa" else (key_type,)
-        return tuple(one for one in possible if one in self.user_keys)
+    `defaults`: the values of ssh without any configuration. A list can only forbid what ssh itself would use: an
+    algorithm that this ssh does not know yet is in no list.
+    """
+    for name, offered in OFFERED.items():
+        given, usual = (one.get(name.lower(), ()) for one in (values, defaults))
+        if any(_permit(usual, one) and not _permit(given, one) for one in offered):
+            yield f"{name} {', '.join(given)}"
 
 
-ALGORITHMS = Algorithms()
+def _permit(lists: Sequence[str], algorithm: str) -> bool:
+    """Whether this algorithm is in each of these lists, as `ssh -G` prints them: they may contain wildcards."""
+    return all(any(fnmatchcase(algorithm, pattern) for pattern in one.split(",")) for one in lists)
 
 
-def read_algorithms(chosen: Callable[[str], str | None]) -> Algorithms:
-    """Return those of our algorithms that the ssh configuration permits; `chosen` gives a directive's value unless it
-    is the default."""
-
-    def permitted(ours: Sequence[str], directive: str) -> tuple[str, ...]:
-        return tuple(select(ours, chosen(directive.lower())))
-
-    return Algorithms(
-        permitted(ALGORITHMS.host_keys, "HostKeyAlgorithms"),
-        permitted(CIPHERS, "Ciphers"),
-        permitted(MACS, "MACs"),
-        permitted(KEY_EXCHANGES, "KexAlgorithms"),
-        permitted(USER_KEYS, "PubkeyAcceptedAlgorithms"),
-    )
-
-
-def select(ours: Sequence[str], text: str | None) -> list[str]:
-    """Return those of `ours` that a list of the ssh configuration permits, in its order. The list may begin with +, -
-    or ^, and contain wildcards."""
-    if not text or text.startswith("+"):
-        return list(ours)
-    patterns = text.lstrip("-^").split(",")
-    named = [one for pattern in patterns for one in ours if fnmatchcase(one, pattern.strip())]
-    others = [one for one in ours if one not in named]
-    if text.startswith("-"):
-        return others
-    return list(dict.fromkeys(named + others if text.startswith("^") else named))
+def signatures(key_type: str) -> tuple[str, ...]:
+    """Return the signature algorithms for a user's key of this type; none if paramiko must not use such a key."""
+    possible = HOST_KEYS["ssh-rsa"] if key_type == "ssh-rsa" else (key_type,)
+    return tuple(one for one in possible if one in USER_KEYS)

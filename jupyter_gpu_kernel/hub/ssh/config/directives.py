@@ -15,19 +15,22 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# ssh itself chooses the values that apply, and the other modules of this package follow them.
+# ssh itself chooses the values that apply, and the other modules of this package follow them. A list of algorithms is
+# followed if it permits all that paramiko offers; any other list needs ssh (algorithms.py).
 HONOURED = _words("""
     AddressFamily BatchMode BindAddress CanonicalDomains CanonicalizeFallbackLocal CanonicalizeHostname
-    CanonicalizeMaxDots CanonicalizePermittedCNAMEs CheckHostIP Ciphers ConnectTimeout
+    CanonicalizeMaxDots CanonicalizePermittedCNAMEs Ciphers ConnectTimeout
     GlobalKnownHostsFile Host HostKeyAlgorithms HostKeyAlias Hostname IdentitiesOnly IdentityAgent IdentityFile
     IgnoreUnknown Include KbdInteractiveAuthentication KbdInteractiveDevices KexAlgorithms MACs Match
     NumberOfPasswordPrompts PasswordAuthentication Port PreferredAuthentications ProxyJump PubkeyAcceptedAlgorithms
-    PubkeyAuthentication RefuseConnection RequiredRSASize RevokedHostKeys StrictHostKeyChecking Tag User
+    PubkeyAuthentication RefuseConnection RequiredRSASize StrictHostKeyChecking Tag User
     UserKnownHostsFile
     """)
 
 # They restrict, or they change the way to the host: without ssh they would be ignored.
-NEEDS_SSH = _words("BindInterface KnownHostsCommand ProxyCommand ProxyUseFdpass RekeyLimit")
+NEEDS_SSH = _words("""
+    BindInterface CheckHostIP KnownHostsCommand ProxyCommand ProxyUseFdpass RekeyLimit RevokedHostKeys
+    """)
 
 # They permit more than paramiko does, and ssh can use it: a way to sign in, or a connection that is open already.
 ONLY_SSH_USES = _words("""

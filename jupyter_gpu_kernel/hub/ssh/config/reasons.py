@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import os
 import shutil
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from ...transport.process import run_quietly
 from .. import hostkeys
 from ..sign_in.keys import CERTIFICATE, agent_keys
-from . import directives, ssh_config
+from . import algorithms, directives, ssh_config
 from .restrictions import switched
 from .route import Hop
 
@@ -51,9 +50,7 @@ def _directives(hop: Hop) -> Iterator[str]:
 
 
 def _algorithms(hop: Hop) -> Iterator[str]:
-    """Directives that leave no algorithm of ours."""
-    for name in hop.restrictions.algorithms.exhausted():
-        yield f"{name} {_one(hop, name.lower())}"
+    yield from algorithms.forbidding(hop.values, ssh_config.defaults())
 
 
 def _methods(hop: Hop) -> Iterator[str]:
@@ -62,13 +59,6 @@ def _methods(hop: Hop) -> Iterator[str]:
         preferred = _one(hop, "preferredauthentications")
         off = "PubkeyAuthentication no, together with no for every other way to sign in,"
         yield f"PreferredAuthentications {preferred}" if preferred else off
-
-
-def _revocation_lists(hop: Hop) -> Iterator[str]:
-    for file in hop.restrictions.revoked:
-        with contextlib.suppress(OSError):  # one that cannot be read is reported when a key is verified
-            if file.read_bytes().startswith(hostkeys.KRL):
-                yield f"RevokedHostKeys {file}, a binary list,"
 
 
 # --- not refused, since paramiko may sign in by another method
@@ -107,7 +97,7 @@ def _authorities(hop: Hop) -> Iterator[str]:
             yield f"the certificate authority for hosts in {entry.file}, line {entry.line}"
 
 
-_REFUSED: tuple[Rule, ...] = (_proxy_command, _directives, _algorithms, _methods, _revocation_lists)
+_REFUSED: tuple[Rule, ...] = (_proxy_command, _directives, _algorithms, _methods)
 _PREFERRED: tuple[Rule, ...] = (_kerberos, _host_based, _token_keys, _certificates, _authorities)
 
 

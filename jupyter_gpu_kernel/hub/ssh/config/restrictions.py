@@ -1,16 +1,15 @@
-"""What the user's ssh configuration forbids for one host: authentication methods, unknown host keys, and algorithms.
+"""What the user's ssh configuration forbids for one host, as far as paramiko follows that: authentication methods,
+unknown host keys, short keys.
 
 `directives.py` has the table of all directives: none that restricts is ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ....errors import RouteError
-from .algorithms import ALGORITHMS, Algorithms, read_algorithms
 
 METHODS = ("publickey", "keyboard-interactive", "password")
 _SWITCHES = {
@@ -26,7 +25,6 @@ Values = Mapping[str, Sequence[str]]
 class Restrictions:
     """What one host's configuration permits."""
 
-    algorithms: Algorithms = ALGORITHMS
     methods: tuple[str, ...] = METHODS
     asks: bool = True
     """Whether the user may be asked for anything (BatchMode)."""
@@ -35,9 +33,6 @@ class Restrictions:
     """The methods that a server may use to ask (KbdInteractiveDevices); it chooses if there are none."""
     new_hosts: bool = True
     """Whether the user may accept an unknown host key (StrictHostKeyChecking)."""
-    check_address: bool = False
-    """Whether the host's address is checked too (CheckHostIP)."""
-    revoked: tuple[Path, ...] = ()
     rsa_bits: int = 1024
     family: str = "any"
     bind: str = ""
@@ -46,18 +41,11 @@ class Restrictions:
 UNRESTRICTED = Restrictions()
 
 
-def read_restrictions(
-    values: Values, defaults: Values, hop: str, files: Callable[[str], Sequence[Path]]
-) -> Restrictions:
-    """Return the restrictions in `values`; `defaults` are the values of a host without configuration. Raises
-    RouteError for a host that the configuration refuses. `files` makes paths of a directive's value."""
+def read_restrictions(values: Values, hop: str) -> Restrictions:
+    """Return the restrictions in `values`. Raises RouteError for a host that the configuration refuses."""
 
     def one(key: str) -> str:
         return next(iter(values.get(key, ())), "")
-
-    def chosen(key: str) -> str | None:
-        """Return the value if it is not the default."""
-        return one(key) if key in values and values[key] != defaults.get(key) else None
 
     def number(key: str, default: int) -> int:
         return int(one(key)) if one(key).isdigit() else default
@@ -66,14 +54,11 @@ def read_restrictions(
         cause = f"the ssh configuration refuses connections (RefuseConnection {one('refuseconnection')})"
         raise RouteError(cause, hop=hop, remedy="Remove it for this host.")
     return Restrictions(
-        algorithms=read_algorithms(chosen),
         methods=_methods(values),
         asks=not switched(values, "batchmode", False),
         tries=number("numberofpasswordprompts", 3),
         devices=one("kbdinteractivedevices"),
         new_hosts=one("stricthostkeychecking").lower() not in ("yes", "true"),
-        check_address=bool(chosen("checkhostip")) and switched(values, "checkhostip", False),
-        revoked=tuple(files(one("revokedhostkeys"))),
         rsa_bits=number("requiredrsasize", 1024),
         family=one("addressfamily").lower() or "any",
         bind=one("bindaddress"),

@@ -145,7 +145,7 @@ class _RouteBuilder:
             identity_agent=_agent(agent, host, values, destination.host),
             known_hosts=known,
             connect_timeout=float(one("connecttimeout")) if one("connecttimeout").isdigit() else None,
-            restrictions=read_restrictions(values, ssh_config.defaults(), destination.label, files),
+            restrictions=read_restrictions(values, destination.label),
             arguments=(*self._with_options(destination).options, "--", destination.host),
             values=values,
         )

@@ -19,6 +19,7 @@ import paramiko
 from ....errors import AuthError, ConnectError
 from ...sanitize import one_line
 from .. import Asker, failures
+from ..config.algorithms import signatures
 from ..config.route import Hop
 from ..transport import Transport
 from . import secret_kinds
@@ -119,10 +120,10 @@ class _SignIn:
         return False
 
     def _forbidden(self, key: paramiko.PKey) -> str:
-        """Return why the ssh configuration forbids this key; "" if it does not."""
+        """Return why this key must not be used; "" if it may be."""
         kind = key.get_name()
-        if not self.transport.algorithms.signatures(kind):
-            return f"{kind} is not permitted by PubkeyAcceptedAlgorithms"
+        if not signatures(kind):
+            return f"keys of the type {one_line(kind)} are not supported"
         bits, least = key.get_bits(), self.hop.restrictions.rsa_bits
         return f"{bits} bits, RequiredRSASize is {least}" if kind == "ssh-rsa" and bits < least else ""
 

@@ -20,7 +20,6 @@ from paramiko.agent import AgentSSH
 
 from ....wire.texts import as_typed
 from .. import Asker
-from ..config.algorithms import USER_KEYS
 from ..config.route import Hop
 from . import secret_kinds
 
@@ -48,7 +47,7 @@ class UserKeys:
                 yield f"{file} (in the agent)", key
             elif file.is_file() and self._is_private(file):
                 try:
-                    yield from self._certified(str(file), _load_key(file, None))
+                    yield str(file), _load_key(file, None)
                 except _LockedKey:
                     locked.append(file)
                 except _UnusableKey as error:
@@ -58,15 +57,7 @@ class UserKeys:
         for file in locked:
             opened = self._unlock(file)
             if opened is not None:
-                yield from self._certified(str(file), opened)
-
-    def _certified(self, name: str, key: paramiko.PKey) -> Iterator[tuple[str, paramiko.PKey]]:
-        """Yield the key with the certificate beside it, which paramiko has loaded, then the key itself. On Linux and
-        macOS, connections with a certificate are made by the ssh program unless the user has chosen paramiko."""
-        if key.public_blob is not None and self._hop.restrictions.algorithms.user_keys == USER_KEYS:
-            yield f"{name} with {name}-cert.pub", key
-        key.public_blob = None
-        yield name, key
+                yield str(file), opened
 
     def _is_private(self, file: Path) -> bool:
         """Apply ssh's rule that nobody else may read a private key."""
@@ -118,9 +109,12 @@ class _UnusableKey(Exception):
 
 
 def _load_key(file: Path, passphrase: str | None) -> paramiko.PKey:
-    """Return the private key. _LockedKey or _UnusableKey."""
+    """Return the private key, without the certificate beside it, which paramiko also loads: certificates are left to
+    the ssh program. Raises _LockedKey or _UnusableKey."""
     try:
-        return paramiko.PKey.from_path(file, passphrase.encode() if passphrase else None)  # type: ignore[arg-type]
+        key = paramiko.PKey.from_path(file, passphrase.encode() if passphrase else None)  # type: ignore[arg-type]
+        key.public_blob = None
+        return key
     except TypeError as error:  # raised by cryptography if the passphrase is missing
         raise _LockedKey from error
     except Exception as error:  # a hardware token's key, a damaged file: each format has its own exceptions
