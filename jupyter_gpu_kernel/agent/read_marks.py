@@ -14,10 +14,10 @@ DELIMITER = b"<IDS|MSG>"
 _MARK = re.compile(rb"sent:([0-9]{1,18})")
 
 
-def headers(frames: Sequence[Any]) -> List[bytes]:
-    """Return the header and the parent header of the message with these frames; [] if it is none."""
+def message_parts(frames: Sequence[Any]) -> List[bytes]:
+    """Return header, parent header, metadata and content of the message with these frames; [] if it is none."""
     delimiters = [at for at, frame in enumerate(frames) if isinstance(frame, bytes) and frame == DELIMITER]
-    return [bytes(frame) for frame in frames[delimiters[0] + 2 :][:2]] if delimiters else []
+    return [bytes(frame) for frame in frames[delimiters[0] + 2 :][:4]] if delimiters else []
 
 
 def add_mark(frames: Sequence[Any], total: int) -> List[Any]:

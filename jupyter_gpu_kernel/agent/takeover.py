@@ -1,7 +1,12 @@
-"""What a kernel and the successor of its killed keeper must both know: what cells show, and a request."""
+"""What a kernel and the successor of its killed keeper must both know: requests, and what cells show."""
 
 from __future__ import annotations
 
+SESSION = "keeper"
+"""The session in the headers of a keeper's own requests."""
+TAKEN_OVER = "gpu_kernel_taken_over"
+"""The type of the request on control by which a successor says that it receives what the kernel publishes. The kernel
+sends again what the killed keeper may not have read; what it replies is in `in_kernel/unread_messages.py`."""
 REPEAT_INPUT = "gpu_kernel_repeat_input"
 """The type of the message on stdin by which a successor asks for the input_request that has no answer yet."""
 _BEGIN = "[This kernel's keeper was killed, and another one took over.\n"

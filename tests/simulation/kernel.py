@@ -4,7 +4,9 @@ A cell's code is a JSON list of actions: ["print", NAME, TEXT], ["prints", COUNT
 ["update", ID, TEXT], ["comm", ID, VALUE], ["sleep", SECONDS], ["input"], ["error"], ["crash"].
 
 Shell requests run one after another, control requests at once. A reply and the output before it leave on different
-sockets, so either may arrive first. A cell that fails aborts the cells that the kernel has received until then.
+sockets, so either may arrive first. A cell that fails aborts the cells that the kernel has received until then. Idle
+statuses and some of the other messages of iopub have a mark; what has no returned mark behind it is sent again to the
+successor of a killed keeper, as are the last replies.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.takeover import REPEAT_INPUT, RUNNING
+from jupyter_gpu_kernel.agent.takeover import REPEAT_INPUT, RUNNING, SESSION, TAKEN_OVER
 from jupyter_gpu_kernel.wire.messages import Channel
 
 from .world import Event, Process
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
     from .kernel_end import KernelEnd
 
 KILLED, EXITED, CRASHED = -9, 0, -11
+RESENDS = False
+"""Whether a successor gets again what the killed keeper may have read."""
+_MARK_EVERY = 4096
+_KEPT_REPLIES = 100
+_OWN = f'"session": "{SESSION}"'.encode()
 Parts = tuple[bytes, ...]
 
 
@@ -42,7 +49,7 @@ class _Request:
         self.client, self.header, self.parts = client, parts[0], parts
         header = json.loads(parts[0])
         self.msg_id, self.msg_type = str(header["msg_id"]), str(header["msg_type"])
-        self.own = header["session"] == "keeper"
+        self.own = header["session"] == SESSION
         self.content: dict[str, Any] = json.loads(parts[3])
         self.aborted = False
 
@@ -72,7 +79,12 @@ class ModelKernel(Process):
         self._begun: deque[str] = deque(maxlen=200)
         self._messages = 0
         self._asks: tuple[_Request, Parts] | None = None
-        self._held: list[tuple[Channel, int, Parts]] | None = None
+        self._holds = False
+        self._sent = self._marked = 0
+        self._unread: deque[tuple[int, Parts, int]] = deque()
+        self._replies: dict[Channel, deque[tuple[int, Parts]]] = {
+            channel: deque(maxlen=_KEPT_REPLIES) for channel in (Channel.SHELL, Channel.CONTROL)
+        }
 
     def poll(self) -> int | None:
         """Return None while it runs, then its return code."""
@@ -123,6 +135,8 @@ class ModelKernel(Process):
         kind = request.msg_type
         if kind == "kernel_info_request":
             return {"status": "ok", "protocol_version": "5.3", "implementation": "model", "banner": ""}
+        if kind == TAKEN_OVER:
+            return self._taken_over()
         if kind == "comm_msg":
             content = {"comm_id": request.content["comm_id"], "data": {"echo": request.content["data"]}}
             self._publish("comm_msg", content, request)
@@ -291,11 +305,27 @@ class ModelKernel(Process):
         )
 
     def _emit(self, channel: Channel, client: int, parts: Parts) -> None:
-        passes = b'"status"' in parts[0] and b'"kernel_info_request"' in parts[1]
-        if self._held is not None and channel is Channel.IOPUB and not passes:
-            self._held.append((channel, client, parts))
-        elif self.end is not None:
+        own = _OWN in parts[1]
+        if channel is Channel.IOPUB and not (own and b'"status"' in parts[0]):
+            return self._emit_unread(parts)
+        if channel in self._replies and not own:
+            self._replies[channel].append((client, parts))
+        if self.end is not None:
             self.end.arrives(channel, client, parts)
+
+    def _emit_unread(self, parts: Parts) -> None:
+        mark = 0
+        self._sent += sum(map(len, parts))
+        if self._sent - self._marked >= _MARK_EVERY or b'"idle"' in parts[3]:
+            mark = self._marked = self._sent
+        self._unread.append((self._sent, parts, mark))
+        if self.end is not None and not self._holds:
+            self.end.arrives(Channel.IOPUB, 0, parts, mark)
+
+    def marks_read(self, total: int) -> None:
+        """The keeper has returned a mark."""
+        while self._unread and self._unread[0][0] <= total:
+            self._unread.popleft()
 
     def _later(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Event:
         return self.world.later(seconds, callback, *args, process=self)
@@ -314,17 +344,28 @@ class ModelKernel(Process):
 
     def keeper_killed(self) -> None:
         """It has no keeper: what it publishes is held, and it starts another keeper."""
-        self.end, self._held = None, self._held or []
+        if not (RESENDS or self._holds):
+            self._unread.clear()
+        self.end, self._holds = None, True
         self.on_end = lambda: None
         self._later(self.node.delay(0.1, 1.0), self.node.succeed, self)
 
-    def keeper_hears(self) -> None:
-        """The successor can reach it: it is told what was held."""
-        held, self._held = self._held or [], None
-        if self._execution is not None and self._current is not None:
+    def _taken_over(self) -> dict[str, Any]:
+        """The successor receives: it gets what the killed keeper may not have read."""
+        if self._holds and self._execution is not None and self._current is not None:
             self._publish("stream", {"name": "stderr", "text": f"\n{RUNNING}\n"}, self._current)
-        for channel, client, parts in held:
-            self._emit(channel, client, parts)
+        if self._holds and self.end is not None:
+            for _, parts, mark in self._unread:
+                self.end.arrives(Channel.IOPUB, 0, parts, mark)
+        self._holds = False
+        kept = {
+            channel.name.lower(): [
+                {"client": str(client), "parts": [part.decode() for part in parts]}
+                for client, parts in replies
+            ]
+            for channel, replies in self._replies.items()
+        }
+        return {"status": "ok", **kept}
 
 
 def essence(msg_type: str, content: dict[str, Any]) -> tuple[str, str]:

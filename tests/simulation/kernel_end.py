@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.agent.read_marks import returned
 from jupyter_gpu_kernel.wire.messages import Channel
 
 from .kernel import KILLED, ModelKernel, Parts
@@ -32,8 +33,10 @@ class _Pipe:
         return True
 
     def write(self, message: dict[str, Any]) -> bool:
-        if self._end.model is not None and "read" not in message:  # the successor can be reached
-            self._end.process.world.later(0.001, self._end.model.keeper_hears, process=self._end.model)
+        if self._end.model is not None:
+            self._end.process.world.later(
+                0.001, self._end.model.marks_read, message["read"], process=self._end.model
+            )
         return True
 
     def close(self) -> None:
@@ -44,7 +47,9 @@ class KernelEnd:
     """The keeper's end, in place of KernelProcess: starts the process, and exchanges messages with it, each socket's in
     order."""
 
-    def __init__(self, process: KeeperProcess, folder: Path, on_message: Callable[..., None], _: Any) -> None:
+    def __init__(
+        self, process: KeeperProcess, folder: Path, on_message: Callable[..., None], on_mark: Any
+    ) -> None:
         self.process, self.folder = process, folder
         self.pid = 0
         self.forked = False
@@ -53,12 +58,12 @@ class KernelEnd:
         self.on_child: Callable[[], None] = lambda: None
         self.executed = process.node.world.executed
         self._world = process.node.world
-        self._on_message = on_message
+        self._on_message, self._on_mark = on_message, on_mark
         self._random = self._world.random(
             f"kernel's sockets {process.node.started} {len(process.node.processes)}"
         )
         self._connected = False
-        self._coming: dict[Channel, deque[tuple[int, Parts]]] = {channel: deque() for channel in Channel}
+        self._coming: dict[Channel, deque[tuple[int, Parts, int]]] = {channel: deque() for channel in Channel}
         self._last: dict[tuple[str, Channel], float] = {}
 
     def start(self, python: str, env: dict[str, str], cwd: str | None, on_ready: Callable[[], None]) -> None:
@@ -88,10 +93,10 @@ class KernelEnd:
         if self._connected and self.model is not None:
             self._in_order("to", channel, self.model.receive, channel, client, parts, process=self.model)
 
-    def arrives(self, channel: Channel, client: int, parts: Parts) -> None:
-        """The kernel sends a message."""
+    def arrives(self, channel: Channel, client: int, parts: Parts, mark: int = 0) -> None:
+        """The kernel sends a message, perhaps with a mark."""
         if self._connected:
-            self._coming[channel].append((client, parts))
+            self._coming[channel].append((client, parts, mark))
             self._in_order("from", channel, self._take, channel, process=self.process)
 
     def _in_order(self, way: str, channel: Channel, callback: Any, *args: Any, process: Process) -> None:
@@ -103,7 +108,10 @@ class KernelEnd:
         """Read what has arrived, perhaps already more than when this was due."""
         coming = self._coming[channel]
         if coming:
-            self._on_message(channel, *coming.popleft())
+            client, parts, mark = coming.popleft()
+            self._on_message(channel, client, parts)
+            if mark:
+                self._on_mark(mark)
 
     def reap(self) -> int | None:
         """Return None while the process runs, then its return code."""
@@ -126,7 +134,8 @@ class KernelEnd:
         self.model, self.pid, self._connected = None, 0, False
 
     def return_mark(self, total: int) -> None:
-        """The model has no marks."""
+        """Tell the kernel how much was read."""
+        self.pipe.write(returned(total))
 
     @property
     def runs_without_keeper(self) -> bool:

@@ -21,7 +21,7 @@ from ...wire.messages import Channel, Message
 from ..loop import Loop
 from ..relay.received_cells import UNKNOWN_STATE, read_unanswered
 from ..relay.relay import Relay
-from ..relay.requests import SESSION
+from ..takeover import SESSION
 from .lost_output import LostOutput
 
 FEATURE = "unanswered"

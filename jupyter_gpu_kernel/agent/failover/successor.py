@@ -25,8 +25,8 @@ from ..kernel_settings import KernelSettings, settings_from
 from ..paths import Root
 from ..process_control import ProcessControl, detach
 from ..procfs import start_ticks
-from ..relay.requests import CLIENT, SESSION
-from ..takeover import REPEAT_INPUT
+from ..relay.requests import CLIENT
+from ..takeover import REPEAT_INPUT, SESSION, TAKEN_OVER
 from .inherited_cells import FEATURE, InheritedCells
 from .keeper_pipe import KeeperPipe
 
@@ -102,7 +102,7 @@ class Successor(Keeper):
     def _kernel_ready(self) -> None:
         if self._cells.over:
             return super()._kernel_ready()
-        self.kernel.pipe.write({"taken_over": True})
+        self.relay.internal_requests.send(Channel.CONTROL, TAKEN_OVER, {})
         self.kernel.send(Channel.STDIN, CLIENT, make(self.loop.runtime, REPEAT_INPUT, {}, session=SESSION))
         self._cells.probe()
 

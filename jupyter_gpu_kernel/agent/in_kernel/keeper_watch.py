@@ -1,7 +1,7 @@
 """Runs in the kernel: watches the keeper, and starts another one if the keeper was killed, or crashed because of a bug.
 
 The keeper holds the other end of a pipe, and has written into it how to start its successor: see
-`failover/keeper_pipe.py`. The successor gets an end of a new pipe, and writes there when it can reach the kernel.
+`failover/keeper_pipe.py`. The successor gets an end of a new pipe, and says on the control channel when it receives.
 
 If the keeper was killed at the end of the scheduler's job in which they run, the kernel ends at once.
 
@@ -27,7 +27,6 @@ from ..job.client import job_is_over
 from ..paths import job_folder
 from ..process_control import ProcessControl
 from ..story import Story
-from ..takeover import RUNNING
 from .guard import Guard
 from .output_window import OutputWindow
 
@@ -54,6 +53,7 @@ def watch(
     path = Path(report_socket)
     story = Story(path.parents[2] / "stories" / (path.parent.name + ".jsonl"), time.time)
     keeper_watch = KeeperWatch(guard, story, gpus, window, limit)
+    window.unread.keep()
     threading.Thread(target=keeper_watch.watch, args=(pipe,), name="keeper-watch", daemon=True).start()
 
 
@@ -101,15 +101,8 @@ class KeeperWatch:
                     continue
                 if "command" in message:
                     self._successor = message
-                elif "read" in message:
-                    self._window.read(int(message["read"]))
                 else:
-                    self._taken_over()
-
-    def _taken_over(self) -> None:
-        """The successor can reach the kernel."""
-        self._guard.say(RUNNING)  # behind what is held, and before a cell that has waited ends
-        self._window.taken_over()
+                    self._window.read(int(message["read"]))
 
     # -------------------------------------------------------------------------------------- a successor
 

@@ -32,16 +32,16 @@ import sys
 import time
 import types
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, List, Union
 
-from ..read_marks import headers
-from ..takeover import REPEAT_INPUT
+from ..takeover import RUNNING, TAKEN_OVER
 from ..usual_modules import VARIABLE as MODULES
 from ..usual_modules import UsualModules
 from . import gpu_kernel, keeper_watch
 from .guard import Guard
 from .hooks import TERM
 from .output_window import OutputWindow, kernel_members, limit_streams, thread_members
+from .unread_messages import InputRequest, LastReplies, UnreadMessages
 from .usage import LINGER, Usage
 from .used_packages import used_packages
 
@@ -65,7 +65,7 @@ def run(argv: List[str]) -> None:
     forked from one that has called `restore_path` and imported the kernel's modules."""
     faulthandler.enable(os.fdopen(os.dup(2), "w"))  # the keeper's file, also if stderr is captured later
     report_socket = os.environ.get("JUPYTER_GPU_KERNEL_STORY", "")
-    window, inputs = OutputWindow(), InputRequests()
+    window, unread = OutputWindow(), UnreadMessages()
     guard = create_guard(window)
     keeper = os.environ.pop("JUPYTER_GPU_KERNEL_KEEPER_FD", "")
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_ORPHAN", keeper_watch.LIMIT))
@@ -83,7 +83,7 @@ def run(argv: List[str]) -> None:
     disable_debugger()
     kernelapp: Any = importlib.import_module("ipykernel.kernelapp")
     kernelapp.IOPubThread = iopub_class(kernelapp.IOPubThread, window)
-    app = app_class(kernelapp.IPKernelApp, guard, window, inputs).instance()
+    app = app_class(kernelapp.IPKernelApp, guard, window, unread).instance()
     app.initialize(argv)
     redirect(handlers)
     if "__mp_main__" in sys.modules:  # multiprocessing, if a package imported it before there was a shell
@@ -186,15 +186,16 @@ def disable_debugger() -> None:
     debugger._is_debugpy_available = False
 
 
-def app_class(base: Any, guard: Guard, window: OutputWindow, inputs: InputRequests) -> Any:
+def app_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMessages) -> Any:
     """Return a subclass of IPKernelApp whose kernel, of whatever configured class, reports its cells to the guard, and
     whose sockets drop nothing while the keeper does not read."""
 
     def init_kernel(app: Any) -> None:
-        kernel = kernel_class(app.kernel_class, guard, window)
-        app.kernel_class = subclass(kernel.__name__, kernel, **inputs.kernel_members(kernel))
-        socket = type(app.stdin_socket)
-        app.stdin_socket.__class__ = subclass(socket.__name__, socket, **inputs.socket_members(socket))
+        kernel = kernel_class(app.kernel_class, guard, window, unread)
+        app.kernel_class = subclass(kernel.__name__, kernel, **unread.input.kernel_members(kernel))
+        keep_messages(app.stdin_socket, unread.input)
+        keep_messages(app.shell_socket, unread.shell)
+        keep_messages(app.control_socket, unread.control)
         base.init_kernel(app)
 
     def bind_socket(app: Any, socket: Any, port: int) -> Any:
@@ -204,14 +205,20 @@ def app_class(base: Any, guard: Guard, window: OutputWindow, inputs: InputReques
     return subclass("GpuKernelApp", base, init_kernel=init_kernel, _bind_socket=bind_socket)
 
 
+def keep_messages(socket: Any, kept: Union[LastReplies, InputRequest]) -> None:
+    """Have this ZeroMQ socket keep what it sends."""
+    plain = type(socket)
+    socket.__class__ = subclass(plain.__name__, plain, **kept.socket_members(plain))
+
+
 def subclass(name: str, base: Any, **members: Any) -> Any:
     """Return a subclass of a class that is known only at run time."""
     return types.new_class(name, (base,), exec_body=lambda body: body.update(members))
 
 
-def kernel_class(base: Any, guard: Guard, window: OutputWindow) -> Any:
+def kernel_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMessages) -> Any:
     """Return a subclass of the kernel's class that reports every execution, also in subshells, to the guard, and takes
-    notices of the keeper on the control channel, also while a cell runs.
+    requests of the keeper on the control channel, also while a cell runs.
 
     IPython's events do not serve: they are not balanced for an empty cell, and silent cells have none.
     """
@@ -238,8 +245,13 @@ def kernel_class(base: Any, guard: Guard, window: OutputWindow) -> Any:
         content = parent["content"]
         guard.notify(str(content["text"]), bool(content["hooks"]), str(content.get("signal", "")))
 
-    control = [*base.control_msg_types, NOTICE]
-    members = {"do_execute": do_execute, "control_msg_types": control, NOTICE: notice}
+    def taken_over(self: Any, stream: Any, ident: Any, parent: Any) -> None:
+        guard.say(RUNNING)  # behind what is held, and before a cell that has waited ends
+        window.taken_over()
+        self.session.send(stream, f"{TAKEN_OVER}_reply", unread.replies(), parent, ident=ident)
+
+    control = [*base.control_msg_types, NOTICE, TAKEN_OVER]
+    members = {"do_execute": do_execute, "control_msg_types": control, NOTICE: notice, TAKEN_OVER: taken_over}
     return subclass(base.__name__, base, **members, **kernel_members(base, window))
 
 
@@ -296,46 +308,6 @@ def private_iopub(base: Any) -> Any:
         return context, pipe
 
     return subclass("PrivateIOPubThread", base, _setup_pipe_in=setup_pipe_in, _setup_pipe_out=setup_pipe_out)
-
-
-class InputRequests:
-    """Sends the input_request that waits for its answer again, when the successor of a killed keeper asks for that.
-
-    There was no keeper when the request was sent, or the killed one had the request, or its answer; the hub knows what
-    front ends got. Its methods are for a subclass of the kernel, and for one of the kernel's socket for input, which
-    only the thread that asks uses.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: Optional[List[Any]] = None  # the frames of the request without an answer
-
-    def kernel_members(self, base: Any) -> Dict[str, Callable[..., Any]]:
-        """Return the method by which a subclass of this kernel says when a request does not wait any more."""
-
-        def input_request(kernel: Any, *args: Any, **named: Any) -> Any:
-            try:
-                return base._input_request(kernel, *args, **named)
-            finally:
-                self._waiting = None
-
-        return {"_input_request": input_request}
-
-    def socket_members(self, base: Any) -> Dict[str, Callable[..., Any]]:
-        """Return the methods by which a subclass of this ZeroMQ socket sends a request again."""
-
-        def send_multipart(socket: Any, frames: Sequence[Any], *args: Any, **named: Any) -> Any:
-            self._waiting = list(frames)
-            return base.send_multipart(socket, frames, *args, **named)
-
-        def recv_multipart(socket: Any, *args: Any, **named: Any) -> Any:
-            frames = base.recv_multipart(socket, *args, **named)
-            while any(REPEAT_INPUT.encode() in header for header in headers(frames)):
-                if self._waiting is not None:
-                    base.send_multipart(socket, self._waiting)
-                frames = base.recv_multipart(socket, *args, **named)
-            return frames
-
-        return {"send_multipart": send_multipart, "recv_multipart": recv_multipart}
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ more than a window, these wait: threads that print, also what child processes pr
 The threads that answer on the control channel or report for the guard never wait, so interrupts and statuses pass.
 
 Nobody waits before the first mark was returned. A keeper that is stopped returns no mark: then a little output passes
-every few seconds, so that the kernel goes on, and its memory grows slowly. After the keeper was killed the window is
-empty, and nothing passes: what the kernel publishes then is held for the next keeper, since ZeroMQ would drop it. How
-much is held has a limit, as writers of output wait.
+every few seconds, so that the kernel goes on, and its memory grows slowly. If the keeper is killed, its successor gets
+what was not read (`unread_messages.py`), and nothing passes until it reads: so what is kept has a limit, too. The idle
+status after a request has a mark, so that an idle kernel keeps nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Sequence, Set
+from typing import Any, Callable, ContextManager, Dict, Iterator, Sequence, Set
 
-from ..read_marks import add_mark, headers
+from ..read_marks import add_mark, message_parts
+from .unread_messages import STATUS, UnreadOutput, as_bytes
 
 WINDOW = 8 * 1024 * 1024
 """Bytes of output that the keeper may have to read: enough to keep it busy."""
@@ -36,67 +37,10 @@ LONGEST_TAKEOVER = 60.0
 _MARK_EVERY = PIECE // 2
 _POLL_INTERVAL = 0.002
 _SENT, _READ, _ACTIVE, _EXTRA, _ORPHANED, _PASSES_AT = range(6)
-_STATUS, _NOT_HELD = b'"status"', b'"kernel_info_request"'
-"""In the header and the parent header of messages by which the next keeper notices that it receives: `Readiness`."""
-Send = Callable[[], object]
-
-
-class HeldMessages:
-    """Messages that the kernel publishes while it has no keeper.
-
-    Call `hold`, then `release` or `drop`, in any thread. `send` is called in iopub's thread, and calls its argument
-    there. A forked child gives its messages to its parent, and holds none.
-    """
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-        self._on = False
-        self._turn = 0  # how often messages were to be held
-        self._held: List[Send] = []
-        self._schedule: Callable[[Send], object] = lambda function: function()
-
-    def bind(self, schedule: Callable[[Send], object]) -> None:
-        """`schedule(function)` calls a function in iopub's thread."""
-        self._schedule = schedule
-
-    def hold(self) -> None:
-        """There is no keeper."""
-        self._turn += 1
-        self._on = True
-
-    def release(self) -> None:
-        """The next keeper receives: send everything, in order."""
-        turn = self._turn
-        self._schedule(lambda: self._release(turn))
-
-    def drop(self) -> None:
-        """There will be no keeper any more."""
-        self._on = False
-        self._schedule(self._held.clear)
-
-    def send(self, frames: Sequence[Any], send: Send) -> None:
-        """Call `send()`, which sends these frames, now or when they are released."""
-        if self._on and os.getpid() == self._process and not _passes(frames):
-            self._held.append(send)
-        else:
-            send()
-
-    def _release(self, turn: int) -> None:
-        if turn != self._turn:  # that keeper was killed, too
-            return
-        self._on = False
-        held, self._held = self._held, []
-        for send in held:
-            send()
-
-
-def _passes(frames: Sequence[Any]) -> bool:
-    found = headers(frames)
-    return len(found) == 2 and _STATUS in found[0] and _NOT_HELD in found[1]
 
 
 class OutputWindow:
-    """`sent` and `read` count bytes; `wait` returns when more may be written. Forked children wait for the same window.
+    """`send` and `read` count bytes; `wait` returns when more may be written. Forked children wait for the same window.
 
     There are no locks, since a signal's handler may print while its thread is anywhere in here. What was sent is
     counted in one thread, and what was read in another.
@@ -110,8 +54,7 @@ class OutputWindow:
         self._process = os.getpid()
         self._system: Set[threading.Thread] = set()
         self._passing = threading.local()
-        self.messages = HeldMessages()
-        """Sends the messages of iopub."""
+        self.unread = UnreadOutput()
 
     @property
     def full(self) -> bool:
@@ -158,16 +101,17 @@ class OutputWindow:
     def _milliseconds(self) -> int:
         return int(self._clock() * 1000)
 
-    def sent(self, frames: Sequence[Any]) -> List[Any]:
-        """Count a message that is given to iopub's socket. Return its frames, perhaps with a mark among them."""
+    def send(self, frames: Sequence[Any], send: Callable[[Sequence[Any]], object]) -> None:
+        """Count a message that is given to iopub's socket by `send(frames)`, perhaps with a mark among its frames."""
         if os.getpid() != self._process:  # a forked child gives it to its parent
-            return list(frames)
-        total = self._counts[_SENT] + sum(map(_size, frames))
-        self._counts[_SENT] = total
-        if total - self._marked < _MARK_EVERY:
-            return list(frames)
-        self._marked = total
-        return add_mark(frames, total)
+            send(frames)
+            return
+        frames = list(map(as_bytes, frames))
+        self._counts[_SENT] += sum(map(len, frames))
+        total = self._counts[_SENT]
+        if total - self._marked >= _MARK_EVERY or _ends_request(frames):
+            self._marked, frames = total, add_mark(frames, total)
+        self.unread.send(total, frames, lambda: send(frames))
 
     def read(self, total: int) -> None:
         """The keeper has handled the message that carries this mark, and so all before it."""
@@ -175,23 +119,24 @@ class OutputWindow:
         self._progressed()
         self._counts[_EXTRA] = 0
         self._counts[_ACTIVE] = 1
+        self.unread.read(self._counts[_READ])
 
     def keeper_ended(self) -> None:
-        """What was sent is not read any more. What follows waits for a successor."""
+        """What was sent is kept, and what follows waits for a successor."""
         if not self._counts[_ORPHANED]:
             self._counts[_READ] = self._counts[_SENT]
         self._counts[_ORPHANED] = self._counts[_ACTIVE] = 1
-        self.messages.hold()
+        self.unread.hold()
 
     def taken_over(self) -> None:
         """A successor reads."""
         self._counts[_ORPHANED] = self._counts[_ACTIVE] = 0
-        self.messages.release()
+        self.unread.release()
 
     def abandoned(self) -> None:
         """There is no successor: nobody will read, and nobody waits."""
         self._counts[_ORPHANED] = self._counts[_ACTIVE] = 0
-        self.messages.drop()
+        self.unread.drop()
 
     def wait_for_keeper(self) -> None:
         """A cell has ended: wait while there is no keeper, as its reply would be lost. An interrupt ends the wait."""
@@ -205,6 +150,12 @@ def _size(frame: Any) -> int:
     return int(getattr(frame, "nbytes", 0)) or len(frame)
 
 
+def _ends_request(frames: Sequence[bytes]) -> bool:
+    """Return whether this is an idle status: the kernel may publish nothing else for long."""
+    parts = message_parts(frames)
+    return len(parts) > 3 and STATUS in parts[0] and b'"idle"' in parts[3]
+
+
 def thread_members(base: Any, window: OutputWindow) -> Dict[str, Callable[..., Any]]:
     """Return the methods by which a subclass of this IOPubThread keeps the window."""
 
@@ -215,12 +166,11 @@ def thread_members(base: Any, window: OutputWindow) -> Dict[str, Callable[..., A
             _hand_over(thread)
 
     def really_send(thread: Any, frames: Sequence[Any], *args: Any, **named: Any) -> None:
-        frames = window.sent(frames)
-        window.messages.send(frames, lambda: base._really_send(thread, frames, *args, **named))
+        window.send(frames, lambda frames: base._really_send(thread, frames, *args, **named))
 
     def start(thread: Any) -> None:
         window.never_waits(thread.thread)
-        window.messages.bind(thread.schedule)
+        window.unread.bind(thread.schedule)
         base.start(thread)
 
     return {"send_multipart": send_multipart, "_really_send": really_send, "start": start}

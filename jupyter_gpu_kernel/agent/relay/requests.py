@@ -13,6 +13,7 @@ from ...wire.compose import Parts, error_reply, make
 from ...wire.fields import text
 from ...wire.messages import MAX_PARTS, Channel, Message, MessageError, content_of, keeper_message
 from ...wire.runtime import Runtime
+from ..takeover import SESSION
 
 FEATURE = "failure_seen"
 """The feature, in a hub's HELLO, of reporting which failures the front end has seen."""
@@ -24,8 +25,6 @@ CLIENT = 0
 """The client number of the keeper itself."""
 _NOTICE = "gpu_kernel_notice"
 """The type of the control request by which the kernel shows a text."""
-SESSION = "keeper"
-"""The session in the headers of the keeper's own requests."""
 _CHANNELS = (Channel.SHELL, Channel.CONTROL, Channel.STDIN)
 _MAX_ID = 256
 """Characters of a message's id or type."""

@@ -1,0 +1,184 @@
+"""What the kernel has sent, and its keeper may not have read: if the keeper is killed, its successor gets it again.
+
+What is on its way in the sockets is lost with a keeper. Therefore the kernel keeps the messages of iopub until the
+keeper has returned a mark behind them (`output_window.py`), its last replies, and the input_request that has no
+answer yet. The successor says when it receives, and drops what the killed keeper had read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
+
+from ..read_marks import DELIMITER, message_parts
+from ..takeover import REPEAT_INPUT, SESSION
+
+MAX_REPLIES = 1024 * 1024
+"""Bytes of replies that are kept; the last one is kept also if it is larger."""
+STATUS = b'"status"'
+"""In the header of a status message."""
+_KEEPERS = re.compile(b'"session": ?"%s"' % SESSION.encode())
+"""In the parent header of messages about a keeper's own requests."""
+Members = Dict[str, Callable[..., Any]]
+Send = Callable[[], object]
+
+
+class UnreadOutput:
+    """Sends the messages of iopub, keeps them until the keeper has read them, and sends them again to a successor.
+
+    While there is no keeper, messages are only kept, as ZeroMQ would drop them. Call `send` in iopub's thread, which
+    also calls its argument; `release` in any thread, and the other methods in the one that watches the keeper.
+    """
+
+    def __init__(self) -> None:
+        self._keeps = False
+        self._kept: Deque[Tuple[int, Send]] = deque()
+        self._turn = 0  # how many keepers have ended
+        self._released = 0  # the last turn that has ended
+        self._schedule: Callable[[Send], object] = lambda function: function()
+
+    def bind(self, schedule: Callable[[Send], object]) -> None:
+        """`schedule(function)` calls a function in iopub's thread."""
+        self._schedule = schedule
+
+    def keep(self) -> None:
+        """There is a keeper, which returns marks."""
+        self._keeps = True
+
+    def read(self, total: int) -> None:
+        """The keeper has read the messages up to the one with this total."""
+        while self._kept and self._kept[0][0] <= total:
+            self._kept.popleft()
+
+    def hold(self) -> None:
+        """There is no keeper."""
+        if self._released == self._turn:
+            self._kept.clear()
+        self._turn += 1
+
+    def release(self) -> None:
+        """The next keeper receives: send what is kept again, in order."""
+        turn = self._turn
+        self._schedule(lambda: self._release(turn))
+
+    def drop(self) -> None:
+        """There will be no keeper any more."""
+        self._keeps, self._released = False, self._turn
+        self._kept.clear()
+
+    def send(self, total: int, frames: Sequence[bytes], send: Send) -> None:
+        """Call `send()`, which sends these frames, now or when they are released. `total`: bytes sent until then.
+
+        Statuses of a keeper's own requests are never kept: by them, the next keeper notices that it receives.
+        """
+        parts = message_parts(frames)
+        is_keepers = _is_of_keeper(parts) and STATUS in parts[0]
+        if self._keeps and not is_keepers:
+            self._kept.append((total, send))
+        if self._released == self._turn or is_keepers:
+            send()
+
+    def _release(self, turn: int) -> None:
+        if turn != self._turn or turn == self._released:  # that keeper was killed, too, or said it twice
+            return
+        self._released = turn
+        for _, send in self._kept.copy():  # whose beginning another thread may remove
+            send()
+
+
+def _is_of_keeper(parts: Sequence[bytes]) -> bool:
+    return len(parts) == 4 and _KEEPERS.search(parts[1]) is not None
+
+
+class LastReplies:
+    """The last replies on one channel. They are kept in the socket's thread; any thread may ask for them."""
+
+    def __init__(self) -> None:
+        self._kept: Deque[List[bytes]] = deque()
+        self._size = 0
+
+    def socket_members(self, base: Any) -> Members:
+        """Return the method by which a subclass of this ZeroMQ socket keeps what it sends."""
+
+        def send_multipart(socket: Any, frames: Sequence[Any], *args: Any, **named: Any) -> Any:
+            self._add(list(map(as_bytes, frames)))
+            return base.send_multipart(socket, frames, *args, **named)
+
+        return {"send_multipart": send_multipart}
+
+    def _add(self, frames: List[bytes]) -> None:
+        if _is_of_keeper(message_parts(frames)):
+            return
+        self._kept.append(frames)
+        self._size += sum(map(len, frames))
+        while self._size > MAX_REPLIES and len(self._kept) > 1:
+            self._size -= sum(map(len, self._kept.popleft()))
+
+    def to_json(self) -> List[Dict[str, Any]]:
+        """Return {client, parts} of each kept reply, oldest first. `client` is the number that came as identity."""
+        return [
+            {
+                "client": frames[frames.index(DELIMITER) - 1].decode(),
+                "parts": [part.decode("utf-8", "replace") for part in message_parts(frames)],
+            }
+            for frames in self._kept.copy()
+        ]
+
+
+class InputRequest:
+    """Sends the input_request that waits for its answer again, when the successor of a killed keeper asks for that.
+
+    There was no keeper when the request was sent, or the killed one had the request, or its answer; the hub knows what
+    front ends got. Its methods are for a subclass of the kernel, and for one of the kernel's socket for input, which
+    only the thread that asks uses.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: Optional[List[Any]] = None  # the frames of the request without an answer
+
+    def kernel_members(self, base: Any) -> Members:
+        """Return the method by which a subclass of this kernel says when a request does not wait any more."""
+
+        def input_request(kernel: Any, *args: Any, **named: Any) -> Any:
+            try:
+                return base._input_request(kernel, *args, **named)
+            finally:
+                self._waiting = None
+
+        return {"_input_request": input_request}
+
+    def socket_members(self, base: Any) -> Members:
+        """Return the methods by which a subclass of this ZeroMQ socket sends a request again."""
+
+        def send_multipart(socket: Any, frames: Sequence[Any], *args: Any, **named: Any) -> Any:
+            self._waiting = list(frames)
+            return base.send_multipart(socket, frames, *args, **named)
+
+        def recv_multipart(socket: Any, *args: Any, **named: Any) -> Any:
+            frames = base.recv_multipart(socket, *args, **named)
+            while any(REPEAT_INPUT.encode() in part for part in message_parts(frames)[:2]):
+                if self._waiting is not None:
+                    base.send_multipart(socket, self._waiting)
+                frames = base.recv_multipart(socket, *args, **named)
+            return frames
+
+        return {"send_multipart": send_multipart, "recv_multipart": recv_multipart}
+
+
+class UnreadMessages:
+    """What the kernel keeps of each channel but iopub."""
+
+    def __init__(self) -> None:
+        self.shell = LastReplies()
+        self.control = LastReplies()
+        self.input = InputRequest()
+
+    def replies(self) -> Dict[str, Any]:
+        """Return the content of the reply to a successor that has taken over."""
+        return {"status": "ok", "shell": self.shell.to_json(), "control": self.control.to_json()}
+
+
+def as_bytes(frame: Any) -> bytes:
+    """Return a frame's bytes. What the user's code may change, or wants to resize, is copied."""
+    return frame if isinstance(frame, bytes) else memoryview(frame).tobytes()
