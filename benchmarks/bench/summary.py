@@ -21,7 +21,6 @@ _ROWS = {
     "display_50mb": "display of 50 MB, one letter",
     "display_50mb_image": "display of 50 MB, random bytes",
     "start_gpu_first_cell": "start with a GPU (others: without)",
-    "cold_first_cell": "start without a connection",
     "restart": "restart to the next cell",
 }
 
