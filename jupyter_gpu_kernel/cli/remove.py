@@ -71,7 +71,7 @@ class Remove(Verb):
             self._refuse_jobs(spec)
         hosts = {}
         for one in spec.settings.each_host():
-            status = self._status(one, path)
+            status = self._ask("environment_status", one, path=path)
             if status["there"] and not status["id"]:
                 raise AgentError(
                     f"{path} is not (or no longer) an environment that “add --create-env” made",
@@ -85,19 +85,14 @@ class Remove(Verb):
             print(printable(f"The environment {path} is not there any more."))
         for _, status in found.values():
             self._require_consent(status)
-        return [self._remove_one(settings, status, path) for settings, status in found.values()]
-
-    def _status(self, settings: KernelSettings, path: str) -> dict[str, Any]:
-        status: dict[str, Any] = self._ask("environment_status", settings, path=path)
-        return status
+        return [
+            self._ask("remove_environment", settings, path=path, env_id=status["id"])
+            for settings, status in found.values()
+        ]
 
     def _ask(self, op: str, settings: KernelSettings, **arguments: Any) -> Any:
         lines = not self.args.json
         return self.ask_hub(op, lines=lines, settings=settings.to_json(), name=self.args.spec, **arguments)
-
-    def _remove_one(self, settings: KernelSettings, status: dict[str, Any], path: str) -> dict[str, Any]:
-        removed: dict[str, Any] = self._ask("remove_environment", settings, path=path, env_id=status["id"])
-        return removed
 
     def _refuse_other_kernelspecs(self, name: str, path: str) -> None:
         """Raise if another kernelspec has its Python in an environment with this path, on whichever node."""

@@ -15,7 +15,7 @@ import pytest
 from jupyter_gpu_kernel.agent.job.output import adopt_output
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.hub.jobs.job_output import MAX_LINES, rows, script
-from jupyter_gpu_kernel.hub.slurm.commands import Output
+from jupyter_gpu_kernel.hub.transport.script import Output
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jobs run on Linux")
 USER = (

@@ -9,9 +9,10 @@ import pytest
 
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.hub.slurm import commands, dialect, words
-from jupyter_gpu_kernel.hub.slurm.commands import LOCATE, Commands, Output, located
+from jupyter_gpu_kernel.hub.slurm.commands import LOCATE, Commands, located
 from jupyter_gpu_kernel.hub.slurm.dialect import JobRecord, JobState, expand
 from jupyter_gpu_kernel.hub.slurm.words import job_end, why_pending
+from jupyter_gpu_kernel.hub.transport.script import Output
 from jupyter_gpu_kernel.wire import durations
 
 

@@ -10,10 +10,11 @@ from typing import Any
 from ...errors import GpuKernelError
 from .. import sanitize
 from ..kernel_settings import KernelSettings
-from ..slurm.commands import Commands, Output
+from ..slurm.commands import Commands
 from ..slurm.dialect import is_job_id
 from ..slurm.scheduler import Scheduler
 from ..transport.connection import Connection
+from ..transport.script import Output
 from .job_nodes import JobNodes
 
 WITHIN = 20.0

@@ -18,17 +18,12 @@ from typing import NamedTuple
 
 from ...errors import SettingsError
 from ...wire.durations import limit_seconds
-from ...wire.texts import whole_number
 from .. import sanitize
 from ..kernel_settings import WARN_BEFORE, KernelSettings
 from ..node.install.agent_file import Package
 from ..node.install.deploy import script_head
-from ..transport.short_command import Completed
+from ..transport.script import Output, script
 
-_BEGIN = "=== jupyter-gpu-kernel slurm begin"
-_END = "=== jupyter-gpu-kernel slurm end"
-MAX_LINES = 20_000
-"""Lines of one output that are read."""
 _USUAL_FOLDERS = (
     *("/usr/local/bin", "/opt/slurm/bin", "/opt/slurm/current/bin", "/usr/local/slurm/bin", "/usr/slurm/bin"),
     "/cm/shared/apps/slurm/current/bin",
@@ -101,30 +96,7 @@ class Commands(NamedTuple):
             head.append(f"PATH={shlex.quote(self.folder)}:$PATH; export PATH")
         if self.conf:
             head.append(f"SLURM_CONF={shlex.quote(self.conf)}; export SLURM_CONF")
-        begin = f"printf '\\n%s\\n' {shlex.quote(_BEGIN)}"
-        end = f"printf '\\n%s %s\\n' {shlex.quote(_END)} \"$?\""
-        return "\n".join([*head, begin, f"{begin} >&2", *lines, end, ""]).encode()
-
-
-class Output(NamedTuple):
-    """What the commands of one script printed. `status`: the exit status of the last one; -1 if it did not end."""
-
-    status: int
-    lines: tuple[str, ...]
-    errors: str
-
-    @classmethod
-    def of(cls, completed: Completed) -> Output:
-        """Read the output of a script that has ended."""
-        text = completed.stdout.decode(errors="replace").replace("\r\n", "\n")
-        _, begun, rest = text.partition(f"\n{_BEGIN}\n")
-        body, ended, status = rest.rpartition(f"\n{_END} ")
-        stderr = completed.stderr.decode(errors="replace").replace("\r\n", "\n")
-        errors = stderr.rpartition(f"\n{_BEGIN}\n")[2] if begun else stderr or text
-        number = whole_number(status.split("\n")[0]) if ended else None
-        printed = (body if ended else rest).removesuffix("\n")
-        lines = printed.split("\n")[:MAX_LINES]  # names may contain other ends of line of `splitlines`
-        return cls(-1 if number is None else number, tuple(lines), sanitize.lines(errors, 20))
+        return "\n".join([*head, script(*lines)]).encode()
 
 
 LOCATE = Commands().script(

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from ...wire import slurm
 from ...wire.texts import whole_number
 from .. import sanitize
-from .commands import COLUMNS, JOB_NAME, OTHERS, Output
+from ..transport.script import Output
+from .commands import COLUMNS, JOB_NAME, OTHERS
 
 GONE = "GONE"
 """Our own name for the state of a job that Slurm does not list (any more)."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ...wire.durations import limit_seconds
 from .. import sanitize
-from .commands import MAX_LINES, Output
+from ..transport.script import MAX_LINES, Output
 from .dialect import is_host, number
 
 _FORM = "%N|%P|%T|%G|%C|%m|%l|%L|%a"

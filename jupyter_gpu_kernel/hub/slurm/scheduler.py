@@ -17,8 +17,9 @@ from ..node.shared_connection import RouteSettings
 from ..node.watch import WatchedRequests
 from ..rpc import Call
 from ..transport.connection import Connection
+from ..transport.script import Output
 from . import commands, dialect, partitions, words
-from .commands import Commands, Output
+from .commands import Commands
 from .dialect import JobState
 from .job_queue import INTERVAL, Changed, JobQueue
 from .partitions import SlurmCluster

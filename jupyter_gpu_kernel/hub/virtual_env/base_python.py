@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...errors import AgentError
 from ..node.check.find_python import at_least, install_python, locate, start_some, too_old
-from ..node.check.python_probe import SOURCES, Probe, Python
+from ..node.check.python_probe import SOURCES, NodeFacts, Probe, Python
 from ..transport.connection import Connection
 
 _CURRENT = (3, 10)
@@ -16,8 +17,9 @@ _CURRENT = (3, 10)
 
 def find_base(
     connection: Connection, hop: str, wanted: str, setup: Sequence[str], clock: Callable[[], float]
-) -> Python:
-    """Return `wanted` (a path, or a name on PATH), or the best Python that is found. Raises AgentError without one."""
+) -> tuple[Python, NodeFacts]:
+    """Return `wanted` (a path, or a name on PATH), or the best Python that is found, and what is known of the node.
+    Raises AgentError without one."""
     probe = Probe(connection, hop, setup)
     if wanted:
         found = [Python(locate(probe, hop, wanted), "wanted", "")]
@@ -31,11 +33,26 @@ def find_base(
     unfit = [one for one in judged if one.why_not]
     tried = start_some(probe, [one for one in judged if not one.why_not], _judged, clock)
     if good := sorted((one for one in tried if not one.why_not), key=preference):
-        return good[0]
+        return good[0], probe.node
     lines = ["there is no Python from which an environment could be made"]
     lines += [f"  {one.path} {one.why_not}" for one in [*tried, *unfit][:6]]
     lines += [f"  not searched: {place}" for place in probe.skipped[:3]]
     raise AgentError("\n".join(lines), hop=hop, remedy=install_python(probe.node, hop))
+
+
+def wheel_facts(python: Python, node: NodeFacts, musl: bool, hop: str) -> dict[str, str]:
+    """Return {"version", "abi", "machine", "libc"}, which decide what wheels fit. They become arguments of pip here, so
+    AgentError is raised for other forms."""
+    version = re.fullmatch(r"(\d+)\.(\d+)\.\d+", python.version)
+    libc = "musl" if musl else f"glibc {node.glibc}"
+    is_known = re.fullmatch(r"musl|glibc \d+\.\d+[.\d]*", libc) and re.fullmatch(
+        "[a-z0-9_]{1,20}", node.machine
+    )
+    if not (version and is_known):
+        cause = f"there are no wheels for {python.path}: its version, processor or C library is not known"
+        raise AgentError(cause, hop=hop, remedy="Choose another Python of the node with --python PATH.")
+    abi = f"cp{version[1]}{version[2]}"
+    return {"version": python.version, "abi": abi, "machine": node.machine, "libc": libc}
 
 
 def _judged(python: Python) -> Python:
