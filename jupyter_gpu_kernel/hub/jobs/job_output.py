@@ -4,7 +4,6 @@ then. The kernel's own output is not in it, but what the set-up lines and the jo
 from __future__ import annotations
 
 import asyncio
-import shlex
 from typing import Any
 
 from ...errors import GpuKernelError
@@ -14,13 +13,12 @@ from ..slurm.commands import Commands
 from ..slurm.dialect import is_job_id
 from ..slurm.scheduler import Scheduler
 from ..transport.connection import Connection
-from ..transport.script import Output
+from ..transport.script import Output, source
 from .job_nodes import JobNodes
 
 WITHIN = 20.0
 """Seconds for the connection to the node, and the file."""
 MAX_LINES = 40
-_BYTES = 64 * 1024
 
 
 async def read_output(
@@ -42,25 +40,8 @@ async def read_output(
 
 
 def script(job_id: str) -> bytes:
-    """Return the script that prints the file: from our folder on the node, or from /tmp if the job's process was not
-    started. There it is removed, as nobody else would; so is the folder of a job whose process was killed."""
-    name = shlex.quote(f"slurm-{job_id}.out")
-    socket = f'"${{file%/*}}/{job_id}/job"'  # the kernel lists it under the name at which it was bound
-    return Commands().script(
-        "uid=$(id -u) user=$(id -un) node=$(uname -n)",
-        "root=jupyter-gpu-kernel-$uid",
-        f'set -- "${{JUPYTER_GPU_KERNEL_BASE:-/tmp}}/$root/jobs/"{name} "/tmp/$root/jobs/"{name}',
-        f'set -- "$@" "/var/tmp/$root/jobs/"{name} "$HOME/.cache/jupyter-gpu-kernel-$node/jobs/"{name}',
-        f'for file in "$@"; do if [ -O {socket} ] && ! grep -qF {socket} /proc/net/unix; then',
-        f'    rm -f {socket}; rmdir "${{file%/*}}/{job_id}"',
-        "fi; done",
-        f'for file in "$@" "/tmp/jupyter-gpu-kernel-$user-"*-{job_id}.out; do',
-        '    if [ ! -f "$file" ] || [ -L "$file" ] || [ ! -O "$file" ]; then continue; fi',
-        f'    tail -c {_BYTES} "$file"',
-        '    case $file in "/tmp/jupyter-gpu-kernel-$user-"*) rm -f "$file" ;; esac',
-        "    break",
-        "done",
-    )
+    """Return the script that prints the file, and removes what the job has left on the node."""
+    return Commands().script(f"job={job_id}", source("hub/jobs/job_output.sh"))
 
 
 def rows(text: object, time: float | None = None, **more: Any) -> list[dict[str, Any]]:

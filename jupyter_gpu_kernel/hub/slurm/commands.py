@@ -22,12 +22,8 @@ from .. import sanitize
 from ..kernel_settings import WARN_BEFORE, KernelSettings
 from ..node.install.agent_file import Package
 from ..node.install.deploy import script_head
-from ..transport.script import Output, script
+from ..transport.script import Output, script, source
 
-_USUAL_FOLDERS = (
-    *("/usr/local/bin", "/opt/slurm/bin", "/opt/slurm/current/bin", "/usr/local/slurm/bin", "/usr/slurm/bin"),
-    "/cm/shared/apps/slurm/current/bin",
-)
 _FOLDER = re.compile(r"/[^\s:|\x00-\x1f]{1,400}")
 # Times as seconds since the epoch, whatever the time zone there is; and no defaults of the user's own.
 _ENVIRONMENT = (
@@ -99,26 +95,8 @@ class Commands(NamedTuple):
         return "\n".join([*head, script(*lines)]).encode()
 
 
-LOCATE = Commands().script(
-    "found() { command -v sbatch >/dev/null 2>&1; }",
-    "folder= conf=",
-    f"found || for one in {' '.join(_USUAL_FOLDERS)}; do",
-    '    if [ -x "$one/sbatch" ]; then folder=$one; PATH=$one:$PATH; break; fi',
-    "done",
-    "if ! found; then",  # a module that only login shells load
-    '    where=\'printf "\\n%s|%s|%s\\n" "$(command -v sbatch)" "${SLURM_CONF:-}" end\'',
-    '    line=$(bash -lc "$where" </dev/null 2>/dev/null | tail -n 1)',
-    "    folder=${line%%/sbatch|*}; line=${line#*|}; conf=${line%%|*}",
-    "    case $folder in /*) PATH=$folder:$PATH ;; *) folder= ;; esac",
-    '    if [ -n "$conf" ]; then SLURM_CONF=$conf; export SLURM_CONF; fi',
-    "fi",
-    "if ! found; then (exit 127); else",
-    'printf \'folder|%s\\nconf|%s\\nversion|\' "$folder" "$conf"; sbatch --version </dev/null',
-    "scontrol show config 2>/dev/null </dev/null | grep '^PrivateData' | head -n 1",
-    "true; fi",
-)
-"""Finds Slurm's commands: in PATH, in the usual folders, or where a login shell has them. Exits with 127 if there are
-none."""
+LOCATE = Commands().script(source("hub/slurm/locate.sh"))
+"""Finds Slurm's commands."""
 
 
 def located(output: Output) -> Commands | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from importlib import resources
 from typing import NamedTuple
 
 from ...wire.texts import whole_number
@@ -13,6 +14,11 @@ MAX_LINES = 20_000
 """Lines of one output that are read."""
 _BEGIN = "=== jupyter-gpu-kernel begin"
 _END = "=== jupyter-gpu-kernel end"
+
+
+def source(name: str) -> str:
+    """Return the text of a script of this package, by its path in the package."""
+    return resources.files("jupyter_gpu_kernel").joinpath(name).read_text("utf-8")
 
 
 def script(*lines: str) -> str:

@@ -10,13 +10,12 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
-from importlib import resources
 from typing import Any
 
 from ...errors import AgentError
 from .. import sanitize
 from ..transport.connection import Connection
-from ..transport.script import Output, script
+from ..transport.script import Output, script, source
 
 LIMIT = 1800.0
 """Seconds that one run may take: a slow file server needs minutes for thousands of small files."""
@@ -98,10 +97,9 @@ def script_text(verb: str, data: bytes = b"", setup: Sequence[str] = (), **varia
 
     data: What the function reads. setup: Lines for a login shell that come before. variables: What the function needs.
     """
-    source = resources.files("jupyter_gpu_kernel").joinpath("agent/virtual_env.sh").read_text("utf-8")
     values = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
     stdin = f"<<'{_END}'\n{base64.encodebytes(data).decode()}{_END}" if data else "</dev/null"
-    text = script(*values, f"(\n{source}\n{verb}\n) {stdin}")
+    text = script(*values, f"(\n{source('agent/virtual_env.sh')}\n{verb}\n) {stdin}")
     if setup:
         # The set-up lines come through a descriptor, since every user of the node can read command lines.
         lines = "\n".join([*setup, text])

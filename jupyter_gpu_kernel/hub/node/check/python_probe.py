@@ -9,13 +9,13 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from typing import Any
 
 from ....errors import AgentError
 from ....wire.texts import printable
 from ... import sanitize
 from ...transport.connection import Connection
+from ...transport.script import source
 from ...transport.short_command import Completed
 
 SOURCES = ("wanted", "setup", "path", "login", "conda", "uv", "venv", "ours")
@@ -107,11 +107,11 @@ class Probe:
 
     def _ask(self, call: list[str], timeout: float) -> list[list[str]]:
         """Return the fields of each line of the script's answer."""
-        script = resources.files("jupyter_gpu_kernel").joinpath("agent/probe.sh").read_text("utf-8")
-        stdin = f"{{\nsetup_lines={shlex.quote(self._setup)}\n{script}\n{shlex.join(call)}\n}}\n".encode()
+        text = source("agent/probe.sh")
+        stdin = f"{{\nsetup_lines={shlex.quote(self._setup)}\n{text}\n{shlex.join(call)}\n}}\n".encode()
         completed = self._connection.run("/bin/sh", stdin=stdin, timeout=timeout)
-        text = completed.stdout.decode(errors="surrogateescape").replace("\r\n", "\n")
-        _, begun, rest = text.partition(f"\n{_MARK} begin\n")
+        output = completed.stdout.decode(errors="surrogateescape").replace("\r\n", "\n")
+        _, begun, rest = output.partition(f"\n{_MARK} begin\n")
         answer, ended, _ = rest.partition(f"{_MARK} end\n")
         if not begun or not ended:
             raise self._shell_failed(completed)
