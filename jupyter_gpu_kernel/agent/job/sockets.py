@@ -11,12 +11,11 @@ import os
 import socket
 import traceback
 from pathlib import Path
-from typing import Any, Callable, Dict
-
-import zmq
+from typing import Any, Callable, Dict, Set
 
 from ...wire.fields import FieldError
-from ...wire.frames import FrameError, FrameReader, Kind, reply_frame
+from ...wire.frames import Frame, FrameError, Kind, reply_frame
+from ..frame_connection import FrameConnection
 from ..loop import Loop
 from ..unix_sockets import listen
 
@@ -25,74 +24,24 @@ MAX_PENDING = 1 << 20
 """Bytes that a connection may leave unread."""
 
 
-class JobClient:
-    """One accepted connection. It never blocks; a peer that does not read is disconnected."""
+class JobClient(FrameConnection):
+    """One accepted connection. A peer that does not read is disconnected."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        sock: socket.socket,
-        on_request: Callable[[JobClient, Dict[str, Any]], None],
-        on_close: Callable[[JobClient], None],
-    ) -> None:
-        self._loop = loop
-        self._sock = sock
-        self._on_request = on_request
-        self._on_close = on_close
-        self._reader = FrameReader(greeting=False)
-        self._pending = bytearray()
-        self._number = 0  # of the last request
-        sock.setblocking(False)
-        loop.watch(sock.fileno(), self._ready)
+    def __init__(self, loop: Loop, sock: socket.socket, server: Server) -> None:
+        super().__init__(loop, sock, server)
+        self.number = 0
+        """Of the last request."""
+        self._end = server.disconnected
 
     def reply(self, answer: Dict[str, Any]) -> None:
         """Send one more reply to the last request, unless the connection is closed."""
-        if self._sock.fileno() < 0:
-            return
-        self._pending += reply_frame(answer, self._number).encode()
-        self._flush()
-
-    def close(self) -> None:
-        """Close the connection, and call `on_close` once."""
-        if self._sock.fileno() >= 0:
-            self._loop.forget(self._sock.fileno())
-            self._sock.close()
-            self._on_close(self)
-
-    def _ready(self, events: int) -> None:
-        if events & zmq.POLLOUT:
-            self._flush()
-        if self._sock.fileno() < 0 or not events & (zmq.POLLIN | zmq.POLLERR):
-            return
+        self.pending += reply_frame(answer, self.number).encode()
         try:
-            data = self._sock.recv(65536)
-            frames = self._reader.feed(data)
-            for frame in frames:
-                if frame.kind is Kind.REQUEST:
-                    self._number = frame.number
-                    self._on_request(self, frame.json())
-        except (BlockingIOError, InterruptedError):
-            return
-        except (OSError, FrameError, FieldError):
-            return self.close()
-        except Exception:  # whatever a peer sends, it ends this connection and not the job
-            traceback.print_exc()
-            return self.close()
-        if not data:
-            self.close()
-
-    def _flush(self) -> None:
-        try:
-            while self._pending:
-                del self._pending[: self._sock.send(self._pending)]
-        except (BlockingIOError, InterruptedError):
-            pass
+            self.flush()
         except OSError:
-            return self.close()
-        if len(self._pending) > MAX_PENDING:
-            return self.close()
-        events = zmq.POLLIN | zmq.POLLOUT if self._pending else zmq.POLLIN
-        self._loop.watch(self._sock.fileno(), self._ready, events)
+            self._end(self)
+        if len(self.pending) > MAX_PENDING:
+            self._end(self)
 
 
 class Server:
@@ -108,7 +57,7 @@ class Server:
         self._loop = loop
         self._on_request = on_request
         self._on_close = on_close
-        self._count = 0
+        self._clients: Set[JobClient] = set()
         self._path = path
         self._sock = listen(path, 64)
         loop.watch(self._sock.fileno(), lambda _: self._accept())
@@ -125,11 +74,31 @@ class Server:
             sock = self._sock.accept()[0]
         except OSError:  # the peer has gone, or there are no descriptors to be had
             return
-        if self._count >= MAX_CONNECTIONS:
+        if len(self._clients) >= MAX_CONNECTIONS:
             return sock.close()
-        self._count += 1
-        JobClient(self._loop, sock, self._on_request, self._closed)
+        self._clients.add(JobClient(self._loop, sock, self))
 
-    def _closed(self, connection: JobClient) -> None:
-        self._count -= 1
-        self._on_close(connection)
+    # -------------------------------------------------------------------------------------- called by connections
+
+    def received(self, connection: JobClient, frame: Frame) -> None:
+        """A frame was received."""
+        if frame.kind is Kind.REQUEST:
+            connection.number = frame.number
+            self._on_request(connection, frame.json())
+
+    def due(self, connection: JobClient) -> bytes:
+        """Only replies are written, when they are made."""
+        return b""
+
+    def disconnected(self, connection: JobClient) -> None:
+        """The connection has ended."""
+        connection.close()
+        if connection in self._clients:
+            self._clients.remove(connection)
+            self._on_close(connection)
+
+    def rejected(self, connection: JobClient, error: Exception) -> None:
+        """Whatever a peer sends, it ends its connection and not the job."""
+        if not isinstance(error, (FrameError, FieldError)):
+            traceback.print_exception(type(error), error, error.__traceback__)
+        self.disconnected(connection)

@@ -12,12 +12,11 @@ import traceback
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
 
-import zmq
-
 from ...wire.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, EndpointState, ProtocolError
 from ...wire.fields import FieldError
-from ...wire.frames import CHUNK, MAX_PAYLOAD, Frame, FrameError, FrameReader, Kind, reply_frame
+from ...wire.frames import CHUNK, MAX_PAYLOAD, Frame, FrameError, Kind, reply_frame
 from ...wire.messages import Lane, Message, MessageError
+from ..frame_connection import FrameConnection
 from ..loop import Loop
 from ..relay.output.backlog import Backlog, Flow
 from ..story import Limited, Story
@@ -26,9 +25,6 @@ from ..unix_sockets import listen
 MAX_CONNECTIONS = 64
 _WAITING_CONNECTIONS = 16
 MAX_PENDING = 4 * MAX_PAYLOAD
-_READABLE = int(zmq.POLLIN | zmq.POLLERR)
-_TURN = 4
-"""How many pieces, each of about a chunk, are written to one connection before the next one has its turn."""
 MALFORMED = (FieldError, FrameError, MessageError, ProtocolError)
 """The exceptions that malformed input raises."""
 OnMessage = Callable[[Message], None]
@@ -62,62 +58,6 @@ class RejectedInput:
             traceback.print_exception(type(error), error, error.__traceback__)
 
 
-class HubConnection:
-    """One accepted connection: reads frames, writes what is due, and never blocks."""
-
-    def __init__(self, server: KeeperServer, sock: socket.socket) -> None:
-        self.sock = sock
-        self.pending = bytearray()
-        self._server = server
-        self._reader = FrameReader(greeting=False)
-        self._writing = False
-        sock.setblocking(False)
-        server.loop.watch(sock.fileno(), self._ready)
-
-    def _ready(self, events: int) -> None:
-        try:
-            if events & _READABLE:
-                data = self.sock.recv(CHUNK)
-                if not data:
-                    return self._server.disconnected(self)
-                for frame in self._reader.feed(data):
-                    self._server.received(self, frame)
-            self.flush()
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            self._server.disconnected(self)  # the hub connects again and resumes
-        except Exception as error:  # whatever a client sends, it ends this connection and not the kernel
-            self._server.rejected(self, error)
-
-    def flush(self, most: int = _TURN) -> None:
-        """Write what the socket takes, at most so many pieces; the rest follows when the socket is writable again."""
-        if self.sock.fileno() < 0:
-            return
-        more = True
-        for _ in range(most):
-            if len(self.pending) < CHUNK:
-                self.pending += self._server.due(self)
-            more = bool(self.pending)
-            if not more:
-                break
-            try:
-                sent = self.sock.send(self.pending)
-            except (BlockingIOError, InterruptedError):
-                break
-            del self.pending[:sent]
-        if more != self._writing:
-            self._writing = not self._writing
-            events = zmq.POLLIN | zmq.POLLOUT if self._writing else zmq.POLLIN
-            self._server.loop.watch(self.sock.fileno(), self._ready, events)
-
-    def close(self) -> None:
-        """Close the socket."""
-        if self.sock.fileno() >= 0:
-            self._server.loop.forget(self.sock.fileno())
-            self.sock.close()
-
-
 class KeeperServer:
     """`send` queues a message for the hub that has the attachment, or will have it."""
 
@@ -130,8 +70,8 @@ class KeeperServer:
         self.endpoint = Endpoint(loop.runtime, first=False)
         self.flow = Flow(self.endpoint, backlog)
         self._events = events
-        self._hub: Optional[HubConnection] = None  # the one that has the attachment
-        self._connections: Dict[int, HubConnection] = {}
+        self._hub: Optional[FrameConnection] = None  # the one that has the attachment
+        self._connections: Dict[int, FrameConnection] = {}
         self._flush_due = False
         self._acknowledges = False  # whether a timer runs for an acknowledgement
         self._listener = bind(path, _WAITING_CONNECTIONS)
@@ -168,7 +108,7 @@ class KeeperServer:
 
     # -------------------------------------------------------------------------------------- called by connections
 
-    def received(self, connection: HubConnection, frame: Frame) -> None:
+    def received(self, connection: FrameConnection, frame: Frame) -> None:
         """A frame was received."""
         if frame.kind is Kind.REQUEST:
             return self._reply(connection, frame)
@@ -185,7 +125,7 @@ class KeeperServer:
             self._events.on_attached()
             self.flow.opened()
 
-    def due(self, connection: HubConnection) -> bytes:
+    def due(self, connection: FrameConnection) -> bytes:
         """The next bytes for this connection, about one chunk."""
         if connection is not self._hub or self.endpoint.state is not EndpointState.OPEN:
             return b""
@@ -196,34 +136,34 @@ class KeeperServer:
             self.loop.later(ACKNOWLEDGE_WITHIN, self._acknowledge)
         return data
 
-    def disconnected(self, connection: HubConnection) -> None:
+    def disconnected(self, connection: FrameConnection) -> None:
         """The connection has ended."""
         was_attached = connection is self._hub
         self._remove(connection)
         if was_attached:
             self._events.on_detached()
 
-    def rejected(self, connection: HubConnection, error: Exception) -> None:
+    def rejected(self, connection: FrameConnection, error: Exception) -> None:
         """The client sent malformed input: its connection ends."""
         self._events.on_rejected(error)
         self.disconnected(connection)
 
     # -------------------------------------------------------------------------------------- internal
 
-    def _remove(self, connection: HubConnection) -> None:
+    def _remove(self, connection: FrameConnection) -> None:
         self._connections.pop(id(connection), None)
         connection.close()
         if connection is self._hub:
             self._hub = None
             self.endpoint.closed()
 
-    def _attach(self, connection: HubConnection) -> None:
+    def _attach(self, connection: FrameConnection) -> None:
         if self._hub is not None:
             self.disconnected(self._hub)
         self._hub = connection
         self.endpoint.opened()
 
-    def _reply(self, connection: HubConnection, frame: Frame) -> None:
+    def _reply(self, connection: FrameConnection, frame: Frame) -> None:
         try:
             reply = self._events.on_request(frame.json())
         except MALFORMED as error:
@@ -242,7 +182,7 @@ class KeeperServer:
             sock, _address = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        connection = HubConnection(self, sock)
+        connection = FrameConnection(self.loop, sock, self)
         self._connections[id(connection)] = connection
 
     def _flush_soon(self) -> None:
