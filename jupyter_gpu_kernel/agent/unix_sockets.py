@@ -1,17 +1,20 @@
-"""Unix sockets of this user's processes: how they listen, whether one listens, and who is at the other end."""
+"""Unix sockets of this user's processes: how they listen, whether one listens, who is at the other end, and how
+descriptors are passed."""
 
 from __future__ import annotations
 
+import array
 import contextlib
 import errno
 import os
 import socket
 import struct
 from pathlib import Path
-from typing import NamedTuple
+from typing import List, NamedTuple, Sequence, Tuple
 
 NO_LISTENER = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)
 """The errors of connecting to a path at which no process listens."""
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
@@ -50,3 +53,21 @@ def peer(sock: socket.socket) -> Owner:
     """Return the process at the other end, from the system."""
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return Owner(*_CREDENTIALS.unpack(data)[:2])
+
+
+def send_descriptors(sock: socket.socket, data: bytes, descriptors: Sequence[int], flags: int = 0) -> None:
+    """Send the data in one message, and with it these descriptors. Raises OSError if the peer has gone."""
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    sock.sendmsg([data], rights, flags)
+
+
+def receive_descriptors(sock: socket.socket, size: int, most: int) -> Tuple[bytes, List[int], bool]:
+    """Receive one message; return its data, its descriptors, at most `most`, which are the caller's from now on, and
+    whether the message was longer, or had more."""
+    found = array.array("i")
+    space = socket.CMSG_SPACE(most * found.itemsize)
+    data, ancillary, flags, _ = sock.recvmsg(size, space, _CLOSE_ON_EXEC)
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found.frombytes(content[: len(content) - len(content) % found.itemsize])
+    return data, list(found), bool(flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC))

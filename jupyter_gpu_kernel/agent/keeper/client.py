@@ -8,7 +8,6 @@ serves, or why it cannot.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import json
 import os
@@ -21,7 +20,7 @@ from ...wire.frames import FrameError, FrameReader, Kind, json_frame
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings, settings_from
 from ..process_control import ChildProcess
-from ..unix_sockets import listen
+from ..unix_sockets import listen, receive_descriptors, send_descriptors
 
 TIMEOUT = 5.0
 """Seconds a keeper has to reply."""
@@ -134,11 +133,7 @@ def receive_request(folder: Path) -> StartRequest:
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.connect(str(folder / _SOCKET))
-    size = socket.CMSG_SPACE(2 * array.array("i").itemsize)
-    _, ancillary, _, _ = sock.recvmsg(1, size, socket.MSG_CMSG_CLOEXEC)
-    received = array.array("i")
-    for _level, _kind, data in ancillary:
-        received.frombytes(data[: len(data) - len(data) % received.itemsize])
+    _, received, _ = receive_descriptors(sock, 1, 2)
     with sock.makefile("rb") as file:
         settings = settings_from(json.loads(file.read().decode()))
     return StartRequest(settings, received[0], sock, received[1] if len(received) > 1 else -1)
@@ -177,7 +172,7 @@ def _exchange(sock: socket.socket, settings: KernelSettings, passed: Sequence[in
     """Send settings and descriptors; return what the process reports."""
     sock.settimeout(max(0.1, timeout))
     try:
-        sock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", passed))])
+        send_descriptors(sock, b"\0", passed)
         sock.sendall(json.dumps(settings.to_json()).encode())
         sock.shutdown(socket.SHUT_WR)
         with sock.makefile("rb") as file:

@@ -6,7 +6,6 @@ The socket is of the type SOCK_SEQPACKET: one packet is one object.
 
 from __future__ import annotations
 
-import array
 import json
 import os
 import socket
@@ -15,33 +14,27 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 from ...wire.fields import FieldError, items, load_object, text
 from ..exit.descendants import ROOT, TAG
 from ..gpus.devices.visible_devices import AMD, NVIDIA
-from ..unix_sockets import peer
+from ..unix_sockets import peer, receive_descriptors, send_descriptors
 
 TYPE = socket.SOCK_SEQPACKET
 MAX_FDS = 4
 _MAX_PACKET = _MAX_TEXT = 1 << 20
-_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 def send(sock: socket.socket, packet: Dict[str, Any], fds: Sequence[int] = ()) -> None:
     """Send one object. Raises OSError if the peer has gone, or the packet is too large for the system."""
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-    sock.sendmsg([json.dumps(packet).encode()], rights, socket.MSG_NOSIGNAL)
+    send_descriptors(sock, json.dumps(packet).encode(), fds, socket.MSG_NOSIGNAL)
 
 
 def receive(sock: socket.socket) -> Tuple[Dict[str, Any], List[int]]:
     """Receive one object and its descriptors. Raises EOFError at the end, FieldError for anything but an object."""
-    fds = array.array("i")
-    data, ancillary, flags, _ = sock.recvmsg(_MAX_PACKET, socket.CMSG_SPACE(MAX_FDS * fds.itemsize), _FLAGS)
-    for level, kind, content in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+    data, fds, truncated = receive_descriptors(sock, _MAX_PACKET, MAX_FDS)
     try:
         if not data:
             raise EOFError
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        if truncated:
             raise FieldError("a packet that is too large")
-        return load_object(data), list(fds)
+        return load_object(data), fds
     except (EOFError, FieldError):
         for fd in fds:
             os.close(fd)

@@ -5,16 +5,16 @@ The sockets of the leases are passed through a datagram socket in the folder of 
 
 from __future__ import annotations
 
-import array
 import contextlib
 import json
 import socket
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence
 
 from ....wire.fields import FieldError, load_object, number, text
 from ...loop import Loop
 from ...paths import is_kernel_id
+from ...unix_sockets import receive_descriptors, send_descriptors
 from .lease import Lease
 
 OnLeases = Callable[[str, List[socket.socket], Optional[float]], None]
@@ -31,13 +31,13 @@ def hand_over(folder: Path, kernel_id: str, leases: Sequence[Lease], since: Opti
 
     Returns whether there is such a keeper.
     """
-    descriptors = array.array("i", [lease.announcement.fileno() for lease in leases[:_MAX_LEASES]])
+    descriptors = [lease.announcement.fileno() for lease in leases[:_MAX_LEASES]]
+    message = {"kernel": kernel_id, "since": int(since or 0)}
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
         try:
             sock.connect(str(folder / _TRANSFER))
-            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if descriptors else []
-            sock.sendmsg([json.dumps({"kernel": kernel_id, "since": int(since or 0)}).encode()], ancillary)
+            send_descriptors(sock, json.dumps(message).encode(), descriptors)
         except OSError:
             return False
     return True
@@ -63,12 +63,11 @@ class LeaseReceiver:
         self._sock.close()
 
     def _receive(self) -> None:
-        ancillary_size = socket.CMSG_SPACE(_MAX_LEASES * array.array("i").itemsize)
         try:
-            message, ancillary, _, _ = self._sock.recvmsg(_MAX_MESSAGE, ancillary_size)
+            message, descriptors, _ = receive_descriptors(self._sock, _MAX_MESSAGE, _MAX_LEASES)
         except (BlockingIOError, InterruptedError):
             return
-        sockets = _passed_sockets(ancillary)
+        sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         try:
             request = load_object(message)
             kernel_id = text(request, "kernel")
@@ -79,12 +78,3 @@ class LeaseReceiver:
             return self._on_leases(kernel_id, sockets, since or None)
         for sock in sockets:  # the message came from some other process of this user
             sock.close()
-
-
-def _passed_sockets(ancillary: Sequence[Any]) -> List[socket.socket]:
-    """The sockets that were passed with a message."""
-    numbers = array.array("i")
-    for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
-    return [socket.socket(fileno=number) for number in numbers]
