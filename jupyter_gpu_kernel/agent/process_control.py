@@ -37,8 +37,8 @@ from typing import (
 from ..wire.runtime import Runtime
 
 __all__ = [
-    "ChildProcess", "Ended", "File", "Limit", "ProcessControl", "TimeoutExpired", "become_subreaper", "detach",
-    "next_ended_child", "open_pidfd", "open_signalfd", "run_programs",
+    "ChildProcess", "Ended", "File", "Limit", "ProcessControl", "Streams", "TimeoutExpired", "become_subreaper",
+    "detach", "next_ended_child", "open_pidfd", "open_signalfd", "run_programs",
 ]  # fmt: skip
 
 File = Union[int, IO[bytes]]
@@ -71,16 +71,22 @@ class ChildProcess(Protocol):
         """Send it SIGKILL."""
 
 
+class Streams(NamedTuple):
+    """The standard streams of a program. `errors`: its stderr; None: it goes where `output` goes."""
+
+    output: File = subprocess.DEVNULL
+    errors: Optional[File] = None
+    stdin: File = subprocess.DEVNULL
+
+
 class ProcessControl:
     """The operating system's processes. A simulation passes another object with these methods."""
 
     def start(
         self,
         command: Sequence[str],
+        streams: Streams,
         *,
-        stdin: File = subprocess.DEVNULL,
-        output: File = subprocess.DEVNULL,
-        errors: Optional[File] = None,
         cwd: Optional[str] = None,
         env: Optional[Dict[str, str]] = None,
         pass_fds: Iterable[int] = (),
@@ -88,15 +94,19 @@ class ProcessControl:
     ) -> ChildProcess:
         """Start a program in a session of its own. Raises OSError if it cannot be started.
 
-        output: Gets its stdout and stderr.
-        errors: Gets its stderr instead.
-        core_files: Whether it may write core files where this daemon may not.
+        core_files: Whether the program may write core files, which this daemon may not.
         """
         with _original_core_limit() if core_files else contextlib.nullcontext():
             return subprocess.Popen(
-                command, stdin=stdin, stdout=output, stderr=output if errors is None else errors, cwd=cwd, env=env,
-                pass_fds=tuple(pass_fds), start_new_session=True,
-            )  # fmt: skip
+                command,
+                stdin=streams.stdin,
+                stdout=streams.output,
+                stderr=streams.output if streams.errors is None else streams.errors,
+                cwd=cwd,
+                env=env,
+                pass_fds=tuple(pass_fds),
+                start_new_session=True,
+            )
 
     def signal(self, pid: int, number: int, pidfd: int = -1) -> None:
         """Send a signal; nothing happens if the process has ended, or is another user's.
@@ -159,8 +169,8 @@ def run_programs(
         ]
         try:
             for command, one in zip(commands, pipes):
-                output, its_errors = one[0].write_end, one[-1].write_end
-                started.append(processes.start(command, output=output, errors=its_errors, cwd=cwd, env=env))
+                streams = Streams(output=one[0].write_end, errors=one[-1].write_end)
+                started.append(processes.start(command, streams, cwd=cwd, env=env))
             while _running(started) and runtime.monotonic() <= limit.deadline and not limit.cancelled():
                 runtime.sleep(_POLL_INTERVAL)
                 for pipe in chain(*pipes):

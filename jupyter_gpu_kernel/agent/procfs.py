@@ -125,28 +125,28 @@ def known_user_name(uid: int) -> str:
 
 
 def knows_user(uid: int) -> bool:
-    """Whether `user_name` has looked it up before."""
+    """Return whether `user_name` has looked this user up before, and so returns the name at once."""
     return uid in _USER_NAMES
 
 
 def command_name(pid: int) -> str:
-    """The name of its program, at most 15 bytes long."""
+    """Return the name of the process's program, at most 15 bytes of it."""
     return _read(pid, "comm").decode("utf-8", "replace").strip()
 
 
 def arguments(pid: int) -> List[str]:
-    """Its command line."""
+    """Return the process's command line."""
     return _read(pid, "cmdline").decode("utf-8", "replace").split("\0")[:-1]
 
 
 def environment(pid: int) -> Dict[str, str]:
-    """The environment it was started with."""
+    """Return the environment that the process was started with."""
     entries = _read(pid, "environ").decode("utf-8", "replace").split("\0")
     return {name: value for name, equals, value in (entry.partition("=") for entry in entries) if equals}
 
 
 def open_files(pid: int) -> List[str]:
-    """The paths that its file descriptors refer to."""
+    """Return the paths to which the process's file descriptors refer."""
     folder, paths = f"/proc/{pid}/fd", []
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):

@@ -39,12 +39,12 @@ def spawn(timeout: float) -> bool:
             start_new_session=True,
         )
     assert process.stdout is not None
-    said: list[bytes] = []
-    reader = threading.Thread(target=_read, args=(process.stdout, said), name="hub start", daemon=True)
+    output: list[bytes] = []
+    reader = threading.Thread(target=_read, args=(process.stdout, output), name="hub start", daemon=True)
     reader.start()
     process.wait()
     reader.join(timeout)
-    return said != [b""]
+    return output != [b""]
 
 
 def say_ready() -> None:
@@ -56,9 +56,9 @@ def say_ready() -> None:
     os.close(null)
 
 
-def _read(pipe: IO[bytes], said: list[bytes]) -> None:
+def _read(pipe: IO[bytes], output: list[bytes]) -> None:
     with pipe:
-        said.append(pipe.read(len(_READY)))
+        output.append(pipe.read(len(_READY)))
 
 
 if __name__ == "__main__" and sys.platform == "win32":

@@ -166,7 +166,9 @@ class Endpoint:
         self._acknowledge_now = self.owes_acknowledgement
 
     def acknowledge_overdue(self) -> None:
-        """Let `outgoing` return an acknowledgement also without data, if it was owed at the last call already."""
+        """Let `outgoing` return an acknowledgement also without data, if chunks that had come before the last call of
+        this method are not acknowledged yet. So an acknowledgement waits for data for at least one interval between two
+        calls."""
         self._acknowledge_now = self._acknowledged < min(self._overdue, self._acknowledgeable)
         self._overdue = self._acknowledgeable
 

@@ -46,6 +46,12 @@ class _Need(enum.Enum):
 class Acquisition:
     """Call `prepare` when the kernel starts, and `request` when a cell needs the GPUs."""
 
+    held_since: Optional[float] = None
+    """Since when the kernel has leases, in seconds since the epoch."""
+    _sampler: Optional[Sampler] = None
+    _timer: Optional[Timer] = None
+    _failures = 0
+
     def __init__(
         self,
         context: KernelContext,
@@ -70,18 +76,13 @@ class Acquisition:
         self.uuids: List[str] = []
         self.ignored_leases: Dict[str, str] = {}
         """Who has leases that this kernel ignores, by the GPU's UUID."""
-        self.held_since: Optional[float] = None
-        """Since when the kernel has leases, in seconds since the epoch."""
         self._given = GivenGpus(context, self._named, on_given)
         self._count = 0 if self._given.in_job else settings.gpus
         self._state = _Need.ACQUIRED if self._count == 0 else _Need.IDLE
         self._loop, self._processes = loop, processes
         self._on_acquired, self._on_error, self._on_waiting = on_acquired, on_error, on_waiting
         self._leases: List[Lease] = []
-        self._sampler: Optional[Sampler] = None
         self._early = early
-        self._timer: Optional[Timer] = None
-        self._failures = 0
         self._early_times: Deque[float] = deque([-math.inf] * EARLY_SAMPLES, EARLY_SAMPLES)
         self._decided_behind: List[WaitingKernel] = []
         self._gpus_per_user = settings.gpus_per_user
@@ -92,14 +93,9 @@ class Acquisition:
             self.uuids, self._state = self._allocation.uuids, _Need.ACQUIRED
         ignored = list(settings.ignore_lease)
         self._taker = LeaseTaker(loop.runtime, {"id": settings.id}, details, ignored, self._answer)
-        needs = Requirements.of(settings)
+        needs, allowed = Requirements.of(settings), self._allocation.allowed
         self._claim = Claim(
-            loop.runtime,
-            self._count,
-            self._taker,
-            allowed=self._allocation.allowed,
-            needs=needs,
-            ignored=ignored,
+            loop.runtime, self._count, self._taker, allowed=allowed, needs=needs, ignored=ignored
         )
 
     @property

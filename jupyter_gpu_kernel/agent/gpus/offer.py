@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional, Tuple
 
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings
@@ -40,17 +40,8 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSett
     allocation = Allocation.here()
     if not count or allocation.uuids:
         return answer
-    needs = Requirements.of(settings)
-
-    def verdicts_of(samples: List[Sample]) -> List[Verdict]:
-        gpus, leases = [sample.gpus for sample in samples], samples[-1].all_leases()
-        return judge(gpus, leases=leases, allowed=allocation.allowed, count=count, needs=needs)
-
     try:
-        samples = take_samples(
-            runtime, processes, enough=lambda some: not any(verdict.pending for verdict in verdicts_of(some))
-        )
-        verdicts = verdicts_of(samples)
+        samples, verdicts = _sample(runtime, processes, settings, allocation.allowed)
         require_usable(verdicts, count)
     except SmiError as error:
         return dict(answer, enough=False, idle=False, problem=error.cause, never=error.code == "few")
@@ -70,6 +61,23 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSett
         waiting=len(queue),
         usable=usable,
     )
+
+
+def _sample(
+    runtime: Runtime, processes: ProcessControl, settings: KernelSettings, allowed: Optional[List[str]]
+) -> Tuple[List[Sample], List[Verdict]]:
+    """Take as many samples of the GPUs as are needed to judge each of them, and return them with the verdicts."""
+    needs = Requirements.of(settings)
+
+    def verdicts_of(samples: List[Sample]) -> List[Verdict]:
+        gpus, leases = [sample.gpus for sample in samples], samples[-1].all_leases()
+        return judge(gpus, leases=leases, allowed=allowed, count=settings.gpus, needs=needs)
+
+    def is_judged(samples: List[Sample]) -> bool:
+        return not any(verdict.pending for verdict in verdicts_of(samples))
+
+    samples = take_samples(runtime, processes, enough=is_judged)
+    return samples, verdicts_of(samples)
 
 
 def _in_front(

@@ -20,7 +20,7 @@ from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP, TAG, find_descendants
 from ..loop import Loop
 from ..paths import Root, agent_command
-from ..process_control import ChildProcess, ProcessControl, become_subreaper, next_ended_child
+from ..process_control import ChildProcess, ProcessControl, Streams, become_subreaper, next_ended_child
 from .client import SOCKET, job_is_over
 from .output import adopt_output, own_output
 from .signals import Received, SignalReader
@@ -101,7 +101,7 @@ class JobProcess:
         environ = {name: value for name, value in os.environ.items() if name not in (TAG, SETUP, FIRST_HUB)}
         try:
             with open(str(folder / "log"), "ab", opener=private) as log:
-                process = self._processes.start(command, output=log, cwd=text(request, "cwd"), env=environ)
+                process = self._processes.start(command, Streams(log), cwd=text(request, "cwd"), env=environ)
         except OSError as error:
             return connection.reply({"error": {"code": "keeper", "text": str(error)}})
         self._started[process.pid] = _Start(process, connection)

@@ -18,7 +18,7 @@ from ...wire.files import private, replace_file
 from ...wire.runtime import Runtime
 from ..exit.descendants import ROOT, SETUP, end_all, find_descendants
 from ..paths import Root, agent_command
-from ..process_control import ChildProcess, ProcessControl
+from ..process_control import ChildProcess, ProcessControl, Streams
 from ..story import Story
 from .client import StartError, StartRequest, log_tail, start_keeper
 
@@ -84,7 +84,7 @@ def _error(error: StartError, output: str) -> str:
 def _launch(processes: ProcessControl, root: Root, script: Path) -> ChildProcess:
     environ = dict(os.environ, **{SETUP: script.parent.name, ROOT: str(root.path)})
     with open(str(script.parent / "log"), "ab", opener=private) as log:
-        return processes.start(["bash", "--login", str(script)], output=log, env=environ)
+        return processes.start(["bash", "--login", str(script)], Streams(log), env=environ)
 
 
 def _tell(story: Story, output: str) -> None:

@@ -28,7 +28,7 @@ from ..paths import Root, agent_command, is_job_id
 from ..pinned_code.checkout import Checkouts, Pin
 from ..pinned_code.git import PinError
 from ..policy import PolicyError, read_policy
-from ..process_control import ChildProcess, ProcessControl
+from ..process_control import ChildProcess, ProcessControl, Streams
 from ..story import read_story
 from ..unix_sockets import NO_LISTENER
 
@@ -295,7 +295,7 @@ class Keepers:
                 return JobChild(self.root, job, folder.name, python, cwd)
             command = [*agent_command(python), verb, folder.name]
             with open(str(folder / "log"), "ab", opener=private) as log:
-                return self._processes.start(command, output=log, cwd=cwd, env=_environment())
+                return self._processes.start(command, Streams(log), cwd=cwd, env=_environment())
 
         pin = self._pin(settings, cwd)
         settings = settings.replace(pin={} if pin is None else pin._asdict())  # the hub does not choose it

@@ -11,7 +11,7 @@ from ...wire.messages import Channel
 from ..failover.keeper_pipe import KeeperPipe
 from ..loop import Loop
 from ..paths import agent_command, read_tail
-from ..process_control import ProcessControl
+from ..process_control import ProcessControl, Streams
 from ..read_marks import returned
 from ..spare.client import Spare
 from ..spare.packets import KernelStart
@@ -23,14 +23,15 @@ PREPARE_AFTER = 2.0
 
 
 class Process(Protocol):
-    """What is used of the kernel's process, which need not be our child."""
+    """The part of a process that `KernelProcess` uses. The kernel's process need not be a child of this keeper: a spare
+    interpreter may have forked it, or a killed keeper may have started it."""
 
     @property
     def pid(self) -> int:
-        """Its id."""
+        """The id of the process."""
 
     def poll(self) -> Optional[int]:
-        """Return None while it runs, then its return code."""
+        """Return None while the process runs, then its return code."""
 
 
 class KernelProcess:
@@ -101,7 +102,7 @@ class KernelProcess:
             return forked
         env = {**start.env, **{name: str(fd) for name, fd in start.fds.items()}}
         return self._processes.start(
-            start.command, output=start.output, cwd=start.cwd, env=env, pass_fds=start.fds.values(), core_files=True
+            start.command, Streams(start.output), cwd=start.cwd, env=env, pass_fds=start.fds.values(), core_files=True
         )  # fmt: skip
 
     def adopt(self, process: Process, pipe: KeeperPipe) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Callable, Dict, Optional
 from ...wire.fields import FieldError, load_object, number, text
 from ..in_kernel.signal_rules import Sender
 from ..loop import Loop, Timer
-from ..process_control import ChildProcess, ProcessControl
+from ..process_control import ChildProcess, ProcessControl, Streams
 from ..relay.requests import Executions
 from ..story import Limited, Story
 from .kernel_process import KernelProcess
@@ -230,7 +230,7 @@ class _Resumer:
         read_fd, self._write_fd = os.pipe()
         try:
             command = ["/bin/sh", "-c", _RESUME, "sh", str(group)]
-            self._process: ChildProcess = processes.start(command, stdin=read_fd)
+            self._process: ChildProcess = processes.start(command, Streams(stdin=read_fd))
         except BaseException:
             os.close(self._write_fd)
             raise

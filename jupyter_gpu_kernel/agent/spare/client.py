@@ -18,7 +18,7 @@ from ..kernel_settings import KernelSettings
 from ..loop import Loop
 from ..paths import FolderError, agent_command
 from ..process.adopted_process import AdoptedProcess
-from ..process_control import ChildProcess, ProcessControl
+from ..process_control import ChildProcess, ProcessControl, Streams
 from ..procfs import zombie_status
 from ..usual_modules import VARIABLE as MODULES
 from . import packets
@@ -96,7 +96,7 @@ class Spare:
         own.update((name, value) for name, value in start.env.items() if name == MODULES)
         env = {**spare_environment(start.env), **own, **reserved_variable()}
         with open(str(place.log), "wb", opener=private) as log:
-            process = self._processes.start(command, output=log, cwd=start.cwd, env=env, core_files=True)
+            process = self._processes.start(command, Streams(log), cwd=start.cwd, env=env, core_files=True)
         self._started.append(process)
 
     def _wait(self, place: SparePlace, python: str, start: KernelStart) -> None:

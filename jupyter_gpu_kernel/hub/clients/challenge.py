@@ -19,8 +19,8 @@ def accept_client(connection: Connection[Any, Any], key: bytes) -> None:
     """The hub's side. Raise AuthenticationError if the client does not have the key."""
     ours = os.urandom(_SIZE)
     connection.send_bytes(ours)
-    said = connection.recv_bytes(2 * _SIZE)
-    theirs, proof = said[:_SIZE], said[_SIZE:]
+    answer = connection.recv_bytes(2 * _SIZE)
+    theirs, proof = answer[:_SIZE], answer[_SIZE:]
     _check(proof, _proof(key, b"client", ours, theirs))
     connection.send_bytes(_proof(key, b"hub", ours, theirs))
 
