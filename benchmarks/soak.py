@@ -64,10 +64,10 @@ class Kit:
         self.front = exits.enter_context(Front(self.remote.edge.connection, self.tally))
         self.frames: list[float] = []
         self._measured = 0.0
-        exits.enter_context(self.remote.watched(self._told))
+        exits.enter_context(self.remote.watched(self._reported))
         self.undisturbed = script(self.front)
 
-    def _told(self) -> None:
+    def _reported(self) -> None:
         """The kernel's state is the first that a keeper says; the link's own state comes just before it."""
         if self.remote.link_state == "up" and self._measured != self.node.dialled:
             if self._measured == -self.node.dialled:
@@ -173,8 +173,8 @@ def main() -> int:
     for seed, (result, seconds) in zip(seeds, soaked(seeds), strict=True):
         results.append({**result, "seed": seed})
         frames += seconds
-        told = {key: what for key, what in results[-1].items() if what or key == "seed"}
-        print("FAILED" if failed(result) else "ok", told, file=sys.stderr, flush=True)
+        reported = {key: what for key, what in results[-1].items() if what or key == "seed"}
+        print("FAILED" if failed(result) else "ok", reported, file=sys.stderr, flush=True)
     summary = summed_up(results, sorted(frames))
     print(json.dumps({**summary, "seeds": results}) if options.json else _table(summary))
     return int(bool(summary["failed"]))

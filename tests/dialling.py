@@ -73,7 +73,7 @@ def behind(two_hops: TwoHops, **changes: object) -> tuple[Hop, ...]:
 def changed(hop: Hop, **changes: object) -> Hop:
     """The hop with parts replaced, also in what the ssh program is told."""
     names = {"host": "HostName", "port": "Port", "user": "User"}
-    told = [
+    reported = [
         word for key, value in changes.items() if key in names for word in ("-o", f"{names[key]}={value}")
     ]
     keys = changes.get("identity_files", ())
@@ -82,9 +82,9 @@ def changed(hop: Hop, **changes: object) -> Hop:
         lines = config.read_text().splitlines(True)
         other = config.with_name("other_config")
         other.write_text("".join(line for line in lines if "IdentityFile" not in line))
-        told += ["-F", str(other), *(f'-oIdentityFile="{key}"' for key in keys)]
+        reported += ["-F", str(other), *(f'-oIdentityFile="{key}"' for key in keys)]
         hop = replace(hop, arguments=tuple(word for word in hop.arguments if word not in ("-F", str(config))))
-    return replace(hop, arguments=(*told, *hop.arguments), **changes)  # type: ignore[arg-type]
+    return replace(hop, arguments=(*reported, *hop.arguments), **changes)  # type: ignore[arg-type]
 
 
 def in_thread(function: Callable[[], object]) -> SimpleQueue[object]:

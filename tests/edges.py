@@ -21,9 +21,9 @@ class Meeting:
     """An edge, and raw clients of it."""
 
     def __init__(self) -> None:
-        self.heard: list[Message] = []
+        self.received: list[Message] = []
         self.subscribed = 0
-        self.edge = Edge(RUNTIME, dict(KEY), self.heard.append, self._subscribed)
+        self.edge = Edge(RUNTIME, dict(KEY), self.received.append, self._subscribed)
         self.context = zmq.Context()
         self.clients: list[zmq.Socket[bytes]] = []
 

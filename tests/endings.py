@@ -34,7 +34,7 @@ def started(loop: LoopThread, link: Link, **settings: Any) -> Iterator[tuple[Rem
         yield remote, front
 
 
-def told(remote: RemoteKernel, node: Node) -> str:
+def reported(remote: RemoteKernel, node: Node) -> str:
     """The end, as state and story tell it: the same, but that the state's cause is attributed."""
     until(remote, "ended")
     ends = [entry for entry in story(remote, node) if entry["event"] == "end"]

@@ -75,7 +75,7 @@ def _storm(front: Front) -> Iterator[Item]:
     text = front.until_text(request, "\n100 ")
     yield "interrupt", front.control("interrupt_request")["status"]
     cell = front.finish(request)
-    text += "".join(said for kind, said in cell.outputs if kind == "stdout")
+    text += "".join(printed for kind, printed in cell.outputs if kind == "stdout")
     whole = "".join(f"{i} {'.' * 60}\n" for i in range(text.count("\n") + 1))
     for number, line in enumerate(whole[: len(text)].splitlines(True)[:100]):
         yield "stdout", line if text.splitlines(True)[number] == line else "another line"
@@ -105,11 +105,11 @@ def _widget(front: Front) -> Iterator[Item]:
 
 def _items(cell: Cell) -> Iterator[Item]:
     yield "reply", str(cell.reply["status"])
-    for kind, said in cell.shown:
+    for kind, printed in cell.shown:
         if kind in ("stdout", "stderr"):
-            yield from ((kind, line) for line in said.splitlines(True))
+            yield from ((kind, line) for line in printed.splitlines(True))
         else:
-            yield kind, str(said)
+            yield kind, str(printed)
 
 
 class Outcome(NamedTuple):

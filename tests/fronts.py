@@ -62,7 +62,7 @@ class Cell(NamedTuple):
     @property
     def text(self) -> str:
         """What it printed."""
-        return "".join(said for kind, said in self.outputs if kind in ("stdout", "stderr"))
+        return "".join(printed for kind, printed in self.outputs if kind in ("stdout", "stderr"))
 
 
 def _essence(kind: str, content: dict[str, Any]) -> Any:
@@ -141,12 +141,12 @@ class Front:
 
     def until_text(self, request: str, text: str) -> str:
         """Everything the request printed until `text` is in it."""
-        said = ""
+        printed = ""
         for message in self.iopub(request):
-            said += message["content"].get("text", "")
-            if text in said:
-                return said
-        raise AssertionError(f"{text!r} did not come, but {said!r}")
+            printed += message["content"].get("text", "")
+            if text in printed:
+                return printed
+        raise AssertionError(f"{text!r} did not come, but {printed!r}")
 
     def control(self, msg_type: str, **content: Any) -> dict[str, Any]:
         """A control request's reply."""

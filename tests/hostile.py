@@ -36,15 +36,18 @@ class Hostile:
         self.server.environment.update(
             HOSTILE_ANSWERS=str(self.file), JUPYTER_GPU_KERNEL_BASE=str(folder), PATH="/usr/bin:/bin"
         )
-        self.says()
+        self.sends()
         self.server.start()
 
     @property
     def settings(self) -> dict[str, Any]:
         return {"route": ["hostile"], "config": str(self.config), "python": HOSTILE, "gpus": 0}
 
-    def says(self, **answers: Any) -> None:
-        texts = {do: said if isinstance(said, str) else json.dumps(said) for do, said in answers.items()}
+    def sends(self, **answers: Any) -> None:
+        texts = {
+            do: printed if isinstance(printed, str) else json.dumps(printed)
+            for do, printed in answers.items()
+        }
         new = self.file.with_suffix(".new")
         new.write_text(json.dumps(texts))
         new.replace(self.file)

@@ -64,8 +64,8 @@ class Job:
 
     def keeper(self, kernel_id: str) -> int:
         """The process of its first keeper."""
-        told = eventually(lambda: self.place.story(kernel_id, "start"), "the keeper has told its start")
-        return int(told[0]["keeper"])
+        reported = eventually(lambda: self.place.story(kernel_id, "start"), "the keeper has told its start")
+        return int(reported[0]["keeper"])
 
     def status(self) -> dict[str, Any]:
         return dict(self.place.handlers.handle({"do": "job", "job": JOB})["job"])

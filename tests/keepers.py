@@ -130,8 +130,8 @@ class Place:
 
     def story(self, kernel_id: str, event: str = "") -> list[dict[str, Any]]:
         """The kernel's story; of one kind of event."""
-        told = read_story(self.path / "stories" / f"{kernel_id}.jsonl")
-        return [entry for entry in told if event in ("", entry["event"])]
+        reported = read_story(self.path / "stories" / f"{kernel_id}.jsonl")
+        return [entry for entry in reported if event in ("", entry["event"])]
 
     def attach(self, code: str = AGENT.format(["attach"])) -> subprocess.Popen[bytes]:
         """An attach process."""

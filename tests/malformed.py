@@ -38,10 +38,10 @@ _KEYS: list[str] = [*HELLO, "serials", "delivered", "error", "kernel"]
 @st.composite
 def hellos(draw: st.DrawFn) -> Frame:
     """A HELLO with some values exchanged, or left out."""
-    said = {**HELLO, **draw(st.dictionaries(st.sampled_from(_KEYS), values, max_size=3))}
+    fields = {**HELLO, **draw(st.dictionaries(st.sampled_from(_KEYS), values, max_size=3))}
     for key in draw(st.lists(st.sampled_from(_KEYS), max_size=2)):
-        said.pop(key, None)
-    return json_frame(Kind.HELLO, said)
+        fields.pop(key, None)
+    return json_frame(Kind.HELLO, fields)
 
 
 objects = values | st.dictionaries(st.sampled_from(_KEYS), values, max_size=4)

@@ -80,11 +80,11 @@ class Agent:
 
     def _take(self, frame: Frame) -> None:
         if frame.kind is Kind.PING:
-            self.say(Frame(Kind.PONG, number=frame.number))
+            self.send_frame(Frame(Kind.PONG, number=frame.number))
         elif frame.kind is Kind.REQUEST:
             answer = self._world.answer(frame.json())
             if answer is not None:
-                self.say(json_frame(Kind.REPLY, answer, number=frame.number))
+                self.send_frame(json_frame(Kind.REPLY, answer, number=frame.number))
         elif frame.kind is Kind.CLOSE:
             self._world.closed.append(frame.attachment)
         else:
@@ -97,12 +97,12 @@ class Agent:
         if frame.kind is Kind.HELLO:
             keeper.opened(frame.attachment)
         for data in keeper.receive(frame):
-            self._world.heard.append(data)
+            self._world.received.append(data)
         keeper.acknowledge()
         for outgoing in keeper.outgoing():
-            self.say(outgoing)
+            self.send_frame(outgoing)
 
-    def say(self, frame: Frame) -> None:
+    def send_frame(self, frame: Frame) -> None:
         """One frame to the hub, which may be the last that leaves."""
         if frame.kind is Kind.DATA and frame.number == self._world.last:
             self.vanished.set()
@@ -129,7 +129,7 @@ class World:
         self.talks.set()
         self.last = 0  # the number of the chunk at which an agent vanishes
         self.keeper = Endpoint(RUNTIME, first=False)
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
         self.agents: list[Agent] = []
         self.errors: list[Exception] = []
         self.opened: list[int] = []
@@ -163,7 +163,7 @@ class Attachment:
     def __init__(self) -> None:
         self.endpoint = Endpoint(RUNTIME, first=True)
         self.got: list[bytes] = []
-        self.told: asyncio.Queue[str] = asyncio.Queue()
+        self.reported: asyncio.Queue[str] = asyncio.Queue()
         self.error: GpuKernelError | None = None
         self.openings = 0
 
@@ -180,21 +180,21 @@ class Attachment:
         if data == b"no message":
             raise MessageError("a message whose lengths do not add up")
         self.got.append(data)
-        self.told.put_nowait("got")
+        self.reported.put_nowait("got")
 
     def attached(self) -> None:
-        self.told.put_nowait("attached")
+        self.reported.put_nowait("attached")
 
     def detached(self, reason: str) -> None:
-        self.told.put_nowait("detached")
+        self.reported.put_nowait("detached")
 
     def lost(self, error: GpuKernelError) -> None:
         self.error = error
-        self.told.put_nowait("lost")
+        self.reported.put_nowait("lost")
 
     async def until(self, word: str) -> None:
         """Until it is told this."""
-        while await asyncio.wait_for(self.told.get(), DEADLINE) != word:
+        while await asyncio.wait_for(self.reported.get(), DEADLINE) != word:
             pass
 
 
@@ -235,4 +235,4 @@ async def reconnected(world: World, link: Link, count: int) -> None:
 def hello(agent: Agent, frame: Frame, **other: Any) -> None:
     """Answer a HELLO as a keeper does, but for `other`."""
     answer = {"protocol": 1, "session": "s", "peer": frame.json()["session"], "received": 0, **other}
-    agent.say(json_frame(Kind.HELLO, answer, attachment=frame.attachment))
+    agent.send_frame(json_frame(Kind.HELLO, answer, attachment=frame.attachment))

@@ -29,16 +29,16 @@ VISIBLE = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 
 
 class Gpus:
-    """What the practice nvidia-smi shows: as many GPUs as `say` says, with UUIDs that no other test run has."""
+    """What the practice nvidia-smi shows: as many GPUs as `report` got. No other test run has their UUIDs."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "gpus.json"
         self.uuids = [new_uuid() for _ in range(4)]
         path = [str(PROGRAMS), str(Path(sys.executable).parent), os.environ["PATH"]]
         self.env = {"PATH": ":".join(path), "FAKE_NVIDIA_STATE": str(self.path)}
-        self.say(4)
+        self.report(4)
 
-    def say(self, count: int, **words: Any) -> None:
+    def report(self, count: int, **words: Any) -> None:
         """From now on."""
         self.show({"gpus": [{"uuid": name} for name in self.uuids[:count]], **words})
 

@@ -146,10 +146,10 @@ class Host:
         return self.root().kernels()
 
     def story(self, kernel: str) -> str:
-        told = RequestHandlers(RUNTIME, ProcessControl(), self.root()).handle(
+        reported = RequestHandlers(RUNTIME, ProcessControl(), self.root()).handle(
             {"do": "story", "kernel": kernel}
         )
-        return "\n".join(str(entry["text"]) for entry in told["story"])
+        return "\n".join(str(entry["text"]) for entry in reported["story"])
 
     def end_all(self) -> None:
         handlers = RequestHandlers(RUNTIME, ProcessControl(), self.root())
@@ -223,7 +223,7 @@ class Lab:
         for host in self.hosts.values():
             host.reachable = True
             host.answers.set()
-            host.gpus.say(4)
+            host.gpus.report(4)
             host.end_all()
             wait_for(lambda host=host: not host.kernels(), "the end of all kernels")  # type: ignore[misc]
 

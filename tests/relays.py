@@ -47,13 +47,13 @@ class Exchange:
         self.relay.handle_request(request)
         return request.parts[0]
 
-    def says(self, channel: Channel, msg_type: str, content: dict[str, Any], request: bytes) -> None:
+    def sends(self, channel: Channel, msg_type: str, content: dict[str, Any], request: bytes) -> None:
         """The kernel, to this request."""
         self.relay.handle_kernel_message(channel, 1, make(msg_type, content, request))
 
     def is_(self, state: str, request: bytes) -> None:
         """The kernel, by its status."""
-        self.says(Channel.IOPUB, "status", {"execution_state": state}, request)
+        self.sends(Channel.IOPUB, "status", {"execution_state": state}, request)
 
     def states(self) -> list[tuple[str, str]]:
         """Each status sent to front ends since the last call, and the type of the request that it is about."""

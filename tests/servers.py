@@ -31,10 +31,10 @@ TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"  # what one types comes in
 
 
 class Page:
-    """One websocket on a kernel, with messages as JupyterLab sends them. `heard`: all that came."""
+    """One websocket on a kernel, with messages as JupyterLab sends them. `received`: all messages that came."""
 
     def __init__(self, url: str) -> None:
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self._session = uuid.uuid4().hex
         self._socket = create_connection(f"{url}?session_id={self._session}", DEADLINE, header=HEADER)
 
@@ -52,7 +52,7 @@ class Page:
         """The next message of this type to this request, with this content."""
         while True:
             message: dict[str, Any] = json.loads(self._socket.recv())
-            self.heard.append(message)
+            self.received.append(message)
             of_it = message["parent_header"].get("msg_id") == asked and message["msg_type"] == msg_type
             if of_it and content.items() <= message["content"].items():
                 return message
@@ -72,7 +72,7 @@ class Page:
     def rest(self, asked: str) -> str:
         """What a cell had printed until the server was gone."""
         while (data := self._received()) is not None:
-            self.heard.append(json.loads(data))
+            self.received.append(json.loads(data))
         return self.printed(asked)
 
     def _received(self) -> str | None:
@@ -82,7 +82,7 @@ class Page:
             return None
 
     def _of(self, asked: str) -> list[dict[str, Any]]:
-        return [message for message in self.heard if message["parent_header"].get("msg_id") == asked]
+        return [message for message in self.received if message["parent_header"].get("msg_id") == asked]
 
     def close(self) -> None:
         self._socket.close()
@@ -165,7 +165,7 @@ class Server:
         self.process.stdin.write(text.encode())
         self.process.stdin.flush()
 
-    def says(self, text: str) -> None:
+    def sends(self, text: str) -> None:
         """Waits until it has said so."""
         eventually(lambda: text in self.log.read_text(errors="replace"), text)
 

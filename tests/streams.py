@@ -230,8 +230,8 @@ class Node:
 
     def story(self, kernel: str) -> str:
         """The texts of a kernel's story."""
-        told = self.handlers.handle({"do": "story", "kernel": kernel})["story"]
-        return "\n".join(str(entry["text"]) for entry in told)
+        reported = self.handlers.handle({"do": "story", "kernel": kernel})["story"]
+        return "\n".join(str(entry["text"]) for entry in reported)
 
 
 class LoopThread:

@@ -30,8 +30,8 @@ class Kernel:
         self.pid = int(front.run(PID).text)
 
     def story(self, event: str = "") -> list[dict[str, Any]]:
-        told = read_story(self.node.handlers.root.story(self.remote.kernel_id))
-        return [entry for entry in told if event in ("", entry["event"])]
+        reported = read_story(self.node.handlers.root.story(self.remote.kernel_id))
+        return [entry for entry in reported if event in ("", entry["event"])]
 
     def listed(self) -> bool:
         """Whether `ps` shows it; a folder that nobody needs is gone after that."""

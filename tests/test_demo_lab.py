@@ -58,12 +58,12 @@ class Demo:
         self._pages: list[Page] = []
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text(errors="replace")
 
     @property
     def folder(self) -> Path:
-        return Path(eventually(lambda: re.search(r"in the folder (\S+)", self.said), "its folder")[1])
+        return Path(eventually(lambda: re.search(r"in the folder (\S+)", self.output), "its folder")[1])
 
     def wait_for_server(self) -> None:
         """Another one than before answers, on the same port."""
@@ -132,8 +132,8 @@ def end(demo: Demo) -> None:
     local.until(local.execute(changed(cut, "cut(10)", "cut(60)")), "stream")
     folder = demo.folder
     demo.interrupt()
-    assert demo.process.wait(DEADLINE) == 0, demo.said
-    assert "FAILED" not in demo.said
+    assert demo.process.wait(DEADLINE) == 0, demo.output
+    assert "FAILED" not in demo.output
     assert not folder.exists() and not processes(folder)
 
 
@@ -190,7 +190,7 @@ def test_every_cell_runs_and_what_goes_wrong_harms_nothing(demo: Demo, tmp_path:
 def test_jupyterlab_has_the_extension_or_the_demo_says_that_it_is_missing(demo: Demo) -> None:
     page = demo.ask("GET", "lab").decode()
     has = '"name": "jupyter-gpu-kernel"' in page
-    assert has == ("extension is not built" not in demo.said)
+    assert has == ("extension is not built" not in demo.output)
     built = NOTEBOOKS.parents[1] / "labextension" / "package.json"
     assert has or not built.exists()
 

@@ -60,13 +60,13 @@ def test_a_demo_that_is_ended_leaves_nothing(home):
     process = subprocess.Popen(COMMAND, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     with process.stdout:
-        said = ""
+        printed = ""
         for line in process.stdout:
-            said += line
+            printed += line
             if "In [3]" in line:
                 process.send_signal(signal.SIGTERM)
         assert process.wait(60) != 0
-    assert "In [3]" in said, said
-    assert not Path(folder_in(said)).exists()
-    assert not any(folder_in(said) in mark for mark in demo_processes())
+    assert "In [3]" in printed, printed
+    assert not Path(folder_in(printed)).exists()
+    assert not any(folder_in(printed) in mark for mark in demo_processes())
     assert list(home.iterdir()) == []

@@ -135,22 +135,22 @@ class Kernel:
     def _wait_until_ready(self) -> None:
         """Until both channels have answered: requests are repeated, as both may connect after the kernel has begun."""
         deadline = time.monotonic() + TIMEOUT
-        heard: set[str] = set()
+        received: set[str] = set()
         requests: set[str] = set()
-        while heard != {"shell", "iopub"}:
+        while received != {"shell", "iopub"}:
             requests.add(self._client.kernel_info())
-            ask_again = time.monotonic() + (_ASK_AGAIN if "shell" not in heard else _ASK_IOPUB)
+            ask_again = time.monotonic() + (_ASK_AGAIN if "shell" not in received else _ASK_IOPUB)
             if not self._manager.is_alive():
                 raise RuntimeError("the kernel, or what starts it, has ended")
-            while heard != {"shell", "iopub"} and time.monotonic() < ask_again:
+            while received != {"shell", "iopub"} and time.monotonic() < ask_again:
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"the kernel has not answered in {TIMEOUT:g} s")
                 for channel, message in self._receive(ask_again - time.monotonic(), needed=False):
                     if message["parent_header"].get("msg_id") not in requests:
                         continue  # of the kernel before a restart
-                    if channel == "shell" and "shell" not in heard:
+                    if channel == "shell" and "shell" not in received:
                         ask_again = min(ask_again, time.monotonic() + _ASK_IOPUB)
-                    heard.add(channel)
+                    received.add(channel)
 
     def _receive(self, timeout: float, *, needed: bool = True) -> list[tuple[str, dict[str, Any]]]:
         ready = dict(self._poller.poll(max(0.0, timeout) * 1000))

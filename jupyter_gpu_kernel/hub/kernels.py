@@ -290,9 +290,9 @@ class Kernels:
             return  # released before
         restarts = remote.phase is Phase.RESTART and front is remote.front_ends.owner
         alone = len(remote.front_ends) == 1
-        if client.said_bye and front.spec.parent and alone and not restarts:
+        if client.sent_bye and front.spec.parent and alone and not restarts:
             return self._abandon(remote)  # it was a launcher, whose front end has gone
-        if (client.said_bye or not alone) and not restarts:
+        if (client.sent_bye or not alone) and not restarts:
             return self.remove(remote, front)
         if alone:
             self._forget(remote)  # else the others go on, and may leave meanwhile

@@ -225,7 +225,7 @@ class RpcServer:
         """Read one message; return False for the last one. A message may hold a secret, which must not stay in a
         variable of a function that goes on."""
         message = client.receive()
-        if client.said_bye:
+        if client.sent_bye:
             return False
         if "answer" in message:
             client.answer_received(message)  # before `close`, which ends the wait for all answers

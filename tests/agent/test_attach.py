@@ -42,14 +42,14 @@ class Node:
 
     def __init__(self, kind: int = socket.SOCK_SEQPACKET) -> None:
         stdin, self.hub = os.pipe()
-        self._said, stdout = os.pipe()
+        self._stdout, stdout = os.pipe()
         self.keeper, first = socket.socketpair(socket.AF_UNIX, kind)
         self.keeper.settimeout(DEADLINE)
         router = Router(cast(RequestHandlers, self), lambda: None, stdin, stdout)
         self._thread = threading.Thread(target=router.run)
         self._thread.start()
-        self._fds = [stdin, self._said, stdout]
-        assert os.read(self._said, len(MAGIC)) == MAGIC
+        self._fds = [stdin, self._stdout, stdout]
+        assert os.read(self._stdout, len(MAGIC)) == MAGIC
         self.opens: List[Tuple[socket.socket, Optional[threading.Event]]] = [(first, None)]
         self._opened: List[socket.socket] = []
         assert self.asks(OPEN)["ok"]
@@ -66,8 +66,8 @@ class Node:
         return self.reply()
 
     def reply(self) -> Dict[str, Any]:
-        assert select.select([self._said], [], [], DEADLINE)[0]
-        (reply,) = FrameReader(greeting=False).feed(os.read(self._said, 1 << 16))
+        assert select.select([self._stdout], [], [], DEADLINE)[0]
+        (reply,) = FrameReader(greeting=False).feed(os.read(self._stdout, 1 << 16))
         return reply.json()
 
     def handle(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -94,7 +94,7 @@ class Node:
         frame = Frame(Kind.DATA, 5, 1, 0x02, bytes(CHUNK)).encode()
         for _ in range(MAX_PENDING // CHUNK + 9):
             os.write(self.hub, frame)
-        return FrameReader(greeting=False).feed(os.read(self._said, 1 << 16))[0]
+        return FrameReader(greeting=False).feed(os.read(self._stdout, 1 << 16))[0]
 
     def close(self) -> None:
         os.close(self.hub)

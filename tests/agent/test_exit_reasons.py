@@ -242,8 +242,8 @@ def test_a_full_disk_is_found(tmp_path):
     full.mkdir()
     roomy.mkdir()
     command = ["unshare", "-m", "sh", "-c", script, "sh", str(full), sys.executable, code, str(roomy)]
-    said = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=60).stdout.decode()
-    assert said.strip() == str([f"{full}: No space left on device"])
+    printed = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=60).stdout.decode()
+    assert printed.strip() == str([f"{full}: No space left on device"])
     assert os.listdir(str(roomy)) == []
 
 

@@ -31,19 +31,19 @@ def test_the_loop_goes_on_while_the_cause_is_looked_for(
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(node_checks, "TIMEOUT", DEADLINE)
-    loop, told = Loop(RUNTIME), []  # type: ignore[var-annotated]
+    loop, reported = Loop(RUNTIME), []  # type: ignore[var-annotated]
 
     def done(text: str) -> None:
-        told.append(text)
+        reported.append(text)
         loop.stop()
 
     ending = ExitReport(loop, ProcessControl(), folder, Story(tmp_path / "story", RUNTIME.time))
     ending.process_started(os.getpid(), guard=True)
     ending.explain(-11, "", {}, ["GPU-1"], done)
-    assert not told
+    assert not reported
     loop.later(0, go.touch)
     loop.run()
-    assert "no GPU" in told[0]
+    assert "no GPU" in reported[0]
     assert [entry["event"] for entry in read_story(tmp_path / "story")] == ["end"]
 
 
@@ -60,8 +60,8 @@ def test_a_guard_that_was_switched_off_is_told(place: Place) -> None:
         assert f"guard {switch}" in hub.run(f"%gpu guard {switch}")
     cell = hub.ask("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
     assert "ended it (the guard was off)" in hub.reply(cell).content()["evalue"]
-    told = [entry["text"] for entry in place.story("g1", "guard")]
-    assert told == [f"the guard was switched {switch}" for switch in ("off", "on", "off")]
+    reported = [entry["text"] for entry in place.story("g1", "guard")]
+    assert reported == [f"the guard was switched {switch}" for switch in ("off", "on", "off")]
     hub.sock.close()
 
 
@@ -75,7 +75,7 @@ class Gpu(Gpus):
 
     def mode(self, mode: str) -> None:
         """From now on."""
-        self.say(1, log=str(self.log), mode=mode)
+        self.report(1, log=str(self.log), mode=mode)
 
     def calls(self) -> int:
         return len(self.log.read_text().splitlines()) if self.log.exists() else 0

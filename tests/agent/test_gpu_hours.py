@@ -47,7 +47,7 @@ START = at(1, "start", notebook="/home/a/b.ipynb", pid=7)
 FOUND = at(90, "end", cause="the node was rebooted")
 
 
-def told(
+def reported(
     story: List[Any], live: Optional[Dict[str, Any]] = None, since: float = 0, now: float = 100
 ) -> List[Any]:
     """[from, to, held, busy, unknown] in hours, of each row."""
@@ -107,7 +107,7 @@ CASES: Dict[str, Any] = {
 @pytest.mark.parametrize("case", CASES)
 def test_hours_of_a_story(case: str) -> None:
     story, live, expected = CASES[case]
-    assert told(story, live) == expected
+    assert reported(story, live) == expected
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_hours_of_a_story(case: str) -> None:
 )
 def test_only_the_hours_asked_for(since: float, now: float, expected: List[Any]) -> None:
     story = [took(2), usage(10, 8, 4), last(12, 2, 1)]
-    assert told(story, None, since, now) == expected
+    assert reported(story, None, since, now) == expected
 
 
 def test_a_row() -> None:

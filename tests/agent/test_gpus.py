@@ -353,7 +353,7 @@ class Node:
         self.gpus = [gpu(index, uuid=f"GPU-{self.tag}-{index}", memory_used_mib=120) for index in range(2)]
         self.taken: List[Lease] = []
 
-    def say(self, index: int, **facts: Any) -> None:
+    def report(self, index: int, **facts: Any) -> None:
         self.gpus[index] = dataclasses.replace(self.gpus[index], **facts)
 
     def sample(self) -> Sample:
@@ -385,7 +385,7 @@ def node() -> Iterator[Node]:
 
 
 def test_a_claim_takes_the_first_free_gpu(node: Node) -> None:
-    node.say(0, processes=(BOB,))
+    node.report(0, processes=(BOB,))
     mine = node.claim()
     first = step(mine, node.sample())
     assert isinstance(first, ClaimPending) and 0 < first.delay <= Criteria().interval
@@ -417,7 +417,7 @@ def test_samples_at_hand_decide_at_once_but_are_confirmed_by_a_new_one(node: Nod
 
 
 def test_one_sample_is_enough_for_an_empty_gpu_and_the_one_that_confirms_begins_later(node: Node) -> None:
-    node.say(0, memory_used_mib=1)
+    node.report(0, memory_used_mib=1)
     mine = node.claim()
     mine.add(node.sample())
     assert mine.can_decide and not mine.has_all_samples and mine.delay() == Criteria().unhurried
@@ -435,22 +435,22 @@ def test_one_sample_is_enough_for_an_empty_gpu_and_the_one_that_confirms_begins_
 )
 def test_whoever_begins_to_use_an_empty_gpu_keeps_it(node: Node, facts: Dict[str, Any]) -> None:
     """Also a little load without a process: then it is not empty, and is sampled as long as any other GPU."""
-    node.say(0, memory_used_mib=1)
-    node.say(1, processes=(BOB,))
+    node.report(0, memory_used_mib=1)
+    node.report(1, processes=(BOB,))
     mine = node.claim()
     step(mine, node.sample())
     assert list(node.leases()) == [node.gpus[0].uuid]
-    node.say(0, **{"memory_used_mib": 120, **facts})
+    node.report(0, **{"memory_used_mib": 120, **facts})
     assert isinstance(step(mine, node.sample()), ClaimPending) and not node.leases()
 
 
 def test_a_gpu_that_was_used_a_moment_ago_is_not_taken_at_once(node: Node) -> None:
-    node.say(1, processes=(BOB,))
+    node.report(1, processes=(BOB,))
     mine = node.claim()
     for used in ({"processes": (BOB,)}, {"memory_used_mib": 120}, {"utilization": 3}):
-        node.say(0, **used)
+        node.report(0, **used)
         step(mine, node.sample())
-        node.say(0, processes=(), memory_used_mib=1, utilization=0)
+        node.report(0, processes=(), memory_used_mib=1, utilization=0)
         for _ in range(2):
             assert isinstance(step(mine, node.sample()), ClaimPending)
         mine.release()
@@ -473,7 +473,7 @@ def test_somebody_was_quicker_without_a_lease(node: Node) -> None:
     for _ in range(3):
         step(mine, node.sample())
     assert list(node.leases()) == [node.gpus[0].uuid]
-    node.say(0, processes=(BOB,))
+    node.report(0, processes=(BOB,))
     outcome = step(mine, node.sample())
     assert isinstance(outcome, ClaimPending) and "in use by bob" in outcome.text and not node.leases()
     taken = node.settle(mine)
@@ -483,13 +483,13 @@ def test_somebody_was_quicker_without_a_lease(node: Node) -> None:
 def test_two_claims_share_the_node(node: Node) -> None:
     assert isinstance(node.settle(node.claim()), ClaimGranted)
     assert isinstance(node.settle(node.claim()), ClaimGranted)
-    node.say(1, processes=(BOB,))
+    node.report(1, processes=(BOB,))
     third = node.claim()
     outcome = node.settle(third)
     assert isinstance(outcome, ClaimPending) and outcome.text.count("leased by your ") == 2
     assert Criteria().wait[0] <= outcome.delay <= Criteria().wait[1]
     node.taken.pop().release()
-    node.say(1, processes=())
+    node.report(1, processes=())
     for _ in range(2):  # the older samples show the use by the kernel that had the lease
         outcome = step(third, node.sample())
         assert isinstance(outcome, ClaimPending) and outcome.delay <= Criteria().interval
@@ -522,10 +522,10 @@ def test_a_kernel_out_of_reach_of_all_gpus_needs_no_new_sample(node: Node) -> No
 
 
 def test_never_a_part(node: Node) -> None:
-    node.say(0, processes=(BOB,))
+    node.report(0, processes=(BOB,))
     both = node.claim(2)
     assert isinstance(node.settle(both), ClaimPending) and not node.leases()
-    node.say(0, processes=())
+    node.report(0, processes=())
     taken = node.settle(both)
     assert isinstance(taken, ClaimGranted) and len(taken.leases) == 2
 
@@ -568,7 +568,7 @@ def test_giving_up_holds_nothing(node: Node) -> None:
 
 
 def test_asking_for_what_is_not_there_is_refused_at_once(node: Node) -> None:
-    node.say(1, mig_mode="Enabled")
+    node.report(1, mig_mode="Enabled")
     with pytest.raises(SmiError, match="2 GPUs requested, but this node has 1 that can be used") as caught:
         step(node.claim(2), node.sample())
     assert (
@@ -585,7 +585,7 @@ def test_a_refusal_gives_back_what_was_held(node: Node) -> None:
     for _ in range(3):
         step(mine, node.sample())
     assert len(node.leases()) == 2
-    node.say(1, problem="the driver has lost it")
+    node.report(1, problem="the driver has lost it")
     with pytest.raises(SmiError, match="lost"):
         step(mine, node.sample())
     assert not node.leases()

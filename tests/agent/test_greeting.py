@@ -42,7 +42,7 @@ class Hub:
         self.timers.append(Timer(seconds, callback))
         return self.timers[-1]
 
-    def says(self, msg_type: str, channel: Channel = Channel.IOPUB, text: str = "x") -> None:
+    def sends(self, msg_type: str, channel: Channel = Channel.IOPUB, text: str = "x") -> None:
         message = Message(channel, 0, make(msg_type, {"text": text}, HEADER))
         lane = Lane.URGENT if channel is Channel.STDIN else Lane.ORDERED
         if self.greeting.passes(lane, message):
@@ -53,30 +53,30 @@ def test_output_waits_until_the_text_could_be_read() -> None:
     assert READING_TIME >= 2.0, "nobody reads faster"
     hub = Hub(READING_TIME)
     for msg_type in ("execute_input", "stream", "execute_result"):
-        hub.says(msg_type)
+        hub.sends(msg_type)
     assert hub.sent == ["display_data", "execute_input"]
     (timer,) = hub.timers
     timer.callback()
     assert hub.sent[2:] == ["clear_output", "stream", "execute_result"]
-    hub.says("stream")
+    hub.sends("stream")
     assert hub.sent[5:] == ["stream"]
 
 
 def test_what_needs_no_reading_a_question_and_much_output_do_not_wait() -> None:
     hub = Hub(0.0)
-    hub.says("stream")
+    hub.sends("stream")
     assert hub.sent == ["display_data", "clear_output", "stream"]
     hub = Hub(READING_TIME)
-    hub.says("input_request", Channel.STDIN)
+    hub.sends("input_request", Channel.STDIN)
     assert hub.sent == ["display_data", "clear_output", "input_request"]
     hub = Hub(READING_TIME)
-    hub.says("stream", text="x" * MAX_WAITING)
+    hub.sends("stream", text="x" * MAX_WAITING)
     assert hub.sent == ["display_data", "clear_output", "stream"]
 
 
 def test_what_waits_is_not_lost_with_the_front_end() -> None:
     hub = Hub(READING_TIME)
-    hub.says("stream")
+    hub.sends("stream")
     taken: List[Tuple[Lane, Message]] = hub.greeting.withdraw()
     assert [message.header()["msg_type"] for _, message in taken] == ["stream"]
     assert hub.timers[0].cancelled

@@ -29,14 +29,14 @@ def test_a_cell_survives_root_and_says_so(kernel, tmp_path):
 
 @needs_root
 @pytest.mark.parametrize(
-    ("how", "sender", "kind", "said"),
+    ("how", "sender", "kind", "expected"),
     [
         ({}, {"uid": 61235, "caps": "+dac_read_search,+kill"}, "other", "SIGTERM from 61235 (pid "),
         ({"space": True}, {}, "container", "SIGTERM from outside of this container at "),
         ({"uid": 0}, {}, "root", "SIGTERM from root (pid "),
     ],
 )
-def test_any_sender_any_number(start, tmp_path, how, sender, kind, said):
+def test_any_sender_any_number(start, tmp_path, how, sender, kind, expected):
     """A third user, one outside of the kernel's process namespace, root where the kernel is root's, too."""
     kernel = start(**how)
     stop = kernel.folder / "stop"
@@ -47,7 +47,7 @@ def test_any_sender_any_number(start, tmp_path, how, sender, kind, said):
             kernel.wait_for(request, "cell goes on", number)
             event = kernel.event()
             assert (event["kind"], event["action"]) == (kind, "survived")
-    assert kernel.text(request).count(said) == 3
+    assert kernel.text(request).count(expected) == 3
     stop.touch()
     assert kernel.finish(request)["status"] == "ok"
 

@@ -128,11 +128,11 @@ def test_the_time_until_sigkill_is_counted_down(tmp_path, monkeypatch):
     write_scontrol(tmp_path, 62)
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("PATH", str(tmp_path))
-    clock, said = Clock(), []
+    clock, printed = Clock(), []
     monkeypatch.setattr(hooks, "time", clock)
     begin = clock.seconds
-    hooks.Countdown(lambda line: said.append((clock.seconds - begin, line)))._count(begin)
-    assert said == [(62.0 - left, f"SIGKILL in about {left} s.") for left in (60, 30, 20, 10, 5, 2)]
+    hooks.Countdown(lambda line: printed.append((clock.seconds - begin, line)))._count(begin)
+    assert printed == [(62.0 - left, f"SIGKILL in about {left} s.") for left in (60, 30, 20, 10, 5, 2)]
 
 
 def test_a_scheduler_s_sigterm_is_counted_down_to_its_sigkill(start, tmp_path):
@@ -142,8 +142,8 @@ def test_a_scheduler_s_sigterm_is_counted_down_to_its_sigkill(start, tmp_path):
     request = kernel.start("import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.1)")
     kernel.wait_for(request, "begun")
     with Term(tmp_path, kernel, 0 if ROOT else USER, "slurmstepd"):
-        said = kernel.wait_for(request, "SIGKILL in about ")
-    assert said.index("SIGKILL usually follows") < said.index("SIGKILL in about ")
+        printed = kernel.wait_for(request, "SIGKILL in about ")
+    assert printed.index("SIGKILL usually follows") < printed.index("SIGKILL in about ")
     os.kill(kernel.process.pid, signal.SIGINT)
     assert kernel.finish(request)["ename"] == "KeyboardInterrupt"
 

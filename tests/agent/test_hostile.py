@@ -92,9 +92,11 @@ def victim() -> Iterator[Victim]:
         yield victim
         victim.lives()
         assert psutil.Process(victim.keeper).memory_info().rss - before < MUCH
-        told = place.story(victim.id)
-        assert len([one for one in told if one["event"] in ("refused", "fault", "x")]) < 5 * BURST
-        assert not [one["text"] for one in told if one["event"] == "fault"], "a fault of ours, and no refusal"
+        reported = place.story(victim.id)
+        assert len([one for one in reported if one["event"] in ("refused", "fault", "x")]) < 5 * BURST
+        assert not [one["text"] for one in reported if one["event"] == "fault"], (
+            "a fault of ours, and no refusal"
+        )
         place.clear()
 
 
@@ -288,8 +290,8 @@ def test_a_story_has_room_for_so_many_lines_of_others(tmp_path: Path) -> None:
     limited = Limited(Story(tmp_path / "story", RUNTIME.time), lambda: now[0])
     for number in range(1000):
         limited.tell("refused", f"line {number}\nand \x1b[31mmore")
-    told = read_story(tmp_path / "story")
-    assert len(told) == BURST and "\n" not in told[0]["text"] and "\x1b" not in told[0]["text"]
+    reported = read_story(tmp_path / "story")
+    assert len(reported) == BURST and "\n" not in reported[0]["text"] and "\x1b" not in reported[0]["text"]
     now[0] = 3600.0
     limited.tell("refused", "after an hour")
     assert f"{1000 - BURST} such lines" in read_story(tmp_path / "story")[-1]["text"]

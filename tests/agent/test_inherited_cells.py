@@ -178,11 +178,11 @@ def test_a_cell_that_ends_before_it_could_be_told_shows_a_notice(
     front = kernel.exchange
     ends = [
         lambda: front.is_("idle", cell.parts[0]),
-        lambda: front.says(Channel.SHELL, "execute_reply", {"status": "ok"}, cell.parts[0]),
+        lambda: front.sends(Channel.SHELL, "execute_reply", {"status": "ok"}, cell.parts[0]),
     ]
     if listed == "first":
         kernel.cells.set_unanswered({"cells": [unanswered(cell, "busy")]})
-    front.says(Channel.IOPUB, "stream", {"name": "stdout", "text": "end"}, cell.parts[0])
+    front.sends(Channel.IOPUB, "stream", {"name": "stdout", "text": "end"}, cell.parts[0])
     ends.pop(0 if idle_first else 1)()
     if listed == "in between":
         kernel.cells.set_unanswered({"cells": [unanswered(cell, "busy")]})
@@ -202,7 +202,7 @@ def test_a_cell_that_is_sent_again_and_has_ended_keeps_the_kernel_busy_no_longer
     kernel, cell = Kernel(tmp_path), a_cell()
     assert kernel.cells.hold(cell)
     kernel.cells.set_unanswered({"cells": [unanswered(cell, "busy")]})
-    kernel.exchange.says(Channel.SHELL, "execute_reply", {"status": "ok"}, cell.parts[0])
+    kernel.exchange.sends(Channel.SHELL, "execute_reply", {"status": "ok"}, cell.parts[0])
     kernel.exchange.is_("idle", cell.parts[0])
     kernel.settle(cell)
     assert kernel.settled == [False] and not kernel.exchange.relay.executions.pending_ids()
@@ -214,7 +214,7 @@ def test_a_cell_whose_idle_nobody_received_ends(tmp_path: Path, monkeypatch: pyt
     kernel, cells = Kernel(tmp_path), [a_cell(), a_cell()]
     kernel.cells.set_unanswered({"cells": [unanswered(cells[0], "busy")]})
     for cell in cells:
-        kernel.exchange.says(Channel.SHELL, "execute_reply", {"status": "ok"}, cell.parts[0])
+        kernel.exchange.sends(Channel.SHELL, "execute_reply", {"status": "ok"}, cell.parts[0])
         assert kernel.shown(cell) == []
     kernel.settle(*cells)
     for cell in cells:
@@ -238,18 +238,18 @@ def test_only_cells_of_which_something_may_be_missing_are_told(
 ) -> None:
     monkeypatch.setattr(inherited_cells, "INTERVAL", 0.0)
     kernel, whole, running, ended = Kernel(tmp_path), a_cell(), a_cell(), a_cell()
-    front, told = kernel.exchange, takeover.RUNNING
+    front, reported = kernel.exchange, takeover.RUNNING
     front.is_("busy", whole.parts[0])
     front.is_("idle", whole.parts[0])
-    front.says(Channel.IOPUB, "stream", {"name": "stderr", "text": f"\n{told}\n"}, running.parts[0])
+    front.sends(Channel.IOPUB, "stream", {"name": "stderr", "text": f"\n{reported}\n"}, running.parts[0])
     front.is_("idle", running.parts[0])
     front.is_("idle", make("kernel_info_request", {})[0])
     kernel.settle(whole, running, ended)
     for text in ("a thread's", "more"):
         for cell in (whole, running, ended):
-            front.says(Channel.IOPUB, "stream", {"name": "stdout", "text": text}, cell.parts[0])
+            front.sends(Channel.IOPUB, "stream", {"name": "stdout", "text": text}, cell.parts[0])
     assert kernel.shown(whole) == ["busy", "idle", "a thread's", "more"]
-    assert kernel.shown(running) == [f"\n{told}\n", "idle", "a thread's", "more"]
+    assert kernel.shown(running) == [f"\n{reported}\n", "idle", "a thread's", "more"]
     assert kernel.shown(ended) == [LOST, "a thread's", "more"]
     assert len([one for one in front.received if one.content().get("text") == LOST]) == 1
 
@@ -261,7 +261,7 @@ def test_output_of_threads_keeps_no_cell_waiting(tmp_path: Path, monkeypatch: py
     kernel.cells.set_unanswered({"cells": []})
     kernel.cells.probe()
     for _ in range(3 * inherited_cells.QUIET_REPLIES):
-        kernel.exchange.says(Channel.IOPUB, "stream", {"name": "stdout", "text": "."}, cell.parts[0])
+        kernel.exchange.sends(Channel.IOPUB, "stream", {"name": "stdout", "text": "."}, cell.parts[0])
         kernel.reply(str([cell.msg_id]))
     assert kernel.settled == [False]
 
@@ -274,7 +274,7 @@ def test_an_answer_waits_for_what_the_kernel_published_before(
     exchange.relay.internal_requests.evaluate("2", results.append)
     for request in exchange.passed:
         content = {"status": "ok", "user_expressions": {"value": request.content()["user_expressions"]}}
-        exchange.says(Channel.SHELL, "execute_reply", content, request.parts[0])
+        exchange.sends(Channel.SHELL, "execute_reply", content, request.parts[0])
     assert results == [{"value": "2"}]
     exchange.is_("idle", exchange.passed[0].parts[0])
     assert results == [{"value": "2"}, {"value": "1"}]

@@ -58,9 +58,9 @@ def test_signals_to_the_job_run_the_functions_in_its_kernels(place: Place, job: 
     text = shown(hub, "time limit")
     assert "SIGTERM to Slurm job 17 from" in text and "SIGKILL follows" in text
     assert "Slurm job 17 ends: it has reached its time limit." in text
-    told = [(entry.get("signal"), entry.get("why")) for entry in place.story("first", "job")]
-    assert ("SIGUSR1", None) in told and ("SIGTERM", None) in told
-    assert (None, "it has reached its time limit") in told
+    reported = [(entry.get("signal"), entry.get("why")) for entry in place.story("first", "job")]
+    assert ("SIGUSR1", None) in reported and ("SIGTERM", None) in reported
+    assert (None, "it has reached its time limit") in reported
     assert job.process.poll() is None, "the kernel may compute until SIGKILL"
 
 
@@ -210,16 +210,16 @@ def test_the_controller_is_asked_again_until_it_knows_why_the_job_ends(
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    loop, told = ManualLoop(), []
-    controller = Controller(loop, ProcessControl(), JOB, 1 << 31, told.append)
+    loop, reported = ManualLoop(), []
+    controller = Controller(loop, ProcessControl(), JOB, 1 << 31, reported.append)
     controller.signalled()
 
     def tells() -> bool:
         loop.advance(0.6)
-        return bool(told)
+        return bool(reported)
 
     eventually(tells, "why the job ends")
-    assert told == [{"event": "ends", "why": "another job takes its resources (preemption)"}]
+    assert reported == [{"event": "ends", "why": "another job takes its resources (preemption)"}]
     assert len((tmp_path / "asked").read_text()) == 2
 
 

@@ -208,9 +208,9 @@ def test_what_is_told_to_ones_own_kernels_is_told_to_nobody_else(gpus: List[str]
     lease = take_lease(gpus[0], {"id": "ab12"}, lambda: {"notebook": "s3cret.ipynb"})
     assert lease is not None
     with answering(lease):
-        told = ask_as_somebody_else(gpus[0])
+        reported = ask_as_somebody_else(gpus[0])
         assert read_leases(gpus, timeout=30)[gpus[0]].notebook == "s3cret.ipynb"
-    assert "ab12" in told and "s3cret" not in told
+    assert "ab12" in reported and "s3cret" not in reported
 
 
 def test_everybody_is_told_since_when_a_holder_is_idle(gpus: List[str]) -> None:
@@ -222,8 +222,8 @@ def test_everybody_is_told_since_when_a_holder_is_idle(gpus: List[str]) -> None:
     with answering(lease):
         assert json.loads(ask_as_somebody_else(gpus[0]))["idle_since"] == 1234.5
     now = time.time()
-    for told, known in ((now - 700, None), (now, None), ("1", None)):  # it runs for less than a second
-        with squatter(gpus[1], {"id": "ab12", "idle_since": told}):
+    for reported, known in ((now - 700, None), (now, None), ("1", None)):  # it runs for less than a second
+        with squatter(gpus[1], {"id": "ab12", "idle_since": reported}):
             assert read_leases(gpus, timeout=30)[gpus[1]].idle_since == known
     when = time.strftime("%b %d %H:%M", time.localtime(5.0))
     holder = Holder("bob", 7, "ab12", None, 1, idle_since=5.0)

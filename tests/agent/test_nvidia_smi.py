@@ -43,12 +43,12 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
     monkeypatch.setenv("PATH", os.pathsep.join(folders))
     monkeypatch.setenv("FAKE_NVIDIA_STATE", str(path))
 
-    def say(**words: Any) -> None:
+    def report(**words: Any) -> None:
         fresh = tmp_path / "state.new"
         fresh.write_text(json.dumps(dict(words, log=str(tmp_path / "calls"))))
         fresh.replace(path)
 
-    return say
+    return report
 
 
 def calls(tmp_path: Path) -> List[Any]:
@@ -225,7 +225,7 @@ class Unkillable(ProcessControl):
     def pid(self) -> int:
         return self.started
 
-    def start(self, command: Any, **options: Any) -> Any:
+    def start(self, *_: Any, **__: Any) -> Any:
         self.started += 1
         return self
 

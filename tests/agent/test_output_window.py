@@ -315,9 +315,9 @@ def test_everything_that_writes_waits_and_nothing_is_lost(
     set_up(hub)
     for name, code in WRITERS.items():
         hub.got.clear()
-        said, size = stderr_of(hub, hub.ask(code))
-        assert said.startswith("written "), (name, said)
-        assert int(said.split()[1]) <= 2 * WINDOW >> 20, name
+        printed, size = stderr_of(hub, hub.ask(code))
+        assert printed.startswith("written "), (name, printed)
+        assert int(printed.split()[1]) <= 2 * WINDOW >> 20, name
         assert size == COUNT << 20, name
     hub.sock.close()
 
@@ -354,6 +354,6 @@ def test_a_killed_keeper_holds_no_writer_up(place: Place, tmp_path: Path) -> Non
     done = tmp_path / "done"
     os.mkfifo(done)
     hub.ask(KILLED + f"open({str(done)!r}, 'w').write('done')")
-    with open(done) as said:
-        assert said.read() == "done"
+    with open(done) as printed:
+        assert printed.read() == "done"
     hub.sock.close()

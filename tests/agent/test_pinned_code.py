@@ -382,11 +382,11 @@ def test_gpu_code_in_the_first_cell(repository: Repository, home: Path, place: P
     wrong, right = hub.ask("%gpu code nope\n1 + 1"), hub.ask("%gpu code HEAD~1")
     assert "there is no commit 'nope'" in hub.reply(wrong).content()["evalue"]
     assert hub.reply(right).content()["status"] == "ok", "it is the first cell now"
-    said = hub.run("%gpu code").replace("\n", " ")
+    printed = hub.run("%gpu code").replace("\n", " ")
     (tree,) = trees(home)
     assert (
-        said.startswith("This kernel runs commit ")
-        and f"(value one) of {repository.path}, in {tree}." in said
+        printed.startswith("This kernel runs commit ")
+        and f"(value one) of {repository.path}, in {tree}." in printed
     )
     assert hub.run(IMPORT) == f"one {tree}\n"
     again = hub.reply(hub.ask("%gpu code HEAD")).content()
@@ -410,8 +410,8 @@ def test_cells_wait_until_the_code_is_pinned(
     repository.commit("two")
     slow_git.go_on()
     assert [hub.reply(cell).content()["status"] for cell in cells] == ["ok", "ok", "ok"]
-    said = "".join(str(one.content().get("text", "")) for one in hub.got if one.channel is Channel.IOPUB)
-    assert said.endswith("\none\nlast\n")
+    printed = "".join(str(one.content().get("text", "")) for one in hub.got if one.channel is Channel.IOPUB)
+    assert printed.endswith("\none\nlast\n")
     stop(place, hub, "p6")
 
 

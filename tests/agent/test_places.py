@@ -142,17 +142,17 @@ def test_a_story(tmp_path: Path) -> None:
     with open(str(story.path), "ab") as file:
         file.write(b'{"torn": \xff\n')
     story.tell("end", "ended\nin two lines")
-    told = read_story(story.path)
-    assert [(entry["event"], entry["text"]) for entry in told] == [
+    reported = read_story(story.path)
+    assert [(entry["event"], entry["text"]) for entry in reported] == [
         ("start", "began"),
         ("end", "ended\nin two lines"),
     ]
-    assert told[0]["pid"] == 1
+    assert reported[0]["pid"] == 1
     assert mode(story.path) == 0o600
     assert read_story(tmp_path / "none.jsonl") == []
     with story.path.open("a") as file:
         file.write("[" * 100_000 + "\n7\n[]\n")
-    assert read_story(story.path) == told
+    assert read_story(story.path) == reported
 
 
 def test_of_a_long_story_the_end_is_told(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def runs(exchange: Exchange, code: str = "f()") -> bytes:
 
 
 def ends(exchange: Exchange, cell: bytes) -> None:
-    exchange.says(Channel.SHELL, "execute_reply", {"status": "ok", "execution_count": 1}, cell)
+    exchange.sends(Channel.SHELL, "execute_reply", {"status": "ok", "execution_count": 1}, cell)
     exchange.is_("idle", cell)
 
 
@@ -71,7 +71,7 @@ def test_who_returns_hears_when_the_cells_of_the_one_who_left_have_ended(exchang
     assert exchange.states()[-1] == ("busy", "")
     exchange.is_("idle", first)  # ahead of its reply
     assert exchange.states() == [("busy", "")], "another one is next"
-    exchange.says(Channel.SHELL, "execute_reply", {"status": "ok", "execution_count": 1}, first)
+    exchange.sends(Channel.SHELL, "execute_reply", {"status": "ok", "execution_count": 1}, first)
     exchange.is_("busy", second)
     ends(exchange, second)
     assert exchange.states() == [("idle", "")]

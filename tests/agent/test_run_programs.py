@@ -67,5 +67,5 @@ def test_output_is_read_also_if_the_disk_is_full(tmp_path: Path) -> None:
     )
     script = 'mount -t tmpfs -o size=16k none "$1"; cat /dev/zero 2>/dev/null > "$1/0"; TMPDIR="$1" exec "$2" -c "$3"'
     command = ["unshare", "-m", "sh", "-c", script, "sh", str(tmp_path), sys.executable, code]
-    said = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=DEADLINE).stdout
-    assert said.strip() == b"b'printed\\n'"
+    printed = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=DEADLINE).stdout
+    assert printed.strip() == b"b'printed\\n'"

@@ -321,17 +321,17 @@ def stop_by_shutdown(hub: Hub) -> None:
     hub.tell(Message(Channel.CONTROL, 1, make("shutdown_request", {"restart": False})))
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_what_the_spare_interpreter_tells_or_its_end_is_read_at_once(told: bool) -> None:
+@pytest.mark.parametrize("reported", [True, False])
+def test_what_the_spare_interpreter_tells_or_its_end_is_read_at_once(reported: bool) -> None:
     """Unread, it would keep the keeper's loop from sleeping."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, packets.TYPE)
     loop = Loop(RUNTIME)
     process = ForkedProcess(loop, os.getpid(), loop.stop, ours)
-    if told:
+    if reported:
         packets.send(theirs, {"status": 7})
     theirs.close()
     for _ in range(20):
         loop.later(0, loop.stop)
         loop.run()
     assert ours.fileno() == -1
-    assert process.poll() == (7 if told else None)
+    assert process.poll() == (7 if reported else None)

@@ -128,18 +128,18 @@ MESSAGE = st.one_of(
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.tuples(MESSAGE, st.integers(0, 9)), max_size=60), st.sampled_from([0.0005, 0.002, 8]))
 def test_a_front_end_shows_the_same_in_the_end(
-    tmp_path_factory: pytest.TempPathFactory, said: List[Tuple[Message, int]], memory: float
+    tmp_path_factory: pytest.TempPathFactory, published: List[Tuple[Message, int]], memory: float
 ) -> None:
     """Whatever waits, for however long; some of it is on disk where the memory is small."""
     backlog = Backlog(RUNTIME, [tmp_path_factory.getbasetemp()], KernelSettings(journal_memory_mib=memory))
     taken: List[Message] = []
-    for one, read in said:
+    for one, read in published:
         backlog.put(one)
         if not read:
             taken += [Message.decode(data) for data in backlog.take()]
     taken += drain(backlog)
     assert backlog.size == 0
-    assert FrontEnd(taken) == FrontEnd([one for one, _ in said])
+    assert FrontEnd(taken) == FrontEnd([one for one, _ in published])
 
 
 @given(st.lists(TEXT), TEXT)

@@ -21,7 +21,7 @@ def pages(browser: Browser, console: list[str]) -> Iterator[NewPage]:
     contexts: list[BrowserContext] = []
     wrong: list[str] = []
 
-    def heard(message: ConsoleMessage) -> None:
+    def received(message: ConsoleMessage) -> None:
         console.append(message.text)
         if message.type == "error" and OURS in message.text and "activate" in message.text:
             wrong.append(message.text)
@@ -36,15 +36,15 @@ def pages(browser: Browser, console: list[str]) -> Iterator[NewPage]:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
         contexts.append(context)
         context.set_default_timeout(DEADLINE * 1000)
-        context.on("console", heard)
+        context.on("console", received)
         context.on("weberror", thrown)
         return context.new_page()
 
-    said: list[str] = []
+    printed: list[str] = []
     try:
         yield new
     finally:
-        said += wrong  # and not what a page says whose requests end because it is closed
+        printed += wrong  # and not what a page says whose requests end because it is closed
         for context in contexts:
             context.close()
-    assert not said, said
+    assert not printed, printed

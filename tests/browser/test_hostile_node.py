@@ -37,7 +37,7 @@ def test_what_it_says_is_inert_text_of_bounded_length(lab: Lab, page: Page, host
     gpus = [{**TEXTS, **NUMBERS, **USERS, "uuid": f"{number}{EVIL}", "queue": queue} for number in range(2)]
     story = [{"time": 1e308, "event": EVIL, "text": EVIL, "remedy": EVIL, "x": float("nan")}]
     story.append({"text": "l" * 1_000_000})
-    hostile.says(list={"kernels": [evil, bare]}, gpus={"gpus": gpus}, story={"story": story})
+    hostile.sends(list={"kernels": [evil, bare]}, gpus={"gpus": gpus}, story={"story": story})
 
     panel = opened(lab, page)
     kernels, nodes = (panel.get_by_role("region", name=name) for name in ("My kernels", "Nodes"))

@@ -70,8 +70,8 @@ def test_a_kernel_of_vs_code_waits_until_a_page_has_signed_in(
     )
     with launched(remote, "locked-argv") as launcher:
         notification.get_by_role("button", name="Cancel").click()
-        code, said = launcher.end()
-        assert code == 1 and "you cancelled the sign-in" in said
+        code, printed = launcher.end()
+        assert code == 1 and "you cancelled the sign-in" in printed
         expect(notification).to_have_count(0)
     with launched(remote, "locked-argv") as launcher:
         notification.get_by_role("button", name="Sign In").click()

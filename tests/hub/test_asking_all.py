@@ -29,7 +29,7 @@ from jupyter_gpu_kernel.hub.ssh import Attempt
 __all__ = ["loop"]
 
 
-class Told(ClientConnection):
+class RecordingConnection(ClientConnection):
     """A client that keeps what it is told."""
 
     def __init__(self) -> None:
@@ -67,7 +67,9 @@ def test_all_connections_at_once_and_each_once(loop: LoopThread, op: str) -> Non
     connect = Unreachable(len(names))
     operations = loop.call(Operations, RUNTIME, connect, log)
     specs = [{"settings": {"route": [name], "slurm": name[0] == "l", "python": "p"}} for name in names]
-    call = Call(Told(), {"id": 1, "op": op, "specs": specs, "within": 10.0, "kernel": "unknown"})
+    call = Call(
+        RecordingConnection(), {"id": 1, "op": op, "specs": specs, "within": 10.0, "kernel": "unknown"}
+    )
     if op == "stop":
         with pytest.raises(ConnectError, match="timed out"):
             loop.run(operations.operation(call))
@@ -160,7 +162,7 @@ def test_a_call_does_not_wait_for_another_attempt_to_connect(
     loop: LoopThread, hanging: tuple[Hanging, Operations], op: str
 ) -> None:
     connect, operations = hanging
-    client = Told()
+    client = RecordingConnection()
     specs = [{"settings": LOGIN}]
     call = Call(client, {"id": 1, "op": op, "specs": specs, "within": 0.3, "kernel": "unknown"})
     if op == "stop":
@@ -181,7 +183,7 @@ def test_a_kernel_in_a_job_behind_an_unreachable_login_node_is_away(
     settings = KernelSettings(
         ("login", "gpu1"), python="p", gpus=0, name="a100", job="7", login_route=("login",)
     )
-    start = Call(Told(), {"id": 1, "op": "start", "connection": {"key": "k"}})
+    start = Call(RecordingConnection(), {"id": 1, "op": "start", "connection": {"key": "k"}})
 
     def attach() -> None:
         link = operations._nodes.of(settings).begin_link("p", None)
@@ -191,14 +193,14 @@ def test_a_kernel_in_a_job_behind_an_unreachable_login_node_is_away(
         remote.detached("the connection was dropped")
 
     loop.call(attach)
-    ps = Call(Told(), {"id": 2, "op": "ps", "specs": [{"settings": LOGIN}], "within": 0.3})
+    ps = Call(RecordingConnection(), {"id": 2, "op": "ps", "specs": [{"settings": LOGIN}], "within": 0.3})
     kernel, error = loop.run(operations.operation(ps))
     assert (kernel["id"], kernel["state"], kernel["attached"]) == ("k1", "away", True)
     assert error["node"] == "login"
 
 
 def test_the_time_in_which_the_user_is_asked_does_not_count(loop: LoopThread) -> None:
-    client = Told()
+    client = RecordingConnection()
     call = Call(client, {"id": 1, "op": "ps", "asks": True})
 
     async def main() -> bool:
@@ -218,7 +220,7 @@ def test_rows_come_before_the_slowest_node(tmp_path: Path, loop: LoopThread) -> 
     lab = Lab(tmp_path, loop, "gpu1", "gpu2")
     slow = lab.hosts["gpu2"]
     slow.answers.clear()
-    client, result = Told(), list[Any]()
+    client, result = RecordingConnection(), list[Any]()
     specs = [{"settings": lab.settings()}]
     asking = threading.Thread(target=lambda: result.extend(lab.call("gpus", client, specs=specs)))
     asking.start()

@@ -124,7 +124,7 @@ def test_ones_that_never_come_are_not_waited_for_for_ever(
     monkeypatch.setattr(states, "SUBSCRIBE_TIMEOUT", 0.5)
     adopted: RemoteKernel = request.getfixturevalue("adopted")
     with connected(adopted.edge.connection, iopub=False) as first:
-        first.execute("print('heard')")
+        first.execute("print('received')")
         assert first.get_shell_msg(timeout=DEADLINE)["content"]["status"] == "ok"
 
 

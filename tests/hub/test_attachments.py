@@ -42,10 +42,10 @@ def test_messages_once_each_over_reconnects() -> None:
             world.agents[-1].close()
             await attachment.until("detached")
         await attachment.until("attached")
-        while len(world.heard) < 5:
+        while len(world.received) < 5:
             await asyncio.sleep(0.01)
         assert attachment.got == [b"from %d" % number for number in range(5)]
-        assert world.heard == [b"to %d" % number for number in range(5)]
+        assert world.received == [b"to %d" % number for number in range(5)]
         assert len(set(world.opened)) == len(world.opened) == len(world.agents)
 
     play(test, clocks=PATIENT)
@@ -79,7 +79,7 @@ def test_a_keeper_that_hangs_up_is_opened_once_however_often_it_is_said() -> Non
         link.attach(attachment)
         await attachment.until("attached")
         for _ in range(20):  # one for each frame that was on its way
-            world.agents[0].say(json_frame(Kind.CLOSE, {"reason": "gone"}, attachment=world.opened[0]))
+            world.agents[0].send_frame(json_frame(Kind.CLOSE, {"reason": "gone"}, attachment=world.opened[0]))
         await attachment.until("attached")
         assert await link.request("list")
         assert len(world.opened) == 2
@@ -194,7 +194,7 @@ def test_nonsense_on_an_attachment_costs_that_attachment_a_reopening() -> None:
         link.attach(attachment)
         await attachment.until("attached")
         for _ in range(20):
-            world.agents[0].say(Frame(Kind.ACK, world.opened[0], number=99))
+            world.agents[0].send_frame(Frame(Kind.ACK, world.opened[0], number=99))
         await attachment.until("attached")
         assert await link.request("list")
         assert len(world.agents) == 1
@@ -310,7 +310,7 @@ def test_release_before_it_is_open() -> None:
             await asyncio.sleep(0.01)
         assert world.closed == 2 * world.opened
         assert attachment.endpoint.state is EndpointState.CLOSED and attachment.openings == 0
-        assert attachment.told.empty()
+        assert attachment.reported.empty()
         assert not link.in_use
 
     play(test, world, clocks=PATIENT)
@@ -320,7 +320,7 @@ def test_a_keeper_that_accepts_no_connection_is_asked_ever_more_seldom_and_then_
     world = World()
 
     def hangs_up(agent: Agent, frame: Frame) -> None:
-        agent.say(json_frame(Kind.CLOSE, {"reason": "no"}, attachment=frame.attachment))
+        agent.send_frame(json_frame(Kind.CLOSE, {"reason": "no"}, attachment=frame.attachment))
 
     world.instead = hangs_up
 

@@ -33,10 +33,10 @@ class Slammed(SignInRules):
     """Hangs up when a key comes, without a goodbye, as a network that is gone."""
 
     ssh_server: SshServer
-    said = ""
+    banner = ""
 
     def get_banner(self) -> tuple[str | None, str | None]:
-        return self.said or None, "en"
+        return self.banner or None, "en"
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         self.ssh_server.transports[-1].sock.close()
@@ -340,28 +340,28 @@ def lost(ssh_server: Callable[..., SshServer]) -> SshServer:
     return lost
 
 
-@pytest.mark.parametrize("said", ["", "Welcome to the cluster"])
-def test_a_drop_while_we_sign_in_is_no_refusal(lost: SshServer, said: str) -> None:
+@pytest.mark.parametrize("banner", ["", "Welcome to the cluster"])
+def test_a_drop_while_we_sign_in_is_no_refusal(lost: SshServer, banner: str) -> None:
     """Else a link that comes back would wait as after a wrong password."""
-    lost.rules.said = said
+    lost.rules.banner = banner
     with pytest.raises(ConnectError, match="the connection was lost while signing in") as caught:
         lost.visit(None, lost.key)
     assert not isinstance(caught.value, AuthError)
 
 
 @pytest.mark.parametrize(
-    ("said", "remedy"),
+    ("banner", "remedy"),
     [
         ("Access denied by pam_slurm_adopt: you have no active jobs on this node\r\n", "Start a job"),
         ("Your account has expired; please contact\r\nyour administrator.\r\n", "administrators"),
     ],
 )
-def test_a_server_whose_rules_let_nobody_in_is_quoted(lost: SshServer, said: str, remedy: str) -> None:
+def test_a_server_whose_rules_let_nobody_in_is_quoted(lost: SshServer, banner: str, remedy: str) -> None:
     """It takes the key, says why not, and hangs up."""
-    lost.rules.said = said
+    lost.rules.banner = banner
     with pytest.raises(AuthError) as caught:
         lost.visit(None, lost.key)
-    assert f"“{' '.join(said.split())}”" in caught.value.cause and remedy in caught.value.remedy
+    assert f"“{' '.join(banner.split())}”" in caught.value.cause and remedy in caught.value.remedy
 
 
 def test_a_server_that_has_seen_too_many_keys_says_so(two_hops: TwoHops, tmp_path: Path) -> None:

@@ -64,13 +64,13 @@ def join(two_hops: TwoHops) -> Iterator[Join]:
     made: list[Connection] = []
 
     def joined(
-        *via: str, route: tuple[str, ...] = ("login",), told: list[tuple[str, str]] | None = None
+        *via: str, route: tuple[str, ...] = ("login",), reported: list[tuple[str, str]] | None = None
     ) -> Connection:
         connection = connect_route(
             route,
             config=two_hops.ssh_config,
             via=via,
-            progress=lambda hop, step: told.append((hop, step)) if told is not None else None,
+            progress=lambda hop, step: reported.append((hop, step)) if reported is not None else None,
             trust_file=two_hops.trust_file,
         )
         made.append(connection)
@@ -93,12 +93,12 @@ def failure(join: Join, *via: str) -> GpuKernelError:
 
 def test_a_key_that_only_the_login_node_has_leads_on(login: Login, join: Join) -> None:
     login.hops.login.restart(AllowTcpForwarding="no")
-    told: list[tuple[str, str]] = []
-    connection = join(login.ssh_work, told=told)
+    reported: list[tuple[str, str]] = []
+    connection = join(login.ssh_work, reported=reported)
     assert script(connection, "echo $HOME") == f"{login.hops.work.home}\n"
-    name = told[-1][0]
+    name = reported[-1][0]
     assert name.startswith("ssh -F ") and name.endswith(" on login")
-    assert told[-1][1] == "run" and [step[:2] for step in connection.steps] == told
+    assert reported[-1][1] == "run" and [step[:2] for step in connection.steps] == reported
 
 
 def test_what_a_command_answers_is_complete(login: Login, join: Join) -> None:
@@ -229,8 +229,8 @@ def test_this_machine_runs_commands_in_the_home_folder(join: Join, monkeypatch: 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
     connection = join(route=("localhost",))
     assert connection.alive() and connection.responds(0) and not connection.interactive
-    told = script(connection, 'pwd; echo "$HOME$JUPYTER_TOKEN $CUDA_VISIBLE_DEVICES"')
-    assert told == f"{Path.home()}\n{os.environ['HOME']} 1,2\n"
+    reported = script(connection, 'pwd; echo "$HOME$JUPYTER_TOKEN $CUDA_VISIBLE_DEVICES"')
+    assert reported == f"{Path.home()}\n{os.environ['HOME']} 1,2\n"
     stream = connection.open("cat")
     connection.close()
     assert not connection.alive() and stream.read(1) == b"" and stream.wait(DEADLINE) is not None

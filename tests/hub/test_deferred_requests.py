@@ -39,10 +39,10 @@ def interrupt() -> Message:
 
 
 class Hub:
-    """`heard`: what front ends are told, as (message type, the request's header)."""
+    """`received`: what front ends received, as (message type, the request's header)."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, bytes]] = []
+        self.received: list[tuple[str, bytes]] = []
         self.texts: list[str] = []
         self.shown: list[Message] = []  # the cells that have output
         self.notice = OfflineNotice(
@@ -54,10 +54,14 @@ class Hub:
 
     def _say(self, message: Message) -> None:
         self.texts.append(str(message.content().get("data", {}).get("text/plain")))
-        self.heard.append((message.header()["msg_type"], message.parts[1]))
+        self.received.append((message.header()["msg_type"], message.parts[1]))
 
     def replies(self, asked: Message) -> list[str]:
-        return [said for said, parent in self.heard if parent == asked.parts[0] and said.endswith("_reply")]
+        return [
+            printed
+            for printed, parent in self.received
+            if parent == asked.parts[0] and printed.endswith("_reply")
+        ]
 
 
 @pytest.fixture
@@ -152,22 +156,22 @@ def test_own_code_is_answered_until_the_kernel_was_connected_once(hub: Hub) -> N
 
 
 @pytest.mark.parametrize(
-    ("kernel", "said"),
+    ("kernel", "printed"),
     [
         (KEEPS_RUNNING, "the kernel keeps running. This cell will run"),
         (WAITS_FOR_HOST, "waits for GPUs on its other hosts"),
         (STARTS, "the kernel starts when it is back. This cell will run"),
     ],
 )
-def test_the_notice_says_what_becomes_of_the_kernel(hub: Hub, kernel: str, said: str) -> None:
+def test_the_notice_says_what_becomes_of_the_kernel(hub: Hub, kernel: str, printed: str) -> None:
     hub.notice.link_down(None, kernel=kernel)
-    assert said in hub.notice._text()
+    assert printed in hub.notice._text()
 
 
 @pytest.mark.parametrize("has_output", [False, True])
-@pytest.mark.parametrize(("begun", "said"), [(True, "keeps running."), (False, "has been sent: it")])
+@pytest.mark.parametrize(("begun", "printed"), [(True, "keeps running."), (False, "has been sent: it")])
 def test_the_notice_in_a_cell_is_removed_without_its_output(
-    hub: Hub, has_output: bool, begun: bool, said: str
+    hub: Hub, has_output: bool, begun: bool, printed: str
 ) -> None:
     """A cell that was sent right before the drop may not have reached the node."""
     asked = cell()
@@ -175,14 +179,14 @@ def test_the_notice_in_a_cell_is_removed_without_its_output(
 
     async def main() -> None:
         hub.notice.link_down(None, NOTICE_DELAY, asked, begun)
-        while not hub.heard:  # the notice is due at once
+        while not hub.received:  # the notice is due at once
             await asyncio.sleep(0)
         hub.notice.link_up()
 
     asyncio.run(main())
     removed = "update_display_data" if has_output else "clear_output"
-    assert hub.heard == [("display_data", asked.parts[0]), (removed, asked.parts[0])]
-    assert f"This cell {said}" in hub.texts[0] and hub.texts[1] == ("" if has_output else "None")
+    assert hub.received == [("display_data", asked.parts[0]), (removed, asked.parts[0])]
+    assert f"This cell {printed}" in hub.texts[0] and hub.texts[1] == ("" if has_output else "None")
 
 
 def test_the_notice_names_the_kernelspec_to_sign_in_to(hub: Hub) -> None:
@@ -217,5 +221,5 @@ def test_interrupts_without_end_fill_no_memory(hub: Hub) -> None:
         assert len(deferred._interrupts) == _MAX_INTERRUPTS
         deferred.link_down()
     assert len(deferred._answered) == _MAX_INTERRUPTS
-    last = json.loads(hub.heard[-1][1])["msg_id"]
+    last = json.loads(hub.received[-1][1])["msg_id"]
     assert last in deferred._answered

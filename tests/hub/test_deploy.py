@@ -236,12 +236,12 @@ def test_a_start_that_fails_removes_nothing_of_the_user(machine: Machine) -> Non
     assert file.read_text() == "the user's"
 
 
-@pytest.mark.parametrize(("status", "said"), [(91, "too old"), (126, "cannot be run"), (77, "status 77")])
-def test_a_python_that_fails(machine: Machine, tmp_path: Path, status: int, said: str) -> None:
+@pytest.mark.parametrize(("status", "printed"), [(91, "too old"), (126, "cannot be run"), (77, "status 77")])
+def test_a_python_that_fails(machine: Machine, tmp_path: Path, status: int, printed: str) -> None:
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\nexit {status}\n")
     python.chmod(0o700)
-    with pytest.raises(AgentError, match=said):
+    with pytest.raises(AgentError, match=printed):
         machine.dial(str(python))
 
 

@@ -38,8 +38,8 @@ def test_what_is_not_signed_is_not_heard(channel: str) -> None:
         ):
             client.send_multipart(bad)
         client.send_multipart([*good, b"buffer"])
-        await meeting.until(lambda: meeting.heard)
-        (message,) = meeting.heard
+        await meeting.until(lambda: meeting.received)
+        (message,) = meeting.received
         assert message.channel is Channel[channel.upper()] and message.parts == (*good[2:], b"buffer")
 
     meet(test)
@@ -49,11 +49,11 @@ def test_what_is_signed_twice_comes_from_the_same_client() -> None:
     async def test(meeting: Meeting) -> None:
         for identity in (b"one", b"two", b"one"):
             client = meeting.client("control", identity=identity)
-            before = len(meeting.heard)
+            before = len(meeting.received)
             client.send_multipart(request(b"key"))
-            await meeting.until(lambda before=before: len(meeting.heard) > before)
+            await meeting.until(lambda before=before: len(meeting.received) > before)
             client.close()
-        assert [message.client for message in meeting.heard] == [1, 2, 1]
+        assert [message.client for message in meeting.received] == [1, 2, 1]
 
     meet(test)
 
@@ -66,10 +66,10 @@ def test_clients_without_end_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> N
         for number in range(6):
             meeting.client("shell", identity=b"client %d" % number).send_multipart(request(b"key"))
         again = meeting.client("control", identity=b"client 0")
-        await meeting.until(lambda: len(meeting.heard) >= 3)
+        await meeting.until(lambda: len(meeting.received) >= 3)
         again.send_multipart(request(b"key"))
-        await meeting.until(lambda: any(one.channel is Channel.CONTROL for one in meeting.heard))
-        assert {message.client for message in meeting.heard} <= {1, 2, 3}
+        await meeting.until(lambda: any(one.channel is Channel.CONTROL for one in meeting.received))
+        assert {message.client for message in meeting.received} <= {1, 2, 3}
 
     meet(test)
 

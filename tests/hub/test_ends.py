@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from endings import DETACHED, gone, started, stop, story, told
+from endings import DETACHED, gone, reported, started, stop, story
 from keepers import keeper_of
 from streams import LoopThread, Node, until, wait_for
 
@@ -37,14 +37,14 @@ def test_a_crash_in_c_code_names_the_line_of_the_cell(loop: LoopThread, link: Li
         assert cell.reply["ename"] == "DeadKernelError"
         for word in ("segmentation fault", "crash (the cell, line 3)", "restart"):
             assert word in cell.reply["evalue"]
-        assert told(remote, node) == cell.reply["evalue"]
+        assert reported(remote, node) == cell.reply["evalue"]
         assert "segmentation fault" in front.run("1").reply["evalue"], "the next cell hears it, too"
 
 
 def test_exit_in_a_cell(loop: LoopThread, link: Link, node: Node) -> None:
     with started(loop, link) as (remote, front):
         assert front.run("exit()").reply["status"] == "ok"
-        assert "exit() or quit() was called in a cell" in told(remote, node)
+        assert "exit() or quit() was called in a cell" in reported(remote, node)
 
 
 def test_sigterm_while_not_in_use_names_its_sender(loop: LoopThread, link: Link, node: Node) -> None:
@@ -57,7 +57,7 @@ def test_sigterm_while_not_in_use_names_its_sender(loop: LoopThread, link: Link,
             str(pid),
         ]
         with subprocess.Popen(program, stdin=subprocess.PIPE) as sender:
-            text = told(remote, node)
+            text = reported(remote, node)
         assert f"(pid {sender.pid}, python" in text and "while it was not in use" in text
         assert remote.status["returncode"] == -signal.SIGTERM
 
@@ -88,7 +88,7 @@ def test_a_front_ends_kill_is_not_a_riddle(loop: LoopThread, link: Link, node: N
         front.client.execute("import time; time.sleep(600)")
         until(remote, "busy", "idle")
         loop.call(remote.command, "kill")
-        assert "its front end ended it with SIGKILL" in told(remote, node)
+        assert "its front end ended it with SIGKILL" in reported(remote, node)
 
 
 @pytest.mark.parametrize("env", [{}, {"SLURM_JOB_ID": "17"}])
@@ -101,7 +101,7 @@ def test_somebodys_sigkill(env: dict[str, str]) -> None:
         cell = front.finish(request)
         for word in ["Slurm job 17", "sacct"] if env else ["unknown sender", "administrators"]:
             assert word in cell.reply["evalue"]
-        assert told(remote, node) == cell.reply["evalue"]
+        assert reported(remote, node) == cell.reply["evalue"]
         stop(loop, remote, node)
 
 
@@ -127,7 +127,7 @@ def test_out_of_memory_in_a_cgroup(cgroup: Path) -> None:
         with started(loop, link) as (remote, front):
             cell = front.run("data = bytearray(1 << 30)")
             assert "the limit of 300 MiB" in cell.reply["evalue"] and "--mem" in cell.reply["evalue"]
-            assert "oom_kill" in told(remote, node)
+            assert "oom_kill" in reported(remote, node)
             stop(loop, remote, node)
 
 
@@ -191,7 +191,7 @@ def test_a_keeper_keeps_to_the_sites_policy(tmp_path: Path) -> None:
             with started(loop, loop.link(node), kernel_id="k1") as (remote, front):
                 assert "off" in front.run("import gpu_kernel; print(gpu_kernel.status()['guard'])").text
                 os.kill(int(front.run("import os; print(os.getpid())").text), signal.SIGTERM)
-                told(remote, node)
+                reported(remote, node)
                 assert remote.status["returncode"] == -signal.SIGTERM
                 stop(loop, remote, node)
             assert keeper.wait() == 0
@@ -227,7 +227,7 @@ def test_the_real_earlyoom(tmp_path: Path) -> None:
                     assert first.reply["ename"] == "KeyboardInterrupt", "the variables stay"
                     second = front.run("print(len(data))\ntime.sleep(600)")
                     assert "earlyoom ended it: the node's memory was short" in second.reply["evalue"]
-                    told(remote, node)
+                    reported(remote, node)
             finally:
                 keeper.kill()
         shutil.rmtree(node.root / "k" / "k1", ignore_errors=True)

@@ -19,13 +19,17 @@ BULK = Message(Channel.IOPUB, 0, make("stream", {"name": "stdout", "text": "x" *
 
 
 class Kernel:
-    """`fronts` on it, and raw clients of theirs; `heard`: what they ask."""
+    """`fronts` on it, and raw clients of theirs; `received`: the requests of these clients."""
 
     def __init__(self) -> None:
-        self.heard: list[Message] = []
+        self.received: list[Message] = []
         self.subscribed = 0
         self.fronts = FrontEnds(
-            RUNTIME, lambda front, message: self.heard.append(message), self._subscribes, lambda: None, None
+            RUNTIME,
+            lambda front, message: self.received.append(message),
+            self._subscribes,
+            lambda: None,
+            None,
         )
         self._context = zmq.Context()
 
@@ -51,10 +55,10 @@ class Kernel:
     async def asks(self, front: FrontEnd) -> Message:
         """A client of this front end's asks something."""
         with self.client(front, "shell") as client:
-            before = len(self.heard)
+            before = len(self.received)
             client.send_multipart(request(b"key"))
-            await self.until(lambda: len(self.heard) > before)
-        return self.heard[-1]
+            await self.until(lambda: len(self.received) > before)
+        return self.received[-1]
 
     def close(self) -> None:
         self.fronts.close()
@@ -111,11 +115,11 @@ def test_a_reply_goes_to_the_client_that_asked_and_to_nobody_else() -> None:
         first, second = kernel.add(), kernel.add()
         with kernel.client(first, "shell") as other, kernel.client(second, "shell") as client:
             for socket in (other, client):
-                before = len(kernel.heard)
+                before = len(kernel.received)
                 socket.send_multipart(request(b"key"))
-                await kernel.until(lambda before=before: len(kernel.heard) > before)
-            asked = kernel.heard[-1]
-            assert len({message.client for message in kernel.heard}) == 2
+                await kernel.until(lambda before=before: len(kernel.received) > before)
+            asked = kernel.received[-1]
+            assert len({message.client for message in kernel.received}) == 2
             kernel.fronts.send(Message(Channel.SHELL, asked.client, make("kernel_info_reply", {})))
             await kernel.until(lambda: client.poll(0))
             assert not other.poll(0)

@@ -64,8 +64,8 @@ def test_a_kernel_whose_first_cell_has_waited_is_busy(
     loop: LoopThread, link: Link, gpus: Gpus, tmp_path: Path, stack: contextlib.ExitStack
 ) -> None:
     """The cell's own busy status was sent while it waited, and is not sent again."""
-    stack.callback(gpus.say, 4)
-    gpus.say(1)
+    stack.callback(gpus.report, 4)
+    gpus.report(1)
     holder = loop.kernel(link, gpus=1)
     open_front(loop, holder, stack).run(VISIBLE)
     remote = loop.kernel(link, gpus=1)
@@ -92,8 +92,8 @@ def test_two_gpus_that_are_near_each_other(
     rows = [[" X ", "SYS", "NV4"], ["SYS", " X ", "SYS"], ["NV4", "SYS", " X "]]
     heads = [f"GPU{number}" for number in range(3)]
     lines = [["", *heads], *([head, *row] for head, row in zip(heads, rows, strict=True))]
-    stack.callback(gpus.say, 4)
-    gpus.say(3, topology="\n".join("\t".join(line) for line in lines))
+    stack.callback(gpus.report, 4)
+    gpus.report(3, topology="\n".join("\t".join(line) for line in lines))
     kernel = loop.kernel(link, gpus=2)
     assert open_front(loop, kernel, stack).run(VISIBLE).text.strip() == ",".join(gpus.uuids[::2][:2])
     loop.call(kernel.command, "stop")
@@ -105,7 +105,7 @@ def test_kernels_take_mig_devices(
     """Each by its own UUID, which the lease has as well."""
     uuids = [f"MIG-{name[4:]}" for name in gpus.uuids[1:3]]
     devices = [{"uuid": name, "profile": "3g.20gb"} for name in uuids]
-    stack.callback(gpus.say, 4)
+    stack.callback(gpus.report, 4)
     gpus.show({"gpus": [{"uuid": gpus.uuids[0], "mig": "Enabled", "devices": devices}]})
     kernels = [loop.kernel(link, gpus=1) for _ in uuids]
     assert [open_front(loop, one, stack).run(VISIBLE).text.strip() for one in kernels] == uuids
@@ -119,7 +119,7 @@ def test_who_blocks_himself_is_told_so(
     loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
 ) -> None:
     """Which notebook, whether its kernel is idle, and the command that frees the GPU."""
-    gpus.say(1)
+    gpus.report(1)
     holder = loop.kernel(link, gpus=1, notebook="/home/me/train.ipynb")
     assert open_front(loop, holder, stack).run(VISIBLE).text.strip() == gpus.uuids[0]
     until(holder, "idle")
@@ -142,15 +142,15 @@ def test_who_blocks_himself_is_told_so(
     assert queued["notebook"] == "/home/me/test.ipynb" and 0 < queued["since"] <= time.time() + 2
     loop.call(holder.command, "stop")
     assert front.finish(cell).text.strip() == gpus.uuids[0]
-    gpus.say(4)
+    gpus.report(4)
 
 
 def test_a_priority_is_changed_while_kernels_wait(
     loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
 ) -> None:
     """The last one comes first. A kernel that does not wait keeps its priority for the next time."""
-    gpus.say(1)
-    stack.callback(gpus.say, 4)
+    gpus.report(1)
+    stack.callback(gpus.report, 4)
     remotes = [loop.kernel(link, gpus=1, priority=priority) for priority in (0, 5, 0)]
     fronts = [open_front(loop, remote, stack) for remote in remotes]
     assert fronts[0].run(VISIBLE).text.strip() == gpus.uuids[0]
@@ -179,19 +179,19 @@ def test_a_priority_is_changed_while_kernels_wait(
 
 def test_a_crash_beside_a_gpu_that_fell_off_says_so(loop: LoopThread, link: Link, gpus: Gpus) -> None:
     remote = loop.kernel(link, gpus=1)
-    gpus.say(1)
+    gpus.report(1)
     with Front(remote.edge.connection) as front:
         assert front.run(VISIBLE).text.strip() == gpus.uuids[0]
-        gpus.say(0, gpus=[{"uuid": gpus.uuids[0], "lost": True}, {"uuid": gpus.uuids[1]}])
+        gpus.report(0, gpus=[{"uuid": gpus.uuids[0], "lost": True}, {"uuid": gpus.uuids[1]}])
         cell = front.run("os.abort()")
         assert gpus.uuids[0] in cell.reply["evalue"] and "administrators" in cell.reply["evalue"]
         loop.call(remote.command, "stop")
-        gpus.say(4)
+        gpus.report(4)
 
 
 def test_meanwhile_at_the_gate(loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack) -> None:
     """Completions and internal executes pass; interrupt gives up; a later cell tries again, behind nobody."""
-    gpus.say(1)
+    gpus.report(1)
     holder = open_front(loop, loop.kernel(link, gpus=1), stack)
     assert holder.run(VISIBLE).text.strip() == gpus.uuids[0]
     remote = loop.kernel(link, gpus=1)
@@ -208,7 +208,7 @@ def test_meanwhile_at_the_gate(loop: LoopThread, link: Link, gpus: Gpus, stack: 
     assert front.finish(held).reply["ename"] == "KeyboardInterrupt"
     assert front.reply(behind)["status"] == "aborted"
     until(remote, "idle")
-    gpus.say(2)
+    gpus.report(2)
     assert front.run(VISIBLE).text.strip() == gpus.uuids[1]
 
 
@@ -224,7 +224,7 @@ def test_the_first_cell_says_what_a_later_one_says(
     loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack, code: str
 ) -> None:
     """One busy, one input, one idle, although it waited for its GPU."""
-    gpus.say(4)
+    gpus.report(4)
     front = open_front(loop, loop.kernel(link, gpus=1), stack)
     first, later = (front.run(code, answers=["x"], stop_on_error=False) for _ in range(2))
     assert types(first) == types(later)
@@ -236,7 +236,7 @@ def test_a_cell_that_gave_up_waiting_has_a_number_of_its_own(
     loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
 ) -> None:
     """It looks as if it had failed in the kernel, which does not use its number again."""
-    gpus.say(1)
+    gpus.report(1)
     holder = open_front(loop, loop.kernel(link, gpus=1), stack)
     holder.run("1")
     remote = loop.kernel(link, gpus=1)
@@ -252,7 +252,7 @@ def test_a_cell_that_gave_up_waiting_has_a_number_of_its_own(
     assert [cell.reply["execution_count"] for cell in cells] == [1, 2]
     inputs = [m["content"] for cell in cells for m in cell.messages if m["msg_type"] == "execute_input"]
     assert inputs == [{"code": "print('held')", "execution_count": number} for number in (1, 2)]
-    gpus.say(2)
+    gpus.report(2)
     last = front.finish(behind)
     assert types(last) == ["busy", "execute_input", "stream", "idle"]
     assert last.reply["execution_count"] == 3
@@ -263,14 +263,14 @@ def test_no_driver(loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.E
     remote = loop.kernel(link, gpus=1)
     front = open_front(loop, remote, stack)
     until(remote, "idle")
-    gpus.say(0)
+    gpus.report(0)
     cells = [front.client.execute(VISIBLE, stop_on_error=False) for _ in range(2)]
     try:
         for cell in map(front.finish, cells):
             assert cell.reply["ename"] == "GpuError"
             assert "--gpus 0" in cell.reply["evalue"]
     finally:
-        gpus.say(4)
+        gpus.report(4)
     assert front.run(VISIBLE).text.strip() in gpus.uuids, "the driver is back"
 
 
@@ -287,7 +287,7 @@ def test_no_nvidia_smi(tmp_path: Path, loop: LoopThread, stack: contextlib.ExitS
 
 
 def test_gpus_without_a_kernel(loop: LoopThread, link: Link, gpus: Gpus) -> None:
-    gpus.say(3)
+    gpus.report(3)
     rows = loop.run(link.request("gpus"))["gpus"]
     assert [row["uuid"] for row in rows] == gpus.uuids[:3]
     assert all(row["free"] for row in rows)
@@ -297,12 +297,12 @@ def test_a_gpu_is_free_before_the_cause_is_known(
     loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
 ) -> None:
     """The look at a driver that hangs takes seconds."""
-    gpus.say(1)
+    gpus.report(1)
     remote = loop.kernel(link, gpus=1)
     front = open_front(loop, remote, stack)
     front.run(VISIBLE)
-    stack.callback(gpus.say, 4)
-    gpus.say(1, mode="hang")
+    stack.callback(gpus.report, 4)
+    gpus.report(1, mode="hang")
     cell = front.client.execute("os.abort()")
     wait_for(lambda: not read_leases(gpus.uuids[:1]), "the lease's end")
     assert "the kernel ended" not in node.story(remote.kernel_id)
@@ -320,13 +320,13 @@ def test_what_a_thread_prints_while_its_gpu_goes_back_is_its_cells(
         "        print(number, flush=True); time.sleep(0.1)\nthreading.Thread(target=count).start()"
     )
     request = front.client.execute(code)
-    said = ""
-    while "59\n" not in said:
+    printed = ""
+    while "59\n" not in printed:
         message = front.client.get_iopub_msg(timeout=60)
         if message["msg_type"] == "stream":
             assert message["parent_header"]["msg_id"] == request
-            said += message["content"]["text"]
-    assert said.split() == [str(number) for number in range(60)]
+            printed += message["content"]["text"]
+    assert printed.split() == [str(number) for number in range(60)]
     wait_for(lambda: not remote.status["gpus"], "the GPU goes back")
     history = loop.run(link.request("history", seconds=3600))["history"]
     (held,) = [row for row in history if row["kernel"] == remote.kernel_id]

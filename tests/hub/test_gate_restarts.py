@@ -27,7 +27,7 @@ NAMED = "__vsc_ipynb_file__ = '/home/me/of-vs-code.ipynb'"
 def test_restart_keeps_the_gpu(
     loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
 ) -> None:
-    gpus.say(4)
+    gpus.report(4)
     remote = loop.kernel(link, gpus=2)
     front = open_front(loop, remote, stack)
     before = front.run(VISIBLE + "\nx = 1").text
@@ -50,7 +50,7 @@ def test_a_restart_before_the_kernel_was_told_its_gpu(
     loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
 ) -> None:
     """The new process is born with it, and the gate is open."""
-    gpus.say(4)
+    gpus.report(4)
     remote = loop.kernel(link, gpus=1)
     front = open_front(loop, remote, stack)
     internal = front.client.execute("import time; time.sleep(600)", store_history=False)
@@ -66,7 +66,7 @@ def test_a_restart_answers_all_that_wait(
     loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
 ) -> None:
     """Also behind a cell that does not take others along when it fails."""
-    gpus.say(1)
+    gpus.report(1)
     holder = open_front(loop, loop.kernel(link, gpus=1), stack)
     holder.run("1")
     remote = loop.kernel(link, gpus=1)
@@ -76,7 +76,7 @@ def test_a_restart_answers_all_that_wait(
     wait_for(lambda: not remote.endpoint.outbox.size, "the cells' arrival, which the restart would overtake")
     loop.call(remote.command, "restart")
     assert [front.finish(cell).reply["ename"] for cell in held] == ["DeadKernelError"] * 3
-    gpus.say(2)
+    gpus.report(2)
     assert front.run(VISIBLE).text.strip() == gpus.uuids[1]
 
 
@@ -84,7 +84,7 @@ def test_the_kernel_is_told_its_gpu_again_where_a_failure_took_that_along(
     loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
 ) -> None:
     """A front end's own code fails, and what is in the kernel's queue behind it is aborted."""
-    gpus.say(4)
+    gpus.report(4)
     remote = loop.kernel(link, gpus=1)
     front = open_front(loop, remote, stack)
     story = node.root / "stories" / f"{remote.kernel_id}.jsonl"
@@ -96,7 +96,7 @@ def test_the_kernel_is_told_its_gpu_again_where_a_failure_took_that_along(
 def test_who_returns_is_greeted_also_where_the_cell_waits(
     loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
 ) -> None:
-    gpus.say(1)
+    gpus.report(1)
     holder = open_front(loop, loop.kernel(link, gpus=1), stack)
     holder.run("1")
     first = loop.kernel(link, gpus=1, notebook="/home/me/greeted.ipynb")
@@ -112,7 +112,7 @@ def test_who_returns_is_greeted_also_where_the_cell_waits(
     for message in front.iopub(cell):
         if "Waiting for" in str(message["content"]):
             break
-    gpus.say(2)
+    gpus.report(2)
     assert "Back on kernel" in str(front.finish(cell).outputs)
 
 
@@ -120,8 +120,8 @@ def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
     loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
 ) -> None:
     """As in VS Code. The only GPU is in use by the kernel itself, and somebody else waits for it."""
-    gpus.say(1)
-    stack.callback(gpus.say, 4)
+    gpus.report(1)
+    stack.callback(gpus.report, 4)
     sessions = VSCodeSessions(RUNTIME.monotonic)
     session = VSCodeSession(sessions, 1, "one")
     old = loop.kernel(link, session=session, gpus=1, name="one")
@@ -129,7 +129,7 @@ def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
     loop.call(sessions.begin, session)
     front.run(NAMED, store_history=False)
     pid = front.run(VISIBLE + "; print(os.getpid())").text.split()[1]
-    gpus.say(1, gpus=[{"uuid": gpus.uuids[0], "processes": [{"pid": int(pid), "memory": 900}]}])
+    gpus.report(1, gpus=[{"uuid": gpus.uuids[0], "processes": [{"pid": int(pid), "memory": 900}]}])
     other = open_front(loop, loop.kernel(link, gpus=1, name="other"), stack)
     waits = other.client.execute(VISIBLE)
     wait_for(
@@ -149,11 +149,11 @@ def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
     cell = front.run(VISIBLE)
     assert cell.text.strip() == gpus.uuids[0] and "Waiting" not in str(cell.outputs)
     gpu = rf"(GPU 0 \(.+\)|{gpus.uuids[0]})"  # the name, if the new keeper has looked at the GPUs by then
-    told = str(cell.outputs).replace("\\n", " ")
-    assert re.search(f"with {gpu}; the previous one, {old.kernel_id}, has ended", told)
+    reported = str(cell.outputs).replace("\\n", " ")
+    assert re.search(f"with {gpu}; the previous one, {old.kernel_id}, has ended", reported)
     assert not (node.root / "k" / old.kernel_id).exists() and busy
     assert read_leases(gpus.uuids[:1])[gpus.uuids[0]].id == new.kernel_id
-    gpus.say(2)
+    gpus.report(2)
     assert other.finish(waits).text.strip() == gpus.uuids[1]
 
 
@@ -163,8 +163,8 @@ def test_a_text_of_the_session_before_becomes_empty_by_the_next_ones_first_cell(
 ) -> None:
     """VS Code does not receive what the old kernel sends after a restart, nor, when a notebook returns, what the kernel
     has sent for its cells meanwhile."""
-    gpus.say(1, gpus=[{"uuid": gpus.uuids[0], "ghost": 30000}])
-    stack.callback(gpus.say, 4)
+    gpus.report(1, gpus=[{"uuid": gpus.uuids[0], "ghost": 30000}])
+    stack.callback(gpus.report, 4)
     sessions = VSCodeSessions(RUNTIME.monotonic)
     session = VSCodeSession(sessions, 1, "one")
     next_session = VSCodeSession(sessions, 1 if restart else 2, "one")
@@ -179,7 +179,7 @@ def test_a_text_of_the_session_before_becomes_empty_by_the_next_ones_first_cell(
     loop.call(sessions.begin, next_session)
     loop.call(sessions.end, session, old)
     loop.call(old.close)
-    gpus.say(4)
+    gpus.report(4)
     front = open_front(loop, new, stack)
     front.run(NAMED, store_history=False)
     assert (new.kernel_id == old.kernel_id) is not restart

@@ -32,12 +32,12 @@ def test_everything_else_is_answered_meanwhile(
     loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack, tmp_path: Path
 ) -> None:
     """Other requests to the node, cells of a kernel that has its GPU, and all but the cells of one that waits."""
-    gpus.say(2)
+    gpus.report(2)
     log = tmp_path / "calls"
     served, remote = (loop.kernel(link, gpus=1) for _ in range(2))
     front, waiting = (open_front(loop, one, stack) for one in (served, remote))
     front.run("1")
-    gpus.say(2, mode="wait", log=str(log))
+    gpus.report(2, mode="wait", log=str(log))
     asked = asyncio.run_coroutine_threadsafe(link.request("gpus", timeout=DEADLINE), loop.loop)
     cell = waiting.client.execute(VISIBLE)
     until(remote, "waiting")
@@ -50,7 +50,7 @@ def test_everything_else_is_answered_meanwhile(
     assert loop.run(link.request("story", kernel=remote.kernel_id))["story"]
     assert not asked.done() and len(running(log)) >= 4, "it hangs still"
 
-    gpus.say(2, log=str(log))
+    gpus.report(2, log=str(log))
     assert [row["free"] for row in asked.result(DEADLINE)["gpus"]][:1] == [False]
     assert waiting.finish(cell).text.strip() == gpus.uuids[1]
     wait_for(lambda: not running(log), "the end of every nvidia-smi")

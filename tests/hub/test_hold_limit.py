@@ -126,15 +126,15 @@ def test_a_running_cell_is_told_and_ends_at_the_limit(
     cell = front.client.execute(TRAINS)
     front.until_text(cell, "trains")
     with somebody_waits(gpus):
-        told = front.until_text(cell, "saved").replace("\n", " ")
-        assert "keep its GPUs for 0.5 s while others wait, and a kernel of another user waits" in told
-        assert "Save your work" in told
+        reported = front.until_text(cell, "saved").replace("\n", " ")
+        assert "keep its GPUs for 0.5 s while others wait, and a kernel of another user waits" in reported
+        assert "Save your work" in reported
     front.until_text(cell, "Nobody waits for this kernel's GPUs any more")
     may_end.touch()
     with somebody_waits(gpus):
         end = front.finish(cell)
         assert end.text.count("saved") == 2 and "gives its GPUs back now" in end.text
-        name, why = next(said for kind, said in end.outputs if kind == "error")
+        name, why = next(printed for kind, printed in end.outputs if kind == "error")
         assert name == "DeadKernelError" and "the site's policy lets a kernel keep its GPUs for 0.5 s" in why
         wait_for(lambda: remote.ended, "the kernel's end")
         assert not read_leases(gpus.uuids)

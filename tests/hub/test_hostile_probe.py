@@ -39,8 +39,8 @@ class Script:
 
 
 def inert(found: FoundPythons | AgentError) -> None:
-    said = [found.cause, found.remedy] if isinstance(found, AgentError) else _texts(found.to_json())
-    for text in said:
+    texts = [found.cause, found.remedy] if isinstance(found, AgentError) else _texts(found.to_json())
+    for text in texts:
         shown = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         assert all(one.isprintable() or one == "\n" for one in shown) and len(text) < 100_000
 
@@ -62,7 +62,7 @@ FIELDS = st.sampled_from(
 )
 LINES = st.lists(st.lists(FIELDS, max_size=8).map("\t".join), max_size=4)
 ENDS = st.sampled_from(["0", "1", "126", "late"])
-TRIED = st.lists(st.builds(lambda end, said: f"tried\t/p\t{end}\t{said}", ENDS, FIELDS))
+TRIED = st.lists(st.builds(lambda end, texts: f"tried\t/p\t{end}\t{texts}", ENDS, FIELDS))
 
 
 @settings(max_examples=80, deadline=None)

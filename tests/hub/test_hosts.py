@@ -114,7 +114,7 @@ def test_a_kernel_starts_on_the_best_host_and_its_notebook_finds_it_there(lab: L
         "its kernel alone",
     )
     lab.call("release", client, kernel=remote.kernel_id)
-    one.gpus.say(4)
+    one.gpus.report(4)
     two.gpus.show({"gpus": []})
     again = lab.start("/home/me/a.ipynb")
     assert (again.kernel_id, again.link.name) == (remote.kernel_id, "gpu2")
@@ -186,7 +186,7 @@ def test_a_cell_that_waits_runs_where_a_gpu_is_free_first(lab: Lab) -> None:
         wait_for(
             lambda: all(one == ("/home/me/a.ipynb", 7) for one in queued(lab)), "its priority on both hosts"
         )
-        lab.hosts[other].gpus.say(1)
+        lab.hosts[other].gpus.report(1)
         found = [front.finish(cell) for cell in cells]
         assert found[0].text.strip() == lab.hosts[other].gpus.uuids[0]
         assert found[1].text.strip() == "5", "what front ends ran before is repeated"
@@ -225,7 +225,7 @@ def test_a_cell_that_is_interrupted_or_runs_at_home_leaves_no_reservation(lab: L
         cell = front.client.execute(VISIBLE)
         lab.hosts[home].reachable = True
         wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
-        lab.hosts[home].gpus.say(1)
+        lab.hosts[home].gpus.report(1)
         assert front.finish(cell).text.strip() == lab.hosts[home].gpus.uuids[0]
     nothing_left(lab, **{home: [remote.kernel_id]})
 
@@ -241,18 +241,18 @@ def test_a_kernel_leaves_a_host_that_crashes_or_loses_its_gpu(lab: Lab) -> None:
         cell = front.client.execute(VISIBLE)
         wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
         lab.hosts[home].crash()
-        two.say(1)
+        two.report(1)
         mine = front.finish(cell).text.strip()
         assert (remote.link.name, mine) == (other, two.uuids[0])
         lab.hosts[home].reachable = True
-        one.say(1)
+        one.report(1)
         lab.call("restart", client, kernel=remote.kernel_id)
         assert remote.link.name == other and front.run(VISIBLE).text.strip() == mine
         two.show({"gpus": [{"uuid": mine, "lost": True}, {"uuid": two.uuids[1], "processes": [BUSY]}]})
         lab.call("restart", client, kernel=remote.kernel_id)
         assert remote.link.name == home and front.run(VISIBLE).text.strip() == one.uuids[0]
         nothing_left(lab, **{home: [remote.kernel_id]})
-        two.say(4)
+        two.report(4)
         lab.hosts[home].unplug()
         wait_for(lambda: remote.link_state.value == "away", "the loss of the link")
         lab.call("restart", client, kernel=remote.kernel_id)
@@ -270,7 +270,7 @@ def test_vs_code_finds_its_kernel_on_another_host(lab: Lab) -> None:
         front.run(startup, store_history=False)
         front.run("treasure = 42")
         lab.call("release", client, kernel=first.kernel_id)
-    lab.hosts["gpu1"].gpus.say(4)
+    lab.hosts["gpu1"].gpus.report(4)
     lab.hosts["gpu2"].gpus.show({"gpus": []})
     again = lab.start("", parent=2)
     fresh = again.kernel_id

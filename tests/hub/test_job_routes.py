@@ -85,9 +85,9 @@ def test_another_route_is_tried_where_ssh_to_nodes_is_not_set_up(
     tmp_path: Path, error: GpuKernelError
 ) -> None:
     cluster = Cluster(tmp_path, error)
-    told = reach(cluster)
+    reported = reach(cluster)
     assert cluster.tried == ["ssh", "srun"]
-    assert told == f"it cannot be reached yet: by ssh: {error.cause}; by srun: srun was refused"
+    assert reported == f"it cannot be reached yet: by ssh: {error.cause}; by srun: srun was refused"
 
 
 @pytest.mark.parametrize("way", ["ssh", "srun"])

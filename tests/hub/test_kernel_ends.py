@@ -81,10 +81,10 @@ def test_what_a_killed_kernel_said_last(
     go = tmp_path / "go"
     kernel = psutil.Process(remote.status["pid"])
     keeper = psutil.Process(keeper_of(kernel.pid))
-    with zmq.Context() as context, context.socket(zmq.SUB) as heard:
-        heard.subscribe(b"")
-        heard.connect(f"ipc://{node.handlers.root.kernel(remote.kernel_id)}/z-2")
-        while not heard.poll(10):
+    with zmq.Context() as context, context.socket(zmq.SUB) as received:
+        received.subscribe(b"")
+        received.connect(f"ipc://{node.handlers.root.kernel(remote.kernel_id)}/z-2")
+        while not received.poll(10):
             front.run("pass")
         request = front.client.execute(
             f"""
@@ -99,8 +99,8 @@ def test_what_a_killed_kernel_said_last(
         front.until_text(request, "begin")
         keeper.suspend()
         go.touch()
-        heard.rcvtimeo = int(1000 * DEADLINE)
-        while b"all said" not in heard.recv_multipart()[-1]:
+        received.rcvtimeo = int(1000 * DEADLINE)
+        while b"all said" not in received.recv_multipart()[-1]:
             pass
     wait_for(lambda: asleep(kernel.pid), "an end of its writing")
     kernel.kill()
@@ -193,7 +193,7 @@ def test_the_keeper_survives_stray_signals(remote: RemoteKernel, front: Front, n
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         os.kill(keeper, number)
     assert front.run("print('alive')").text == "alive\n"
-    assert "SIGTERM" in wait_for(lambda: "SIGHUP" in (told := node.story(remote.kernel_id)) and told)
+    assert "SIGTERM" in wait_for(lambda: "SIGHUP" in (reported := node.story(remote.kernel_id)) and reported)
     assert keeper_of(remote.status["pid"]) == keeper
 
 

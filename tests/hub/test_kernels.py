@@ -75,8 +75,8 @@ class Hub:
         remote.attached()
         return remote
 
-    def leaves(self, call: Call, *, said_bye: bool = True) -> None:
-        call.client.said_bye = said_bye
+    def leaves(self, call: Call, *, sent_bye: bool = True) -> None:
+        call.client.sent_bye = sent_bye
         call.client.close()
         call.client.disconnected()
 
@@ -294,7 +294,7 @@ def test_a_kernel_waits_for_gpus_only_as_long_as_somebody_can_return(
         call = hub.call("start", parent=parent)
         remote = hub.start(call, notebook=notebook)
         remote.status_reported({"state": state, "gpus": []})
-        hub.leaves(call, said_bye=bool(parent))
+        hub.leaves(call, sent_bye=bool(parent))
         await until(lambda: not hub.kernels.in_use)
         sent = [Message.decode(data).content().get("do") for data in remote.endpoint.outbox.withdraw()]
         assert ("stop" in sent) is (state == "waiting" and not notebook)

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from endings import DETACHED, STUBBORN, gone, listed, started, stop, told
+from endings import DETACHED, STUBBORN, gone, listed, reported, started, stop
 from runtimes import RUNTIME
 from streams import LoopThread, Node, until, wait_for
 
@@ -90,7 +90,7 @@ def test_what_left_the_session_ends_with_the_kernel(loop: LoopThread, link: Link
     with started(loop, link) as (remote, front):
         child = int(front.run(DETACHED).text)
         front.control("shutdown_request", restart=False)
-        told(remote, node)
+        reported(remote, node)
         gone(child)
         assert f"(pid {child})" in node.story(remote.kernel_id)
 

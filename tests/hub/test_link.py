@@ -192,9 +192,9 @@ def test_a_peer_that_vanishes_while_it_is_told_something(message: bytes) -> None
         await attachment.until("attached")
         attachment.endpoint.send(Lane.ORDERED, b"last")
         link.pump(attachment.endpoint)
-        while b"last" not in world.heard:
+        while b"last" not in world.received:
             await asyncio.sleep(0.01)
-        assert world.heard == [data for data in (message, b"last") if data]
+        assert world.received == [data for data in (message, b"last") if data]
         assert len(world.agents) >= 2
 
     play(test)

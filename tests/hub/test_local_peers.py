@@ -111,8 +111,8 @@ async def visit(meeting: Meeting, uid: int, channel: str, count: int, identity: 
     user = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PROGRAM, str(uid), port, str(count), data.hex(), stdout=asyncio.subprocess.PIPE
     )
-    said, _ = await asyncio.wait_for(user.communicate(), DEADLINE)
-    return said.decode().split()
+    printed, _ = await asyncio.wait_for(user.communicate(), DEADLINE)
+    return printed.decode().split()
 
 
 def handshake(kind: bytes, identity: bytes) -> bytes:
@@ -148,9 +148,9 @@ def test_another_user_takes_nobodys_replies_and_holds_nobody_up() -> None:
 
     async def test(meeting: Meeting) -> None:
         async def served(client: zmq.Socket[bytes]) -> None:
-            before = len(meeting.heard)
+            before = len(meeting.received)
             client.send_multipart(asked := request(b"key"))
-            await meeting.until(lambda: len(meeting.heard) > before)
+            await meeting.until(lambda: len(meeting.received) > before)
             meeting.edge.send(Message(Channel.SHELL, 1, tuple(asked[2:])))
             await meeting.until(lambda: client.poll(0))
             header, *parts = client.recv_multipart()[2:]
@@ -166,7 +166,7 @@ def test_another_user_takes_nobodys_replies_and_holds_nobody_up() -> None:
         assert strangers.result() == ["refused"] * 200
         await served(clients[-1])
         assert not any(client.poll(0) for client in clients)
-        assert {message.client for message in meeting.heard} == {1}
+        assert {message.client for message in meeting.received} == {1}
 
     meet(test)
 

@@ -80,15 +80,15 @@ def test_a_higher_limit_of_open_files_is_not_lowered() -> None:
 def test_only_the_kernel_that_has_something_to_send_is_asked_for_it() -> None:
     async def test(world: World, link: Link) -> None:
         keepers: dict[int, Endpoint] = {}
-        heard: list[bytes] = []
+        received: list[bytes] = []
 
         def keeper(agent: Agent, frame: Frame) -> None:
             one = keepers.setdefault(frame.attachment, Endpoint(RUNTIME, first=False))
             if frame.kind is Kind.HELLO:
                 one.opened(frame.attachment)
-            heard.extend(one.receive(frame))
+            received.extend(one.receive(frame))
             for outgoing in one.outgoing():
-                agent.say(outgoing)
+                agent.send_frame(outgoing)
 
         world.instead = keeper
         kernels = [Numbered(number) for number in range(COUNT)]
@@ -100,9 +100,9 @@ def test_only_the_kernel_that_has_something_to_send_is_asked_for_it() -> None:
         for number in range(10):
             kernels[0].endpoint.send(Lane.ORDERED, b"%d" % number)
             link.pump(kernels[0].endpoint)
-            while len(heard) <= number:
+            while len(received) <= number:
                 await asyncio.sleep(0)
-        assert heard == [b"%d" % number for number in range(10)]
+        assert received == [b"%d" % number for number in range(10)]
         assert [kernel.counting.asked for kernel in kernels[1:]] == before[1:]
 
     play(test, clocks=PATIENT)
@@ -121,7 +121,7 @@ def test_no_more_kernels_are_opened_at_once_than_the_agent_takes() -> None:
         link.release(kernels[-1])
         world.opening = lambda request: {"ok": True}
         for number in range(1, MAX_OPENING + 1):
-            world.agents[0].say(reply_frame({"ok": True}, number))  # the link's first requests
+            world.agents[0].send_frame(reply_frame({"ok": True}, number))  # the link's first requests
         for kernel in kernels[:-1]:
             await kernel.until("attached")
         assert len(world.opened) == COUNT - 1, "a kernel that was released meanwhile is not opened"

@@ -27,22 +27,22 @@ def own_code(**content: object) -> Message:
 
 
 class Hub:
-    """`heard`: what front ends are told."""
+    """`received`: the messages that front ends received."""
 
     def __init__(self, delivered: Delivered | None = None) -> None:
-        self.heard: list[Message] = []
-        placeholder = Placeholder(RUNTIME, self.heard.append, None, lambda info: None)
-        self.kernel = UnstartedKernel(RUNTIME, placeholder, self.heard.append, delivered)
+        self.received: list[Message] = []
+        placeholder = Placeholder(RUNTIME, self.received.append, None, lambda info: None)
+        self.kernel = UnstartedKernel(RUNTIME, placeholder, self.received.append, delivered)
         self.kernel.begin()
 
-    def told(self, asked: Message) -> list[str]:
+    def reported(self, asked: Message) -> list[str]:
         """The types of what came for this request, on any channel."""
-        return [one.header()["msg_type"] for one in self.heard if one.parts[1] == asked.parts[0]]
+        return [one.header()["msg_type"] for one in self.received if one.parts[1] == asked.parts[0]]
 
     def reply(self, asked: Message) -> dict[str, object]:
         """The content of its reply."""
         replies = [
-            one for one in self.heard if one.parts[1] == asked.parts[0] and one.channel is asked.channel
+            one for one in self.received if one.parts[1] == asked.parts[0] and one.channel is asked.channel
         ]
         assert len(replies) == 1
         return replies[0].content()
@@ -57,7 +57,7 @@ def test_kernel_info_is_answered_also_where_none_is_known(hub: Hub) -> None:
     first, second = request("kernel_info_request"), request("kernel_info_request", Channel.CONTROL)
     for asked in (first, second):
         hub.kernel.take(asked)
-        assert hub.told(asked) == ["status", "kernel_info_reply", "status"]
+        assert hub.reported(asked) == ["status", "kernel_info_reply", "status"]
         assert hub.reply(asked) == plain_kernel_info()
     assert hub.kernel.end() == [first], "one of them learns the kernel's own answer"
     assert hub.kernel.drops(Message(Channel.SHELL, 1, make("kernel_info_reply", {}, first.parts[0])))
@@ -90,8 +90,8 @@ def test_code_of_front_ends_is_answered_at_once_and_run_later_in_order(hub: Hub)
     start_up, comm, work = own_code(), request("comm_open"), cell()
     for asked in (start_up, comm, work):
         hub.kernel.take(asked)
-    assert hub.told(start_up) == ["status", "execute_reply", "status"]
-    assert hub.told(comm) == hub.told(work) == []
+    assert hub.reported(start_up) == ["status", "execute_reply", "status"]
+    assert hub.reported(comm) == hub.reported(work) == []
     assert [one.parts for one in hub.kernel.end()] == [one.parts for one in (start_up, comm, work)]
     again = Message(Channel.IOPUB, 0, make("status", {"execution_state": "busy"}, start_up.parts[0]))
     assert hub.kernel.drops(again)
@@ -101,7 +101,7 @@ def test_code_of_front_ends_is_answered_at_once_and_run_later_in_order(hub: Hub)
 def test_code_whose_values_a_front_end_wants_waits(hub: Hub) -> None:
     asked = own_code(user_expressions={"a": "1"})
     hub.kernel.take(asked)
-    assert hub.told(asked) == [] and hub.kernel.cells == []
+    assert hub.reported(asked) == [] and hub.kernel.cells == []
 
 
 def test_code_of_front_ends_is_repeated_within_bounds(hub: Hub) -> None:
@@ -109,20 +109,20 @@ def test_code_of_front_ends_is_repeated_within_bounds(hub: Hub) -> None:
         hub.kernel.take(own_code())
     late = own_code()
     hub.kernel.take(late)
-    assert hub.told(late) == []
+    assert hub.reported(late) == []
 
 
 def test_the_first_cell_shows_why_it_waits_and_nothing_is_left_of_that(hub: Hub) -> None:
     first, second = cell(), cell()
     hub.kernel.show("nobody waits")
-    assert not [one for one in hub.heard if one.header()["msg_type"] != "status"]
+    assert not [one for one in hub.received if one.header()["msg_type"] != "status"]
     hub.kernel.take(first)
     hub.kernel.take(second)
     hub.kernel.show("place 3")
     hub.kernel.show("place 2")
-    assert hub.told(first) == ["display_data", "update_display_data"] and hub.told(second) == []
+    assert hub.reported(first) == ["display_data", "update_display_data"] and hub.reported(second) == []
     hub.kernel.end()
-    assert hub.told(first)[-1] == "clear_output"
+    assert hub.reported(first)[-1] == "clear_output"
 
 
 def test_an_interrupt_ends_the_cells_like_a_kernel(hub: Hub) -> None:
@@ -130,7 +130,7 @@ def test_an_interrupt_ends_the_cells_like_a_kernel(hub: Hub) -> None:
     for asked in (start_up, first, second):
         hub.kernel.take(asked)
     hub.kernel.cancel_cells()
-    assert hub.told(first) == ["status", "execute_input", "error", "execute_reply", "status"]
+    assert hub.reported(first) == ["status", "execute_input", "error", "execute_reply", "status"]
     assert hub.reply(first)["ename"] == "KeyboardInterrupt" and hub.reply(second)["status"] == "aborted"
     assert hub.kernel.cells == []
     assert [one.parts for one in hub.kernel.end()] == [start_up.parts]
@@ -173,10 +173,10 @@ def test_what_stays_in_the_first_cell_follows_what_is_removed(hub: Hub) -> None:
     hub.kernel.take(work)
     hub.kernel.show("place 3")
     hub.kernel.end()
-    assert hub.told(work) == ["display_data", "clear_output", "display_data"]
-    assert hub.heard[-1].content()["data"] == {"text/plain": "The kernel had ended."}
+    assert hub.reported(work) == ["display_data", "clear_output", "display_data"]
+    assert hub.received[-1].content()["data"] == {"text/plain": "The kernel had ended."}
 
 
 def test_a_kernel_whose_cell_waits_is_busy(hub: Hub) -> None:
     hub.kernel.take(cell())
-    assert hub.heard[-1].content() == {"execution_state": "busy"}
+    assert hub.received[-1].content() == {"execution_state": "busy"}

@@ -77,7 +77,7 @@ def test_the_cell_says_what_it_waits_for_and_then_is_as_ever(loop: LoopThread, n
         loop.run(link.up())  # which does not tell the refusal of before
         cell = front.finish(asked)
         assert kinds(cell)[0] == "clear_output"
-        assert [said for said in cell.shown if said[0] == "stdout"] == [("stdout", "here\n")]
+        assert [printed for printed in cell.shown if printed[0] == "stdout"] == [("stdout", "here\n")]
         assert "display_data" not in str(front.run("1").outputs)
         assert remote.describe()["away_since"] is None
     loop.run(link.close())
@@ -195,7 +195,7 @@ def test_an_interrupt_cancels_what_waits_for_the_link(
         assert remote.link_state == "away"
         assert first.reply["ename"] == "KeyboardInterrupt"
         assert second.reply["status"] == ("aborted" if stop_on_error else "error")
-        states = [said for kind, said in first.outputs if kind == "status"]
+        states = [printed for kind, printed in first.outputs if kind == "status"]
         assert states == ["busy", "idle"] and kinds(first)[0] == "clear_output"
         node.plugged = True
         after = front.run("import time; time.sleep(0.2); print(child.poll()); child.kill()")
@@ -209,11 +209,11 @@ def test_an_interrupt_that_the_link_swallows_is_answered_once_and_still_comes(
     remote = away(loop, node)
     replies: list[str] = []
 
-    def heard(message: dict[str, Any]) -> None:
+    def received(message: dict[str, Any]) -> None:
         if message["msg_type"] == "interrupt_reply":
             replies.append(message["parent_header"]["msg_id"])
 
-    with Front(remote.edge.connection, heard) as front:
+    with Front(remote.edge.connection, received) as front:
         asked = front.client.execute("import time; print('begun', flush=True); time.sleep(600)")
         front.until_text(asked, "begun\n")
         node.streams[-1].stall()
@@ -235,8 +235,8 @@ def test_an_interrupt_in_an_outage_ends_the_cell_for_vs_code(
     remote = away(loop, node)
     remote.session = session = VSCodeSession(VSCodeSessions(RUNTIME.monotonic), 1, "gpu2")
     session.from_vs_code = True
-    heard: list[dict[str, Any]] = []
-    with Front(remote.edge.connection, heard.append) as front:
+    received: list[dict[str, Any]] = []
+    with Front(remote.edge.connection, received.append) as front:
         code = "import time\ntry: print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('late')"
         asked = front.client.execute(code)
         front.until_text(asked, "begun\n")
@@ -253,7 +253,7 @@ def test_an_interrupt_in_an_outage_ends_the_cell_for_vs_code(
         assert front.reply(asked)["ename"] == "KeyboardInterrupt"
         node.plugged = True
         assert front.run("1 + 1").reply["status"] == "ok"
-    of_cell = [one for one in heard if one["parent_header"].get("msg_id") == asked]
+    of_cell = [one for one in received if one["parent_header"].get("msg_id") == asked]
     assert [one["msg_type"] for one in of_cell].count("execute_reply") == 1
     assert [one["content"].get("execution_state") for one in of_cell].count("idle") == 1
     assert "late" in str(of_cell)

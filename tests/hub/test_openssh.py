@@ -318,9 +318,11 @@ def test_paths_with_percent_signs_reach_ssh_unchanged(tmp_path: Path) -> None:
     command = program.master(
         hop, control=control, before=before, known_hosts=[known], accepts_host=False, asks=False, timeout=5
     )
-    told = subprocess.run([command[0], "-G", *command[1:]], capture_output=True, text=True, check=True).stdout
-    assert f"\ncontrolpath {control}\n" in told and f"\nuserknownhostsfile {known}\n" in told
-    assert f" -S {str(before).replace('%', '%%%%')} " in told
+    reported = subprocess.run(
+        [command[0], "-G", *command[1:]], capture_output=True, text=True, check=True
+    ).stdout
+    assert f"\ncontrolpath {control}\n" in reported and f"\nuserknownhostsfile {known}\n" in reported
+    assert f" -S {str(before).replace('%', '%%%%')} " in reported
 
 
 def test_a_title_names_only_so_many_keys() -> None:

@@ -9,16 +9,16 @@ from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
 class Kernel:
-    """A kernel as the placeholder sees it. `said`: what that told front ends of its state."""
+    """A kernel as the placeholder sees it. `states`: the states that the placeholder published, in order."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
-        self.placeholder = Placeholder(RUNTIME, self._say, None, lambda info: None)
+        self.states: list[str] = []
+        self.placeholder = Placeholder(RUNTIME, self._record, None, lambda info: None)
         self.placeholder.update_state("idle")
 
-    def _say(self, message: Message) -> None:
+    def _record(self, message: Message) -> None:
         if message.header()["msg_type"] == "status":
-            self.said.append(str(message.content()["execution_state"]))
+            self.states.append(str(message.content()["execution_state"]))
 
     def request(self, msg_type: str) -> bytes:
         return make(msg_type, {})[0]
@@ -30,7 +30,7 @@ class Kernel:
     def welcome(self) -> str:
         """What a page that is loaded now hears."""
         self.placeholder.greet_subscriber()
-        return self.said[-1]
+        return self.states[-1]
 
 
 def test_a_request_on_the_control_channel_does_not_end_a_cell() -> None:
@@ -108,12 +108,12 @@ def test_a_keeper_that_is_back_and_says_idle_is_believed() -> None:
 def test_who_was_told_that_the_kernel_is_busy_is_told_when_it_is_not() -> None:
     """By a status of no request, as JupyterLab passes over those of kernel_info_request and comm_info_request."""
     kernel = Kernel()
-    kernel.said.clear()
+    kernel.states.clear()
     info = kernel.request("comm_info_request")
     kernel.is_("busy", info)
     assert kernel.welcome() == "busy"
     kernel.is_("idle", info)
-    assert kernel.said == ["busy", "idle"]
+    assert kernel.states == ["busy", "idle"]
 
     cell = kernel.request("execute_request")
     kernel.is_("busy", cell)
@@ -121,7 +121,7 @@ def test_who_was_told_that_the_kernel_is_busy_is_told_when_it_is_not() -> None:
     kernel.is_("idle", cell)
     kernel.is_("busy")  # the keeper's report
     kernel.is_("idle", info)
-    assert kernel.said == ["busy", "idle", "idle"]
+    assert kernel.states == ["busy", "idle", "idle"]
     kernel.is_("busy", cell)
     kernel.is_("idle", cell)
-    assert kernel.said == ["busy", "idle", "idle"], "its own idle does"
+    assert kernel.states == ["busy", "idle", "idle"], "its own idle does"

@@ -61,11 +61,14 @@ def test_fifty_megabytes_while_nobody_is_there(node: Node, loop: LoopThread, tmp
         node.plugged = True
         cell = front.finish(request)
     assert cell.reply["ename"] == "ZeroDivisionError"
-    assert [said for kind, said in cell.outputs[-2:]] == [("ZeroDivisionError", "division by zero"), "idle"]
+    assert [printed for kind, printed in cell.outputs[-2:]] == [
+        ("ZeroDivisionError", "division by zero"),
+        "idle",
+    ]
     kinds = [kind for kind, _ in cell.outputs]
     assert kinds[:2] == ["display_data", "update_display_data"]  # "out of reach", until the link is back
     assert kinds[2:] == ["stdout", "stderr", "stdout", "error", "status"]
-    head, notice, tail = (said for kind, said in cell.outputs if kind in ("stdout", "stderr"))
+    head, notice, tail = (printed for kind, printed in cell.outputs if kind in ("stdout", "stderr"))
     lines = ["%08d %s" % (number, "x" * 70) for number in range(600_000)]
     assert "".join(head).startswith("\n".join(lines[:5000]))
     assert "MB of output left out here" in notice

@@ -133,7 +133,7 @@ def test_a_busy_kernel_answers_whoever_returns_at_once(loop: LoopThread, link: L
         assert front.client.get_iopub_msg(timeout=DEADLINE)["content"] == {"execution_state": "busy"}
         internal = front.run("startup = __name__", store_history=False)
         assert internal.reply["status"] == "ok"
-        assert [said for kind, said in internal.outputs if kind == "status"] == ["busy", "idle"]
+        assert [printed for kind, printed in internal.outputs if kind == "status"] == ["busy", "idle"]
         cell = front.client.execute("startup")
         assert front.control("interrupt_request")["status"] == "ok"
         assert "__main__" in str(front.finish(cell).outputs), "the internal code ran before the user's cell"

@@ -139,10 +139,10 @@ print("both are sure")
 
 
 def test_a_system_that_refuses_md5() -> None:
-    said = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", WITHOUT_MD5], capture_output=True, text=True, timeout=DEADLINE
     )
-    assert (said.stdout, said.stderr) == ("both are sure\n", "")
+    assert (printed.stdout, printed.stderr) == ("both are sure\n", "")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
@@ -159,7 +159,9 @@ def test_sigterm_ends_a_hub_that_nobody_uses(hubs: Path) -> None:
         process = psutil.Process(client.call("hello", timeout=DEADLINE)["pid"])
         process.terminate()
         log = hubs / "XDG_RUNTIME_DIR"
-        eventually(lambda: "signal 15 ignored: clients are connected" in told(log), "it says why it stays")
+        eventually(
+            lambda: "signal 15 ignored: clients are connected" in reported(log), "it says why it stays"
+        )
 
     def ended() -> bool:  # it has noticed that the client is gone
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -167,10 +169,10 @@ def test_sigterm_ends_a_hub_that_nobody_uses(hubs: Path) -> None:
         return not hub_processes()
 
     eventually(ended, "it ends")
-    assert "SIGTERM, and nothing uses the hub" in told(log) and "hub exits" in told(log)
+    assert "SIGTERM, and nothing uses the hub" in reported(log) and "hub exits" in reported(log)
 
 
-def told(folder: Path) -> str:
+def reported(folder: Path) -> str:
     return "".join(path.read_text() for path in folder.rglob("log"))
 
 

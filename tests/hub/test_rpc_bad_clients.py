@@ -116,18 +116,18 @@ def connected(server: Server) -> Iterator[Connection[Any, Any]]:
         yield connection
 
 
-def heard(connection: Connection[Any, Any]) -> dict[str, Any]:
+def received(connection: Connection[Any, Any]) -> dict[str, Any]:
     assert connection.poll(DEADLINE)
     return dict(json.loads(connection.recv_bytes()))
 
 
 def until_hung_up(connection: Connection[Any, Any]) -> list[dict[str, Any]]:
     """All that it says until then."""
-    said = []
+    sent = []
     with contextlib.suppress(EOFError, OSError):
         while True:
-            said.append(heard(connection))
-    return said
+            sent.append(received(connection))
+    return sent
 
 
 BAD = [
@@ -162,7 +162,7 @@ def test_a_bad_message_ends_its_connection_with_an_error(server: Server, bad: by
         (last,) = until_hung_up(connection)
         assert "id" not in last and last["error"]["kind"] == "HubError"
         good.send_bytes(b'{"id": 1, "op": "echo", "x": 5}')
-        assert heard(good) == {"id": 1, "result": {"x": 5}}
+        assert received(good) == {"id": 1, "result": {"x": 5}}
     server.nothing_leaks()
 
 
@@ -202,7 +202,7 @@ def test_an_answer_larger_than_what_may_wait_comes(server: Server, monkeypatch: 
     monkeypatch.setattr(client_connection, "MAX_UNREAD", 1000)
     with connected(server) as connection:
         connection.send_bytes(b'{"id": 1, "op": "big", "size": 5000000}')
-        assert len(heard(connection)["result"]) == 5_000_000
+        assert len(received(connection)["result"]) == 5_000_000
 
 
 def test_a_client_that_reads_may_be_told_as_much_as_there_is(
@@ -212,7 +212,7 @@ def test_a_client_that_reads_may_be_told_as_much_as_there_is(
     with connected(server) as connection:
         for number in range(50):
             connection.send_bytes(json.dumps({"id": number, "op": "big", "size": 1000}).encode())
-            assert len(heard(connection)["result"]) == 1000
+            assert len(received(connection)["result"]) == 1000
 
 
 def test_a_bad_client_that_does_not_read_either(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_calls_at_a_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> Non
     with connected(server) as connection:
         for number in (1, 1, 2, 3):
             connection.send_bytes(json.dumps({"id": number, "op": "stay"}).encode())
-        refused = [heard(connection), heard(connection)]
+        refused = [received(connection), received(connection)]
         assert [(one["id"], one["error"]["kind"]) for one in refused] == [(1, "HubError"), (3, "HubError")]
         assert "in use" in refused[0]["error"]["cause"] and "2 calls" in refused[1]["error"]["cause"]
         eventually(lambda: server.staying == 2, "the others go on")
@@ -249,13 +249,13 @@ def test_who_does_not_prove_the_key_in_time_is_hung_up_on(
     server.nothing_leaks()
 
 
-@pytest.mark.parametrize("said", [b"", b"x" * 256, b"x" * 10_000, b"#CHALLENGE#", b"\xff" * 40])
-def test_a_stranger_who_says_anything(server: Server, said: bytes) -> None:
+@pytest.mark.parametrize("sent", [b"", b"x" * 256, b"x" * 10_000, b"#CHALLENGE#", b"\xff" * 40])
+def test_a_stranger_who_says_anything(server: Server, sent: bytes) -> None:
     with Client(hub_address()) as connection:
         connection.recv_bytes()
         with contextlib.suppress(OSError):
-            connection.send_bytes(said)
-            connection.send_bytes(said)
+            connection.send_bytes(sent)
+            connection.send_bytes(sent)
     server.nothing_leaks()
 
 
@@ -266,7 +266,7 @@ def test_more_connections_than_there_may_be(server: Server, monkeypatch: pytest.
     server.nothing_leaks()
     with connected(server) as connection:
         connection.send_bytes(b'{"id": 1, "op": "echo"}')
-        assert heard(connection) == {"id": 1, "result": {}}
+        assert received(connection) == {"id": 1, "result": {}}
 
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)

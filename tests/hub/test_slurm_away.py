@@ -72,14 +72,14 @@ def test_a_submission_waits_for_the_controller_and_says_so(login: LoginNode, wit
         "",
     )
 
-    told: list[str] = []
+    reported: list[str] = []
 
     async def test(scheduler: Scheduler, call: Any) -> None:
-        assert await scheduler.submit(SCRIPT, call, told.append) == "17"
+        assert await scheduler.submit(SCRIPT, call, reported.append) == "17"
 
     with_scheduler(test)
-    assert len(told) == 2
-    assert all("Slurm's controller does not answer" in text and "waiting for it" in text for text in told)
+    assert len(reported) == 2
+    assert all("Slurm's controller does not answer" in text and "waiting for it" in text for text in reported)
 
 
 def test_nothing_is_submitted_for_nobody_when_the_controller_is_back(

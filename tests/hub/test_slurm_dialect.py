@@ -263,8 +263,8 @@ def test_a_front_end_whose_launcher_leaves_with_its_kernel_is_told_to_restart(st
     end = job_end("13", JobRecord(state) if state != "GONE" else None)
     assert end is not None and end.remedy.startswith("Run a cell to start a new job")
     assert end.for_front_end(revives=True) == end
-    told = end.for_front_end(revives=False)
-    assert told.remedy.startswith("Restart the kernel to start a new job") and told.cause == end.cause
+    reported = end.for_front_end(revives=False)
+    assert reported.remedy.startswith("Restart the kernel to start a new job") and reported.cause == end.cause
 
 
 # sbatch's words, recorded from 22.05; those about accounts and QOS are documented, as they need accounting.

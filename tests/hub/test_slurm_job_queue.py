@@ -53,7 +53,7 @@ class Slurm(Runtime):
         self.asked: list[tuple[float, bool]] = []
         self.contradicted: set[str] = set()
         self.queue = self.asked_by(self.ask)
-        self.told: list[tuple[float, JobState]] = []
+        self.reported: list[tuple[float, JobState]] = []
 
     def asked_by(self, ask: Ask) -> JobQueue:
         async def has_ended(job_id: str, name: str) -> bool:
@@ -72,7 +72,7 @@ class Slurm(Runtime):
 
     def watch(self, job_id: str) -> Callable[[], None]:
         return self.queue.watch(
-            job_id, f"jgk-{job_id}", lambda state: self.told.append((self._loop.now - 1000, state))
+            job_id, f"jgk-{job_id}", lambda state: self.reported.append((self._loop.now - 1000, state))
         )
 
 
@@ -108,7 +108,7 @@ def test_many_jobs_are_asked_about_at_once(simulated):
 
     slurm = simulated(main)
     assert [time for time, _ in slurm.asked] == [FIRST_LOOK + 10 * number for number in range(6)]
-    assert [state.place for _, state in slurm.told] == list(range(1, 21))  # nothing has changed since
+    assert [state.place for _, state in slurm.reported] == list(range(1, 21))  # nothing has changed since
 
 
 def test_a_job_that_comes_later_waits_for_its_turn(simulated):
@@ -145,8 +145,10 @@ def test_a_change_is_told_and_makes_it_quick_again(simulated):
         await asyncio.sleep(120)
 
     slurm = simulated(main)
-    assert [state.state for _, state in slurm.told] == ["PENDING", "RUNNING", "TIMEOUT"]
-    assert min(intervals(slurm)) == 10 and slurm.asked[-1][0] == slurm.told[-1][0]  # nobody watches any more
+    assert [state.state for _, state in slurm.reported] == ["PENDING", "RUNNING", "TIMEOUT"]
+    assert (
+        min(intervals(slurm)) == 10 and slurm.asked[-1][0] == slurm.reported[-1][0]
+    )  # nobody watches any more
 
 
 def test_a_job_that_is_not_listed_is_gone(simulated):
@@ -155,7 +157,7 @@ def test_a_job_that_is_not_listed_is_gone(simulated):
         await asyncio.sleep(30)
 
     slurm = simulated(main)
-    assert [state.state for _, state in slurm.told] == ["GONE"] and len(slurm.asked) == 1
+    assert [state.state for _, state in slurm.reported] == ["GONE"] and len(slurm.asked) == 1
 
 
 def test_a_job_submitted_while_slurm_answers_is_not_gone(simulated):
@@ -174,7 +176,7 @@ def test_a_job_submitted_while_slurm_answers_is_not_gone(simulated):
         queue.close()
         await asyncio.sleep(60)
 
-    assert [state.state for _, state in simulated(main).told] == ["PENDING"]
+    assert [state.state for _, state in simulated(main).reported] == ["PENDING"]
 
 
 def test_a_job_submitted_while_slurm_answers_is_listed(simulated):
@@ -202,7 +204,7 @@ def test_a_watch_that_begins_while_slurm_answers_is_not_told_that_answer(simulat
         slurm.jobs = {"1": RUNNING}
         slurm.watch("1")
         await asyncio.sleep(5)
-        assert [state.id for _, state in slurm.told] == ["1"]
+        assert [state.id for _, state in slurm.reported] == ["1"]
 
     simulated(main)
 
@@ -220,8 +222,8 @@ def test_an_end_that_slurm_contradicts_is_not_told(simulated, state: JobState | 
         slurm.contradicted = set()
         await asyncio.sleep(60)
 
-    told = [state.state for _, state in simulated(main).told]
-    assert told == ["RUNNING", "COMPLETED" if state else "GONE"]
+    reported = [state.state for _, state in simulated(main).reported]
+    assert reported == ["RUNNING", "COMPLETED" if state else "GONE"]
 
 
 def test_while_slurm_is_away_the_watch_goes_on(simulated):
@@ -238,12 +240,12 @@ def test_while_slurm_is_away_the_watch_goes_on(simulated):
         assert await slurm.queue.jobs() == [RUNNING]
 
     slurm = simulated(main)
-    assert [(state.state, bool(state.problem)) for _, state in slurm.told] == [
+    assert [(state.state, bool(state.problem)) for _, state in slurm.reported] == [
         ("RUNNING", False),
         ("RUNNING", True),
         ("RUNNING", False),
     ]
-    assert min(intervals(slurm)) >= 10 and slurm.told[2][0] < 80
+    assert min(intervals(slurm)) >= 10 and slurm.reported[2][0] < 80
 
 
 def test_a_watch_that_ended_hears_nothing(simulated):
@@ -256,7 +258,7 @@ def test_a_watch_that_ended_hears_nothing(simulated):
         await asyncio.sleep(100)
 
     slurm = simulated(main)
-    assert len(slurm.told) == 1 and len(slurm.asked) == 1
+    assert len(slurm.reported) == 1 and len(slurm.asked) == 1
 
 
 def test_a_job_that_was_cancelled_just_now_is_not_listed(simulated):
@@ -333,10 +335,10 @@ def test_watchers_learn_soon_that_there_is_no_answer_and_then_why(simulated):
         slurm.watch("1")
         await asyncio.sleep(200)
 
-    told = [(time - FIRST_LOOK, state.problem) for time, state in simulated(main).told]
-    assert told[:3] == [
+    reported = [(time - FIRST_LOOK, state.problem) for time, state in simulated(main).reported]
+    assert reported[:3] == [
         (0, ""),
         (15, "there has been no answer for 5 s"),
         (37, "login: connection timed out"),
     ]
-    assert len(told) == 4 and told[3][1] == ""  # while the same problem lasts, nothing else is told
+    assert len(reported) == 4 and reported[3][1] == ""  # while the same problem lasts, nothing else is told

@@ -29,7 +29,7 @@ class Jobs:
     def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
         self.scheduler = scheduler
         self.clock = clock
-        self.told: dict[str, list[JobState]] = {}
+        self.reported: dict[str, list[JobState]] = {}
         self.names: dict[str, str] = {}
 
     async def submit(self, name: str, *options: str, watch: bool = True) -> str:
@@ -40,14 +40,14 @@ class Jobs:
         job_id = await self.scheduler.submit(script.encode(), None)
         self.names[job_id] = f"jgk-{name}"
         if watch:
-            self.scheduler.watch(job_id, f"jgk-{name}", self.told.setdefault(job_id, []).append)
+            self.scheduler.watch(job_id, f"jgk-{name}", self.reported.setdefault(job_id, []).append)
         return job_id
 
     async def until(self, job_id: str, condition: Callable[[JobState], bool]) -> JobState:
         """Return the first state that the scheduler tells of which this is true."""
         deadline = asyncio.get_running_loop().time() + DEADLINE
-        while not (found := [state for state in self.told[job_id] if condition(state)]):
-            assert asyncio.get_running_loop().time() < deadline, self.told[job_id]
+        while not (found := [state for state in self.reported[job_id] if condition(state)]):
+            assert asyncio.get_running_loop().time() < deadline, self.reported[job_id]
             self.clock.seconds += 61  # it is time to look
             self.scheduler.watch("1000000", "", lambda state: None)()
             await asyncio.sleep(0.1)
@@ -127,11 +127,11 @@ def test_the_names_of_another_users_jobs_change_nothing(slurm: Slurm, with_jobs:
             stdin="#!/bin/sh\n",
         )
         try:
-            asked = len(jobs.told[ours])
+            asked = len(jobs.reported[ours])
             waiting = await jobs.submit("waiting", "--hold")
             await jobs.until(waiting, lambda state: state.state == "PENDING")
             assert [one for one in await jobs.scheduler.jobs() if one.id == ours] == [before]
-            assert jobs.told[ours][asked:] == []
+            assert jobs.reported[ours][asked:] == []
         finally:
             slurm.run("scancel", theirs.strip(), bob=True)
         await jobs.scheduler.cancel_named("jgk-waiting")

@@ -38,24 +38,24 @@ def test_a_connection_tells_what_speaks_ssh_and_the_host_key_of_each_hop(
         f"of {hop}: {fingerprint(base64.b64decode(server.known_hosts_line().split()[2]))}"
         for hop, server in (("login", two_hops.login), ("work", two_hops.work))
     ]
-    told = describe(dial(), settings)
-    assert told.startswith("by paramiko;" if transport == "paramiko" else "by the system's ssh (")
-    assert told.endswith(f"; host key {', '.join(keys)}")
+    reported = describe(dial(), settings)
+    assert reported.startswith("by paramiko;" if transport == "paramiko" else "by the system's ssh (")
+    assert reported.endswith(f"; host key {', '.join(keys)}")
     commands = describe(dial(), settings._replace(via=("srun --jobid=7",)))
-    assert commands == f"{told}; then by srun --jobid=7 on work"
+    assert commands == f"{reported}; then by srun --jobid=7 on work"
 
 
 def test_each_step_of_each_hop_is_timed_and_told(two_hops: TwoHops) -> None:
-    told: list[tuple[str, str]] = []
+    reported: list[tuple[str, str]] = []
     connection = connect(
         two_hops.hops,
         ask=None,
-        progress=lambda hop, step: told.append((hop, step)),
+        progress=lambda hop, step: reported.append((hop, step)),
         trust_file=two_hops.trust_file,
     )
     connection.close()
     steps = [(hop, step) for hop in ("login", "work") for step in ("reach", "host key", "sign in")]
-    assert told == steps
+    assert reported == steps
     assert [(hop, step) for hop, step, _ in connection.steps] == steps
 
 

@@ -52,7 +52,7 @@ def test_an_unreachable_hop_is_named_with_cause_and_remedy(
 
 
 @pytest.mark.parametrize(
-    ("label", "host", "said"),
+    ("label", "host", "message"),
     [
         ("alice@127.0.0.1", "127.0.0.1", r"alice@127\.0\.0\.1: port \d+: connection refused"),
         ("gpu2", "127.0.0.1", r"gpu2: 127\.0\.0\.1 port \d+: connection refused"),
@@ -64,11 +64,11 @@ def test_an_unreachable_hop_is_named_with_cause_and_remedy(
         ("gpu2", "no-such-host.invalid", r"gpu2: the host name no-such-host\.invalid cannot be resolved"),
     ],
 )
-def test_a_host_is_named_once(dial: Dial, two_hops: TwoHops, label: str, host: str, said: str) -> None:
+def test_a_host_is_named_once(dial: Dial, two_hops: TwoHops, label: str, host: str, message: str) -> None:
     hop = changed(two_hops.hops[-1], label=label, host=host, port=free_port())
     with pytest.raises(ConnectError) as caught:
         dial([hop])
-    assert re.match(said, str(caught.value)), str(caught.value)
+    assert re.match(message, str(caught.value)), str(caught.value)
 
 
 def test_a_jump_host_that_forbids_forwarding_is_named(dial: Dial, two_hops: TwoHops) -> None:

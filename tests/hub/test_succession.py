@@ -73,8 +73,8 @@ def test_a_running_cell_goes_on(kernel: Kernel) -> None:
     request = kernel.front.client.execute(code, user_expressions={"last": "n - 1"})
     kernel.front.until_text(request, "20\n")
     kernel.kill_keeper()
-    said = kernel.front.until_text(request, "keeper was killed")
-    assert "may be lost" in said + kernel.front.until_text(request, "\n")
+    printed = kernel.front.until_text(request, "keeper was killed")
+    assert "may be lost" in printed + kernel.front.until_text(request, "\n")
     stop.touch()
     cell = kernel.front.finish(request)
     numbers = [int(word) for word in cell.text.split() if word.isdigit()]
@@ -139,9 +139,11 @@ def test_no_output_is_missing_without_a_notice(kernel: Kernel) -> None:
         )
         numbers = [int(word) for word in cell.text.split() if word.isdigit()]
         assert numbers == sorted(set(numbers))
-        told = [kind for kind, said in cell.outputs if kind == "error" or "keeper was killed" in str(said)]
-        assert numbers == list(range(200)) or told, cell.outputs
-        assert told or cell.reply["status"] == "ok"
+        reported = [
+            kind for kind, printed in cell.outputs if kind == "error" or "keeper was killed" in str(printed)
+        ]
+        assert numbers == list(range(200)) or reported, cell.outputs
+        assert reported or cell.reply["status"] == "ok"
         wait_for(lambda turn=turn: len(kernel.story("succession")) > turn)  # type: ignore[misc]
         until(kernel.remote, "idle")
 
@@ -360,8 +362,8 @@ def test_a_cell_that_waits_for_a_gpu_still_does(tmp_path: Path, loop: LoopThread
             until(remote, "idle")
             request = front.client.execute("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
             until(remote, "waiting")
-            told = read_story(node.handlers.root.story(remote.kernel_id))
-            os.kill(next(entry["keeper"] for entry in told if entry["event"] == "start"), signal.SIGKILL)
+            reported = read_story(node.handlers.root.story(remote.kernel_id))
+            os.kill(next(entry["keeper"] for entry in reported if entry["event"] == "start"), signal.SIGKILL)
             wait_for(lambda: "took over" in node.story(remote.kernel_id), "another keeper")
             until(remote, "waiting")
             state.write_text(json.dumps({"gpus": [{"uuid": gpu}]}))

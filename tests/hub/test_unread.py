@@ -66,16 +66,16 @@ def unread(remote: RemoteKernel) -> int:
 
 def lines(socket: zmq.Socket[bytes], session: Session, enough: Callable[[str], bool]) -> str:
     """What was printed, as far as this client hears of it."""
-    said = ""
-    while not enough(said):
-        assert socket.poll(30_000), said.count("\n")
+    printed = ""
+    while not enough(printed):
+        assert socket.poll(30_000), printed.count("\n")
         message = session.deserialize(session.feed_identities(socket.recv_multipart())[1])
-        said += message["content"].get("text", "") if message["msg_type"] == "stream" else ""
-    return said
+        printed += message["content"].get("text", "") if message["msg_type"] == "stream" else ""
+    return printed
 
 
-def numbers(said: str) -> list[int]:
-    return [int(line.split()[0]) for line in said.splitlines() if line[:1].isdigit()]
+def numbers(printed: str) -> list[int]:
+    return [int(line.split()[0]) for line in printed.splitlines() if line[:1].isdigit()]
 
 
 def test_what_a_front_end_does_not_read_waits_on_the_node(loop: LoopThread, remote: RemoteKernel) -> None:
@@ -91,8 +91,8 @@ def test_what_a_front_end_does_not_read_waits_on_the_node(loop: LoopThread, remo
         assert most <= MAX_UNREAD + 2 * MOST + 4_000_000
         assert loop.call(lambda: remote._relay._pacer.oldest) > 0, "the rest is not acknowledged"
         session = Session(key=b"key")
-        said = lines(slow, session, lambda said: said.count("\n") >= LINES)
-        assert numbers(said) == list(range(LINES))
+        printed = lines(slow, session, lambda printed: printed.count("\n") >= LINES)
+        assert numbers(printed) == list(range(LINES))
         assert front.finish(request).reply["status"] == "ok"
     wait_for(lambda: loop.call(unread, remote) < MAX_UNREAD, "nothing is left")
 
@@ -109,9 +109,9 @@ def test_one_that_does_not_read_does_not_hold_up_another(
         cell = front.run(f"for i in range({LINES}): {MEGABYTE}")
         assert numbers(cell.text) == list(range(LINES))
         front.run("print('the end')")
-        lines(slow, Session(key=b"key"), lambda said: "MB left out here" in said)
+        lines(slow, Session(key=b"key"), lambda printed: "MB left out here" in printed)
         front.run("print('and on')")
-        lines(slow, Session(key=b"key"), lambda said: "and on" in said)
+        lines(slow, Session(key=b"key"), lambda printed: "and on" in printed)
     loop.call(remote.front_ends.remove, other)
 
 
@@ -123,14 +123,14 @@ def test_a_reader_keeps_its_output_where_a_stranger_does_not_read(
     with subscriber(remote.edge.connection), Front(remote.edge.connection) as front:
         request = front.client.execute(f"for i in range({LINES}): {MEGABYTE}")
         wait_for(lambda: remote._relay._pacer.waiting > 0, "the hub waits")
-        said = ""
-        while len(numbers(said)) < LINES:
+        printed = ""
+        while len(numbers(printed)) < LINES:
             front.client.kernel_info()
             with contextlib.suppress(queue.Empty):
                 message = front.client.get_iopub_msg(timeout=0.1)
                 if message["parent_header"].get("msg_id") == request:
-                    said += message["content"].get("text", "")
-        assert numbers(said) == list(range(LINES))
+                    printed += message["content"].get("text", "")
+        assert numbers(printed) == list(range(LINES))
 
 
 def test_what_waits_for_the_node_is_bounded_and_refused_beyond(
@@ -144,22 +144,22 @@ def test_what_waits_for_the_node_is_bounded_and_refused_beyond(
         return Message(Channel.SHELL, 1, (*parts, bytes(size)))
 
     (front,) = remote.front_ends
-    said: list[tuple[Channel, bytes]] = []
+    printed: list[tuple[Channel, bytes]] = []
     send = front.edge.send
 
-    def heard(message: Message) -> None:
-        said.append((message.channel, message.parts[3]))
+    def received(message: Message) -> None:
+        printed.append((message.channel, message.parts[3]))
         send(message)
 
-    front.edge.send = heard  # type: ignore[method-assign]
+    front.edge.send = received  # type: ignore[method-assign]
     loop.call(remote.hold)
     try:
         loop.call(remote._relay._receive_request, front, request("comm_msg", MAX_MESSAGE - MARGIN - 10_000))
         loop.call(remote._relay._receive_request, front, request("comm_msg", 2 * MARGIN))
-        assert b"comm_msg was dropped: the requests that wait for" in said[-1][1]
+        assert b"comm_msg was dropped: the requests that wait for" in printed[-1][1]
         loop.call(remote._relay._receive_request, front, request("execute_request", 2 * MARGIN))
         replies = [
-            content for channel, content in said if channel is Channel.SHELL
+            content for channel, content in printed if channel is Channel.SHELL
         ]  # also to requests of before
         assert sum(b"QueueFull" in reply for reply in replies) == 1
         assert len(remote._relay._deferred.messages) == 1

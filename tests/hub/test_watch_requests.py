@@ -64,13 +64,13 @@ def test_a_reply_that_nobody_waited_for_is_not_kept() -> None:
 def test_while_it_is_waited_for_the_last_reply_stands_for_a_while() -> None:
     async def play() -> None:
         node = Node()
-        for said in ("rows", "error: it is gone"):
+        for printed in ("rows", "error: it is gone"):
             await node.reply()
-            await node.answers(said)
-            assert await node.reply() == said  # asked again
-            assert await node.reply() == said
+            await node.answers(printed)
+            assert await node.reply() == printed  # asked again
+            assert await node.reply() == printed
             node.clock.seconds += KEPT - 1
-            assert await node.reply() == said
+            assert await node.reply() == printed
             node.clock.seconds += 1
             assert await node.reply() == f"late: {KEPT:.0f}"
             await node.answers("rows")

@@ -166,8 +166,8 @@ async def test_a_detached_kernel_is_restarted_attached_and_stopped(
         assert (await do(jp_fetch, ours, "restart"))["ok"]
         assert await shown.run("print('treasure' in globals())") == "False\n"
     assert (await do(jp_fetch, ours, "stop"))["ok"]
-    code, said = await refused(do(jp_fetch, ours, "attach"))
-    assert code == 404 and ours in said["message"]
+    code, refusal = await refused(do(jp_fetch, ours, "attach"))
+    assert code == 404 and ours in refusal["message"]
 
 
 async def test_a_kernel_of_another_front_end(
@@ -196,8 +196,8 @@ async def test_the_priority_of_kernels(jp_fetch: Fetch) -> None:
     assert (changed["ok"], changed["priority"], changed["place"]) == (True, 7, None)
     assert (await kernel(jp_fetch, ours, priority=7))["kernel_id"] == theirs
     for wrong in (None, True, "7", 7.0, 100, -100):
-        code, said = await refused(do(jp_fetch, ours, "priority", priority=wrong))
-        assert code == 400 and said["error"]["cause"] == "a priority is a number from -99 to 99"
+        code, refusal = await refused(do(jp_fetch, ours, "priority", priority=wrong))
+        assert code == 400 and refusal["error"]["cause"] == "a priority is a number from -99 to 99"
     await do(jp_fetch, ours, "stop")
 
 
@@ -218,12 +218,12 @@ async def test_a_page_sees_what_it_has_changed(jp_fetch: Fetch) -> None:
 
 async def test_refusals(jp_fetch: Fetch) -> None:
     for action in ("interrupt", "restart", "stop", "attach"):
-        code, said = await refused(do(jp_fetch, "nothere", action))
-        assert code == 404 and said["error"]["remedy"], said
+        code, refusal = await refused(do(jp_fetch, "nothere", action))
+        assert code == 404 and refusal["error"]["remedy"], refusal
     assert (await refused(do(jp_fetch, "nothere", "priority", priority=1)))[0] == 404
     assert (await refused(get(jp_fetch, *API, "kernels", "nothere", "story")))[0] == 404
     assert (await refused(do(jp_fetch, "nothere", "attach", path="../secret")))[0] == 400
     local = (await post(jp_fetch, "api", "kernels", name="python3"))["id"]
-    code, said = await refused(do(jp_fetch, local, "stop"))
-    assert code == 404 and said["error"]["cause"] == "there is no remote kernel of this id"
+    code, refusal = await refused(do(jp_fetch, local, "stop"))
+    assert code == 404 and refusal["error"]["cause"] == "there is no remote kernel of this id"
     await jp_fetch("api", "kernels", local, method="DELETE", request_timeout=DEADLINE)

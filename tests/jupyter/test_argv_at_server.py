@@ -63,7 +63,7 @@ def test_a_kernel_that_ends_is_started_anew_by_the_next_cell_and_not_before(
     eventually(lambda: the_kernel(server)["state"] == "ended", "it has ended")
     assert page.run("print('treasure' in globals())") == "False\n"
     assert the_kernel(server)["kernel_id"] == kernel_id
-    assert not any(m["content"].get("execution_state") in ("restarting", "dead") for m in page.heard)
+    assert not any(m["content"].get("execution_state") in ("restarting", "dead") for m in page.received)
     server.ask("DELETE", f"/api/kernels/{kernel_id}")
     remote.nothing_left()
 

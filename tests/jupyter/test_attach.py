@@ -38,14 +38,14 @@ class Attached:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
         assert self.process.stdout is not None
-        said = ""
+        printed = ""
         while line := self.process.stdout.readline():
-            said += line
+            printed += line
             if line == "}\n":
                 break
-        assert said, self.process.communicate(timeout=DEADLINE)[1]
-        self.told: dict[str, Any] = json.loads(said)
-        self.file = Path(self.told["connection_file"])
+        assert printed, self.process.communicate(timeout=DEADLINE)[1]
+        self.reported: dict[str, Any] = json.loads(printed)
+        self.file = Path(self.reported["connection_file"])
         self.client = BlockingKernelClient(connection_file=str(self.file))
         self.client.load_connection_file()
         self.client.start_channels()
@@ -116,7 +116,7 @@ def test_a_second_front_end_sees_the_output_and_the_variables(remote: Remote, la
     run(client, "treasure = 42")
     (kernel,) = remote.kernels_on_node()
     with attached(remote, kernel) as front:
-        assert front.told["id"] == kernel and stat.S_IMODE(front.file.stat().st_mode) == 0o600
+        assert front.reported["id"] == kernel and stat.S_IMODE(front.file.stat().st_mode) == 0o600
         run(client, "print('to all')")
         assert wait_for(front.client, "stream")["content"]["text"] == "to all\n"
         assert front.leave() == 0 and not front.file.exists()

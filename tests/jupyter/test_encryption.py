@@ -66,9 +66,9 @@ def test_without_encryption_anybody_here_can_subscribe_to_the_output(remote: Rem
         other = Eavesdropper(manager)
         try:
             assert other.is_let_in()
-            said = uuid.uuid4().hex
-            run(client, f"print({said!r})")
-            assert other.hears(said)
+            printed = uuid.uuid4().hex
+            run(client, f"print({printed!r})")
+            assert other.hears(printed)
         finally:
             other.close()
 

@@ -35,5 +35,5 @@ def test_the_hours_of_a_kernel(remote: Remote) -> None:
     assert ended["to"] >= ended["from"] and ended["name"] == "NVIDIA A100-SXM4-80GB"
     table = remote.program("gpus", "gpu", "--history").stdout
     assert kernel in table and "total" in table
-    told = [entry for entry in remote.story(kernel) if entry["event"] == "usage"]
-    assert [entry["released"] for entry in told] == [True]
+    reported = [entry for entry in remote.story(kernel) if entry["event"] == "usage"]
+    assert [entry["released"] for entry in reported] == [True]

@@ -48,7 +48,7 @@ MALFORMED = {"text": "nonsense", "deep": "[" * 100_000, "kernels": '{"kernels": 
 def test_a_malformed_answer_is_that_nodes_error(
     remote: Remote, hostile: Hostile, specs: Specs, kernel: str, text: str
 ) -> None:
-    hostile.says(list=text, story=text, leftovers=text)
+    hostile.sends(list=text, story=text, leftovers=text)
     error, *rows = sorted(remote.ask("ps", specs=specs), key=lambda row: "error" not in row)
     assert error["node"] == "hostile" and [row["id"] for row in rows] == [kernel]
     assert [row["node"] for row in remote.ask("leftovers", specs=specs)] == ["hostile"]
@@ -56,14 +56,14 @@ def test_a_malformed_answer_is_that_nodes_error(
 
 
 def test_an_incomplete_gpu_is_that_nodes_error(remote: Remote, hostile: Hostile, specs: Specs) -> None:
-    hostile.says(gpus={"gpus": [{"uuid": "u"}]})
+    hostile.sends(gpus={"gpus": [{"uuid": "u"}]})
     error, *rows = sorted(remote.ask("gpus", specs=specs), key=lambda row: "error" not in row)
     assert error["node"] == "hostile" and "malformed: gpus: " in error["error"]["cause"]
     assert {row["uuid"] for row in rows} == {remote.busy, *remote.free}
 
 
 def test_the_program_shows_the_others_and_fails(remote: Remote, hostile: Hostile, kernel: str) -> None:
-    hostile.says(list="{}", gpus="{}", leftovers="{}")
+    hostile.sends(list="{}", gpus="{}", leftovers="{}")
     for verb, seen in (("ps", kernel), ("gpus", remote.busy), ("gpus", remote.free[2])):
         shown = remote.program(verb, "--json")
         assert shown.returncode == 1 and seen in shown.stdout
@@ -77,7 +77,7 @@ LEFT = {"pid": 7, "start": 1, "boot": "b", "command": "python", "kernel": "past"
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         ({"error": {"code": "fault", "text": "it did not work"}}, "it did not work"),
         ({"ended": []}, "process 7 was killed, but still exists"),
@@ -86,23 +86,23 @@ LEFT = {"pid": 7, "start": 1, "boot": "b", "command": "python", "kernel": "past"
     ids=["fails", "ends nothing", "lies"],
 )
 def test_a_leftover_that_could_not_be_ended_makes_stop_fail(
-    remote: Remote, hostile: Hostile, answer: dict[str, Any], said: str
+    remote: Remote, hostile: Hostile, answer: dict[str, Any], expected: str
 ) -> None:
     """What the node lists afterwards counts, whatever it says that it has ended."""
-    hostile.says(leftovers={"leftovers": [LEFT]}, end_leftovers=answer)
+    hostile.sends(leftovers={"leftovers": [LEFT]}, end_leftovers=answer)
     shown = remote.program("stop", "--leftovers")
-    assert shown.returncode == 1 and shown.stderr.count(said) == 1 and "hostile: " in shown.stderr
+    assert shown.returncode == 1 and shown.stderr.count(expected) == 1 and "hostile: " in shown.stderr
     assert shown.stdout.endswith("Ended: none\n")
     shown = remote.program("stop", "--leftovers", "--json")
-    told = json.loads(shown.stdout)
-    assert shown.returncode == 1 and told["ended"] == []
-    assert {error["hop"] for error in told["errors"]} == {"hostile"}
+    reported = json.loads(shown.stdout)
+    assert shown.returncode == 1 and reported["ended"] == []
+    assert {error["hop"] for error in reported["errors"]} == {"hostile"}
 
 
 def test_it_cannot_speak_for_a_kernel_of_another_node(
     remote: Remote, hostile: Hostile, specs: Specs, kernel: str
 ) -> None:
-    hostile.says(
+    hostile.sends(
         list={"kernels": [status(kernel, state="ended", cause="gone")]},
         story={"story": [{"time": 1, "event": "end", "text": "a lie"}]},
         stop={"ok": True},
@@ -121,7 +121,7 @@ def test_a_stop_is_the_nodes_that_has_the_kernel(remote: Remote, hostile: Hostil
     manager = KernelManager(kernel_name="cpu")
     manager.start_kernel()
     kernel_id = str(remote.ask("kernels")[-1]["id"])
-    hostile.says(list={"kernels": [status(kernel_id)]}, stop={"ok": True})
+    hostile.sends(list={"kernels": [status(kernel_id)]}, stop={"ok": True})
     assert remote.ask("stop", kernel=kernel_id, specs=specs) == {"ok": True}
     assert kernel_id not in remote.kernels_on_node()
     manager.shutdown_kernel(now=True)
@@ -130,11 +130,11 @@ def test_a_stop_is_the_nodes_that_has_the_kernel(remote: Remote, hostile: Hostil
 def test_a_kernel_is_not_nowhere_where_a_node_cannot_be_asked(
     remote: Remote, hostile: Hostile, specs: Specs
 ) -> None:
-    hostile.says(list="{}", story="{}")
+    hostile.sends(list="{}", story="{}")
     for op in ("stop", "logs", "attach"):
         with pytest.raises(GpuKernelError, match="hostile: the node's answer"):
             remote.ask(op, kernel="nobody", specs=specs, connection={})
-    hostile.says(list={"kernels": []}, story={"error": {"code": "gone", "text": "no story"}})
+    hostile.sends(list={"kernels": []}, story={"error": {"code": "gone", "text": "no story"}})
     for op in ("stop", "logs", "attach"):
         with pytest.raises(GpuKernelError, match="no node has a kernel nobody"):
             remote.ask(op, kernel="nobody", specs=specs, connection={})
@@ -187,7 +187,7 @@ def test_its_text_is_inert_bounded_and_its_own(remote: Remote, hostile: Hostile,
         "reason": EVIL,
         "error": EVIL,
     }
-    hostile.says(
+    hostile.sends(
         list={"kernels": [row]},
         gpus={"gpus": [gpu]},
         story={"error": {"code": "gone", "text": EVIL, "remedy": EVIL}},
@@ -228,7 +228,7 @@ def test_two_that_say_they_have_a_kernel_which_nobody_started_here(
     manager = KernelManager(kernel_name="cpu")
     manager.start_kernel()
     kernel_id = str(remote.ask("kernels")[-1]["id"])
-    hostile.says(
+    hostile.sends(
         list={"kernels": [status(kernel_id)]}, story={"story": [{"text": "a lie"}]}, stop={"ok": True}
     )
     remote.ask("shutdown")
@@ -236,8 +236,11 @@ def test_two_that_say_they_have_a_kernel_which_nobody_started_here(
     rows = remote.ask("ps", specs=specs)
     assert {row["hop"] for row in rows if row.get("id") == kernel_id} == {"hostile", "work"}
     assert any("both report" in row["error"]["cause"] for row in rows if "error" in row)
-    told = remote.ask("logs", kernel=kernel_id, specs=specs)
-    assert {row["hop"] for row in told if "error" not in row} == {"hostile", "work"} and "error" in told[-1]
+    reported = remote.ask("logs", kernel=kernel_id, specs=specs)
+    assert {row["hop"] for row in reported if "error" not in row} == {
+        "hostile",
+        "work",
+    } and "error" in reported[-1]
     assert "a lie" in remote.program("logs", kernel_id).stdout
     assert remote.ask("stop", kernel=kernel_id, specs=specs) == {"ok": True}
     assert kernel_id not in remote.kernels_on_node()

@@ -45,7 +45,7 @@ def test_what_only_the_hub_says_of_a_node_is_dropped(hostile: Hostile, server: S
         "link": "up",
         "path": "/x",
     }
-    hostile.says(gpus={"gpus": [gpu]}, list={"kernels": [kernel]})
+    hostile.sends(gpus={"gpus": [gpu]}, list={"kernels": [kernel]})
     shown = eventually(lambda: _shown(server, "u"), "the hostile node has answered")
     (node,) = [one for one in shown["nodes"] if one["node"] == "hostile"]
     assert (node["cluster"], node["problem"]) == (None, None)

@@ -239,8 +239,8 @@ def test_a_kernel_that_ends_by_itself_ends_its_launcher(remote: Remote) -> None:
     with launched(remote) as launcher:
         client = launcher.client()
         assert run(client, "import os; os._exit(3)").reply["status"] == "error"
-        code, said = launcher.end()
-        assert code == 1 and "status 3" in said and len(said.splitlines()) <= 2
+        code, printed = launcher.end()
+        assert code == 1 and "status 3" in printed and len(printed.splitlines()) <= 2
     remote.nothing_left()
 
 
@@ -263,19 +263,21 @@ def test_restart_by_a_manager_keeps_the_gpu(remote: Remote) -> None:
 def test_one_message_says_why_it_cannot_start(remote: Remote) -> None:
     remote.write("spoilt", python="/nowhere/bin/python")
     with launched(remote, "spoilt") as launcher:
-        code, said = launcher.end()
+        code, printed = launcher.end()
         assert code == 1
-        assert said.startswith("work: ") and "/nowhere/bin/python" in said and "Traceback" not in said
-        assert 2 <= len(said.splitlines()) <= 3
+        assert (
+            printed.startswith("work: ") and "/nowhere/bin/python" in printed and "Traceback" not in printed
+        )
+        assert 2 <= len(printed.splitlines()) <= 3
         program = json.loads(launcher.spec.read_text())["argv"][0]
-        assert program in said and "jupyter gpu-kernel" not in said
+        assert program in printed and "jupyter gpu-kernel" not in printed
     path = remote.data / "kernels" / "spoilt" / "kernel.json"
     spec = json.loads(path.read_text())
     spec["metadata"]["jupyter_gpu_kernel"]["gpu"] = 2
     path.write_text(json.dumps(spec))
     with launched(remote, "spoilt") as launcher:
-        code, said = launcher.end()
-        assert code == 1 and "“gpu”" in said and "Did you mean “gpus”?" in said
+        code, printed = launcher.end()
+        assert code == 1 and "“gpu”" in printed and "Did you mean “gpus”?" in printed
     remote.nothing_left()
 
 
@@ -283,8 +285,8 @@ def test_a_port_that_is_taken(remote: Remote) -> None:
     with launched(remote) as first:
         client = first.client()
         second = subprocess.Popen([*first.argv()[:-1], str(same_ports(first))], **first.surroundings())
-        _, said = second.communicate(timeout=DEADLINE)
-        assert second.returncode == 1 and str(first.connection["shell_port"]) in said
+        _, printed = second.communicate(timeout=DEADLINE)
+        assert second.returncode == 1 and str(first.connection["shell_port"]) in printed
         assert run(client, "print(1)").text == "1\n"
         shut_down(first, client)
 

@@ -109,13 +109,13 @@ def test_a_kernel_that_a_notebook_left_stays_when_it_leaves_again_at_once(
 
 def ctrl_c_and_yes(server: Server) -> None:
     server.type("\x03")
-    server.says("Shut down this Jupyter server")
+    server.sends("Shut down this Jupyter server")
     server.type("y\n")
 
 
 def ctrl_c_twice(server: Server) -> None:
     server.type("\x03")
-    server.says("Shut down this Jupyter server")
+    server.sends("Shut down this Jupyter server")
     server.type("\x03")
 
 
@@ -164,7 +164,7 @@ def test_a_server_ended_in_mid_cell(
         page.until(asked, "stream")
         before = kernel()
         leave(server)
-        heard = page.rest(asked)
+        received = page.rest(asked)
         server.ended()
     during = eventually(lambda: not (now := kernel())["attached"] and now, "it is detached")
     assert (during["pid"], during["state"]) == (before["pid"], "busy")
@@ -179,7 +179,7 @@ def test_a_server_ended_in_mid_cell(
         assert kernel()["pid"] == before["pid"]
         # What is on its way through a server that is killed goes with it; one that ends loses nothing.
         first = detached_at if leave in (interrupted, killed) else 0
-        numbers = {int(word) for word in (heard + missed).split() if word.isdigit()}
+        numbers = {int(word) for word in (received + missed).split() if word.isdigit()}
         assert numbers >= set(range(first, printed()))
         assert f"end {printed()}" in missed
 
@@ -242,7 +242,7 @@ def test_a_server_that_goes_while_it_shuts_a_kernel_down(remote: Remote, tmp_pat
         user = threading.Thread(target=shut_down)
         with remote.hops.login.stalled():
             user.start()
-            server.says(f"Kernel shutdown: {kernel_id}")
+            server.sends(f"Kernel shutdown: {kernel_id}")
             terminated(server)
             server.ended()
         user.join(DEADLINE)

@@ -76,7 +76,7 @@ def test_three_kernels_share_one_sign_in(remote: Remote, locked: dict[str, Any])
 def test_a_start_that_waits_goes_on_when_its_owner_has_signed_in(
     remote: Remote, locked: dict[str, Any]
 ) -> None:
-    told: SimpleQueue[str] = SimpleQueue()
+    reported: SimpleQueue[str] = SimpleQueue()
     arguments = {
         "settings": locked,
         "name": "locked",
@@ -87,9 +87,9 @@ def test_a_start_that_waits_goes_on_when_its_owner_has_signed_in(
     with remote.in_use(), HubClient() as hub, ThreadPoolExecutor(1) as pool:
         hub.call("hang_up", timeout=DEADLINE)
         started = pool.submit(
-            hub.call, "start", timeout=DEADLINE, progress=lambda one: told.put(one["step"]), **arguments
+            hub.call, "start", timeout=DEADLINE, progress=lambda one: reported.put(one["step"]), **arguments
         )
-        while told.get(timeout=DEADLINE) != "waiting for you to sign in: jupyter gpu-kernel login locked":
+        while reported.get(timeout=DEADLINE) != "waiting for you to sign in: jupyter gpu-kernel login locked":
             assert not started.done()
         (node,) = [one for one in remote.ask("nodes") if one["problem"] is not None]
         assert node["problem"]["login"] and not node["connected"]

@@ -99,9 +99,9 @@ def cancel_the_question(server: Server) -> None:
 def test_a_start_fails_when_the_user_cancels(remote: Remote, server: Server, cancel: Any) -> None:
     with launched(remote, NAME) as launcher:
         cancel(server)
-        code, said = launcher.end()
-        assert (code, said.splitlines()[0]) == (1, "login: you cancelled the sign-in")
-        assert f"login {NAME}" in said
+        code, printed = launcher.end()
+        assert (code, printed.splitlines()[0]) == (1, "login: you cancelled the sign-in")
+        assert f"login {NAME}" in printed
     eventually(lambda: not waiting(server), "nothing waits any more")
     remote.nothing_left()
 
@@ -116,8 +116,8 @@ def test_nobody_is_asked_any_more_when_the_launcher_has_left(remote: Remote, ser
 
 
 def fails_as_ever(launcher: Launcher) -> None:
-    code, said = launcher.end()
-    assert code == 1 and "needs its passphrase" in " ".join(said.split()) and f"login {NAME}" in said
+    code, printed = launcher.end()
+    assert code == 1 and "needs its passphrase" in " ".join(printed.split()) and f"login {NAME}" in printed
 
 
 def test_without_a_page_the_start_fails(remote: Remote, server: Server) -> None:

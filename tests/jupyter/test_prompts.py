@@ -55,7 +55,7 @@ class Page:
     async def _on_event(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
         await self.events.put(data)
 
-    async def told(self, waiting: int) -> list[dict[str, Any]]:
+    async def reported(self, waiting: int) -> list[dict[str, Any]]:
         """The questions once an event says that there are so many."""
         while (await asyncio.wait_for(self.events.get(), DEADLINE))["waiting"] != waiting:
             pass
@@ -90,9 +90,9 @@ def secret(ask: PromptAsker, prompt: str, kind: Secret = PASSWORD) -> asyncio.Ta
 async def test_several_questions_are_one_queue_and_each_is_answered_once(page: Page) -> None:
     async with page.prompts.asker(GPU2) as ask:
         first = secret(ask, "Password of alice: ")
-        await page.told(1)
+        await page.reported(1)
         second = secret(ask, "The server asks: “Code: ” ", Secret("code", again=True))
-        one, two = await page.told(2)
+        one, two = await page.reported(2)
         assert one == {
             "id": one["id"],
             "hop": "login",
@@ -107,10 +107,10 @@ async def test_several_questions_are_one_queue_and_each_is_answered_once(page: P
         assert (two["kind"], two["again"]) == ("code", True) and len(one["id"]) == 32
         assert await page.answer(two["id"], {"answer": "123456"}) == 200
         assert await second == "123456"
-        assert [left["id"] for left in await page.told(1)] == [one["id"]]
+        assert [left["id"] for left in await page.reported(1)] == [one["id"]]
         assert await page.answer(one["id"], {"answer": "sesame", "save": False}) == 200
         assert await first == "sesame"
-        assert await page.told(0) == []
+        assert await page.reported(0) == []
         assert await page.answer(one["id"], {"answer": "other"}) == 404
         assert await page.cancel(one["id"]) == 404
         assert await page.answer("0" * 32, {"answer": "x"}) == 404
@@ -119,7 +119,7 @@ async def test_several_questions_are_one_queue_and_each_is_answered_once(page: P
 async def test_a_new_host_key_is_accepted_by_typing_the_end_of_its_fingerprint(page: Page) -> None:
     async with page.prompts.asker(GPU2) as ask:
         asked = asyncio.create_task(asyncio.to_thread(ask.confirm_host, "login", FINGERPRINT, "ssh-ed25519"))
-        (one,) = await page.told(1)
+        (one,) = await page.reported(1)
         assert (one["kind"], one["fingerprint"], one["key_type"]) == ("host", FINGERPRINT, "ssh-ed25519")
         for wrong in ("", "yes", "uFU", "SuFu", "true"):
             assert await page.answer(one["id"], {"answer": wrong}) == 400
@@ -130,7 +130,7 @@ async def test_a_new_host_key_is_accepted_by_typing_the_end_of_its_fingerprint(p
 async def test_nonsense_is_no_answer(page: Page) -> None:
     async with page.prompts.asker(GPU2) as ask:
         asked = secret(ask, "Password of alice: ")
-        (one,) = await page.told(1)
+        (one,) = await page.reported(1)
         nonsense = [None, [], {}, {"answer": 1}, {"answer": "a\nb"}, {"answer": "a" * 5000}, "sesame"]
         for body in [*nonsense, {"answer": "sesame", "save": "yes"}]:
             assert await page.answer(one["id"], body) == 400
@@ -147,19 +147,19 @@ async def test_cancelled_once_is_cancelled_for_all_that_wait_for_the_same(page: 
     same, others = Asking("kernel", "gpu2", "b.ipynb"), Asking("kernel", "gpu3")
     async with asker(GPU2) as ask, asker(same) as too, asker(others) as other:
         asked = secret(ask, "Password of alice: ")
-        (one,) = await page.told(1)
+        (one,) = await page.reported(1)
         assert await page.cancel(one["id"]) == 200
         with pytest.raises(Cancelled, match=r"login: you cancelled.*\nTo be asked again, .* login gpu2"):
             await asked
         with pytest.raises(Cancelled):
             await secret(too, "Password of alice: ")
         asked = secret(other, "Password of alice: ")
-        (one,) = await page.told(1)
+        (one,) = await page.reported(1)
         assert await page.answer(one["id"], {"answer": "sesame"}) == 200
         assert await asked == "sesame"
     async with asker(GPU2) as again:
         asked = secret(again, "Password of alice: ")
-        (one,) = await page.told(1)
+        (one,) = await page.reported(1)
         assert await page.answer(one["id"], {"answer": "sesame"}) == 200
         assert await asked == "sesame"
 
@@ -167,10 +167,10 @@ async def test_cancelled_once_is_cancelled_for_all_that_wait_for_the_same(page: 
 async def test_a_call_that_ends_takes_its_questions_along(page: Page) -> None:
     async with page.prompts.asker(GPU2) as ask:
         asked = secret(ask, "Password of alice: ")
-        (one,) = await page.told(1)
+        (one,) = await page.reported(1)
     with pytest.raises(Cancelled):
         await asked
-    assert await page.told(0) == []
+    assert await page.reported(0) == []
     assert await page.answer(one["id"], {"answer": "sesame"}) == 404
     with pytest.raises(Cancelled):
         ask.secret("login", "Password of alice: ", PASSWORD)
@@ -189,11 +189,11 @@ async def test_a_call_that_ends_while_its_threads_ask_leaves_no_question(page: P
 async def test_the_questions_of_other_calls_stay(page: Page) -> None:
     async with page.prompts.asker(Asking("login", "gpu3")) as other:
         asked = secret(other, "Code: ", Secret("code"))
-        (one,) = await page.told(1)
+        (one,) = await page.reported(1)
         async with page.prompts.asker(GPU2) as ask:
             ended = secret(ask, "Password of alice: ")
-            await page.told(2)
-        assert await page.told(1) == [one]
+            await page.reported(2)
+        assert await page.reported(1) == [one]
         assert await page.answer(one["id"], {"answer": "123456"}) == 200
         assert await asked == "123456"
     with pytest.raises(Cancelled):
@@ -204,7 +204,7 @@ async def test_the_queue_and_its_texts_are_bounded(page: Page, monkeypatch: pyte
     monkeypatch.setattr(page_queue, "MOST", 1)
     async with page.prompts.asker(GPU2) as ask:
         asked = secret(ask, "x" * 10_000)
-        (one,) = await page.told(1)
+        (one,) = await page.reported(1)
         assert len(one["prompt"]) == prompts_module.LONGEST_PROMPT
         with pytest.raises(NotAnswered, match="too many questions"):
             await secret(ask, "Code: ", Secret("code"))
@@ -238,7 +238,7 @@ async def test_an_unanswered_question_is_given_up(page: Page, monkeypatch: pytes
     monkeypatch.setattr(prompts_module, "ANSWER_TIMEOUT", 0.01)
     async with page.prompts.asker(GPU2) as ask:
         asked = secret(ask, "Password of alice: ")
-        await page.told(1)
+        await page.reported(1)
         with pytest.raises(NotAnswered, match="was not answered"):
             await asked
     assert await page.questions() == []

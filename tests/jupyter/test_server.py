@@ -32,7 +32,7 @@ class Browser:
     def __init__(self, socket: WebSocketClientConnection) -> None:
         self.socket = socket
         self.session = Session()
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
 
     async def send(self, msg_type: str, channel: str = "shell", **content: Any) -> str:
         message = dict(self.session.msg(msg_type, content), channel=channel)
@@ -45,7 +45,7 @@ class Browser:
             data = await asyncio.wait_for(self.socket.read_message(), DEADLINE)
             assert data is not None, "the server closed the websocket"
             message: dict[str, Any] = json.loads(data)
-            self.heard.append(message)
+            self.received.append(message)
             if message["msg_type"] != msg_type or not content.items() <= message["content"].items():
                 continue
             if not parent or message["parent_header"].get("msg_id") == parent:
@@ -53,13 +53,13 @@ class Browser:
 
     async def run(self, code: str) -> str:
         """What a cell printed."""
-        del self.heard[:]
+        del self.received[:]
         asked = await self.execute(code)
         replied = await self.until("execute_reply", asked)
         assert replied["content"]["status"] == "ok", replied
-        if not any(m["content"].get("execution_state") == "idle" for m in self.heard if self.of(m, asked)):
+        if not any(m["content"].get("execution_state") == "idle" for m in self.received if self.of(m, asked)):
             await self.until("status", asked, execution_state="idle")
-        streams = (m for m in self.heard if self.of(m, asked) and m["msg_type"] == "stream")
+        streams = (m for m in self.received if self.of(m, asked) and m["msg_type"] == "stream")
         return "".join(message["content"]["text"] for message in streams)
 
     async def execute(self, code: str) -> str:
@@ -121,13 +121,15 @@ async def test_a_kernel_that_ends_is_started_anew_by_the_next_cell_and_not_befor
             (ours,) = await get(jp_fetch, "jupyter-gpu-kernel", "api", "kernels")
             assert ours["state"] == "ended" and ours["gpus"] == []
             assert await lab.run("print('treasure' in globals())") == "False\n"
-            said = [m["content"]["data"]["text/plain"] for m in lab.heard if m["msg_type"] == "display_data"]
-            assert said[0].startswith("The kernel had ended: ")
+            printed = [
+                m["content"]["data"]["text/plain"] for m in lab.received if m["msg_type"] == "display_data"
+            ]
+            assert printed[0].startswith("The kernel had ended: ")
             assert (await lab.run(GPU)).strip() in remote.free
         (kernel,) = remote.kernels_on_node()
         await asyncio.to_thread(stop_in_terminal, remote, kernel)
         assert await lab.run("print('treasure' in globals())") == "False\n"
-        assert not any(m["content"].get("execution_state") in ("restarting", "dead") for m in lab.heard)
+        assert not any(m["content"].get("execution_state") in ("restarting", "dead") for m in lab.received)
     await asyncio.to_thread(guest.close)
     await delete(jp_fetch, kernel_id)
     await asyncio.to_thread(remote.nothing_left)

@@ -35,8 +35,8 @@ class Kernel:
         request = self.front.client.execute(code)
         text = "begun in "
         for message in self.front.iopub(request):
-            if text in (said := message["content"].get("text", "")):
-                self.job = said.split(text)[1].split()[0]
+            if text in (output := message["content"].get("text", "")):
+                self.job = output.split(text)[1].split()[0]
                 return request
         raise AssertionError("the cell ended before it had begun")
 

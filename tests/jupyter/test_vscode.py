@@ -149,8 +149,8 @@ def test_a_restart_in_an_outage_in_which_the_hub_is_killed(
                 assert old.end() == (0, "")
                 visit(new)
                 psutil.Process(remote.hub_pid()).kill()
-                code, said = new.end()
-                assert code == 1 and "hub" in said
+                code, printed = new.end()
+                assert code == 1 and "hub" in printed
         finally:
             remote.hops.login.start()
     with contextlib.closing(OtherWindow(remote)) as second:

@@ -140,8 +140,8 @@ def test_how_the_last_cell_ended_is_the_exit_status(remote: Remote, gate: Path) 
 
 
 def test_a_kernel_without_a_front_end_and_one_that_ends(remote: Remote, gate: Path, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    tell = f"lambda cell: open({str(told)!r}, 'w').write(cell.text)"
+    reported = tmp_path / "reported"
+    tell = f"lambda cell: open({str(reported)!r}, 'w').write(cell.text)"
     tells = f"import gpu_kernel\nx = gpu_kernel.on_done({tell}, after=0)\n"
     with detached(remote, tells + held(gate)) as kernel_id, started(remote, "cpu") as (_, client):
         [other] = {row["id"] for row in remote.ask("kernels")}
@@ -155,6 +155,6 @@ def test_a_kernel_without_a_front_end_and_one_that_ends(remote: Remote, gate: Pa
         rows: list[dict[str, Any]] = json.loads(output)
         assert [row["status"] for row in rows] == ["ok", "ended"] and status == 1, rows
         assert "jupyter gpu-kernel stop" in rows[1]["error"], rows[1]
-        assert told.read_text().startswith("Cell [1] on ") and told.read_text().endswith(": ok")
+        assert reported.read_text().startswith("Cell [1] on ") and reported.read_text().endswith(": ok")
     unknown = remote.program("ps", "--wait", "nobody")
     assert unknown.returncode == 1 and "no node has a kernel nobody" in unknown.stderr

@@ -93,10 +93,10 @@ def state(remote: Remote) -> Iterator[Path]:
 
 def set_gpu(state: Path, **values: object) -> None:
     """The first GPU has these from now on."""
-    told = json.loads(state.read_text())
-    told["gpus"][0].update(values)
+    reported = json.loads(state.read_text())
+    reported["gpus"][0].update(values)
     new = state.with_suffix(".new")
-    new.write_text(json.dumps(told))
+    new.write_text(json.dumps(reported))
     new.replace(state)
 
 

@@ -362,9 +362,9 @@ def test_an_unknown_name_is_1_with_the_nearest(program: Program, verb: str) -> N
 @pytest.mark.parametrize("verb", ["remove", "check", "login", "gpus"])
 @pytest.mark.parametrize("name", ["..", "", "a\nb", "../../etc", "x" * 5000])
 def test_names_that_are_none_are_unknown_like_others(program: Program, verb: str, name: str) -> None:
-    said = program.refuses(verb, name)
-    assert said.startswith(f"there is no remote GPU kernelspec {ascii(name)[:50]}") and len(said) < 300
-    assert len(said.splitlines()) == 2
+    printed = program.refuses(verb, name)
+    assert printed.startswith(f"there is no remote GPU kernelspec {ascii(name)[:50]}") and len(printed) < 300
+    assert len(printed.splitlines()) == 2
 
 
 def test_where_there_is_no_kernelspec(program: Program) -> None:
@@ -379,8 +379,8 @@ def test_where_there_is_no_kernelspec(program: Program) -> None:
         assert json.loads(program.ok(verb, "--json")) == []
     for verb in ("logs", "stop"):
         for json_too in ([], ["--json"]):
-            said = program.refuses(verb, "nope", *json_too)
-            assert said == f"there is no kernel nope, because there is no remote GPU kernelspec\n{example}"
+            printed = program.refuses(verb, "nope", *json_too)
+            assert printed == f"there is no kernel nope, because there is no remote GPU kernelspec\n{example}"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is /dev/full here")
@@ -521,9 +521,9 @@ def test_a_fingerprint_is_asked_for_three_times(
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed + "\n"))
     asker = terminal.TerminalAsker(terminal.Progress(False), SavedAnswers())
     assert asker.confirm_host("gpu2\nlogin", "SHA256:abcdwXyZ", "ssh-ed25519\x1b[2J") is knows
-    said = capsys.readouterr().err
-    assert "The host key of gpu2 login is not known yet. Its ssh-ed25519?[2J key" in said
-    assert ("does not show that you compared it" in said) == ("yes" in typed)
+    printed = capsys.readouterr().err
+    assert "The host key of gpu2 login is not known yet. Its ssh-ed25519?[2J key" in printed
+    assert ("does not show that you compared it" in printed) == ("yes" in typed)
 
 
 def test_progress_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

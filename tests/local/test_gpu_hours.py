@@ -74,9 +74,9 @@ VALUES = st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_s
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(list(row("n", 0, "k", 0, 0))), VALUES), max_size=4))
-def test_whatever_a_node_says(said: list[dict[str, Any]]) -> None:
+def test_whatever_a_node_says(sent: list[dict[str, Any]]) -> None:
     required = {"uuid": "GPU-1", "kernel": "k1", "from": 1.0}
-    history = [{**one, **required} for one in said]
+    history = [{**one, **required} for one in sent]
     rows = validate.answer("history", {"history": history})["history"]
     assert all(line.isprintable() and len(line) < 4000 for line in tables.history(rows).split("\n"))
     assert all(value >= 0 for value in Hours.of(rows))

@@ -97,12 +97,12 @@ def test_an_environment_of_ones_own_gets_a_second_spec_that_points_to_the_first(
         "print(k.find('gpu2').path, len(k.find_all()))\n"
         "print(len(k.remove('gpu2')), k.find_all())\n"
     )
-    told = in_environment(environment, code, HOME=str(home))
+    reported = in_environment(environment, code, HOME=str(home))
     first = home / ".local" / "share" / "jupyter" / "kernels" / "gpu2"
     second = environment.prefix / "share" / "jupyter" / "kernels" / "gpu2"
     if sys.platform == "darwin":
         first = home / "Library" / "Jupyter" / "kernels" / "gpu2"
-    assert told == [
+    assert reported == [
         f"{{'route': ['gpu2'], 'gpus': 1}} {second}",
         f"{first / 'kernel.json'} 1",
         "2 []",
@@ -137,8 +137,8 @@ def test_a_replacement_elsewhere_leaves_the_environments_own(
     code = (
         write % ("second", prefix) + "; print(spec.path, k.find('gpu2').settings.route, k.shadowed_by(spec))"
     )
-    (told,) = in_environment(environment, code, **variables)
-    assert told.startswith(str(other)) and told.endswith(f"('first',) {own}")
+    (reported,) = in_environment(environment, code, **variables)
+    assert reported.startswith(str(other)) and reported.endswith(f"('first',) {own}")
     assert own.read_text() == before
 
 

@@ -9,9 +9,9 @@ def test_remedies_name_the_command_as_one_types_it() -> None:
     """In the kernel and in its error: PATH may lack it in a terminal of the server."""
     error = {"hop": "gpu2", "cause": "asks for a code", "remedy": "Sign in: jupyter gpu-kernel login gpu2"}
     kernel = {"id": "k1", "remedy": "See “jupyter gpu-kernel logs k1”.", "error": error}
-    told = with_command(kernel, "/venv/bin/jupyter-gpu-kernel")
-    assert told["error"] == {**error, "remedy": "Sign in: /venv/bin/jupyter-gpu-kernel login gpu2"}
-    assert told["remedy"] == "See “/venv/bin/jupyter-gpu-kernel logs k1”."
+    reported = with_command(kernel, "/venv/bin/jupyter-gpu-kernel")
+    assert reported["error"] == {**error, "remedy": "Sign in: /venv/bin/jupyter-gpu-kernel login gpu2"}
+    assert reported["remedy"] == "See “/venv/bin/jupyter-gpu-kernel logs k1”."
     assert with_command({"id": "k1", "error": None}, "x") == {"id": "k1", "error": None}
 
 

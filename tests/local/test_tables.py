@@ -87,10 +87,10 @@ REQUIRED = {
 }
 
 
-def checked(request: str, key: str, said: dict[str, Any]) -> dict[str, Any]:
+def checked(request: str, key: str, sent: dict[str, Any]) -> dict[str, Any]:
     """The row that a hub makes of what a node says, without the values for which it would refuse the whole answer."""
     row = REQUIRED
-    for name, value in said.items():
+    for name, value in sent.items():
         with contextlib.suppress(validate.Malformed):
             answer = {"leftovers": [], "code": [], key: [{**row, name: value}]}
             row = validate.answer(request, answer)[key][0]
@@ -99,9 +99,9 @@ def checked(request: str, key: str, said: dict[str, Any]) -> dict[str, Any]:
 
 @settings(max_examples=120, deadline=None)
 @given(st.sampled_from(CHECKED), ROWS)
-def test_whatever_a_node_says(kind: tuple[Table, str, str], said: list[dict[str, Any]]) -> None:
+def test_whatever_a_node_says(kind: tuple[Table, str, str], sent: list[dict[str, Any]]) -> None:
     table, request, key = kind
-    rows = [checked(request, key, one) for one in said]
+    rows = [checked(request, key, one) for one in sent]
     lines = table(rows).split("\n")
     assert table is tables.queue or len(lines) == len(rows) + 1 or not rows
     assert all(line.isprintable() and len(line) < 4000 for line in lines)

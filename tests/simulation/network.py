@@ -133,10 +133,10 @@ class Session:
 
     def close_by_hub(self) -> None:
         """The hub closes the session, or was killed. The node hears of it unless the way is cut."""
-        heard = not self.up.lost
+        received = not self.up.lost
         self.up.deliver = self.down.deliver = lambda data: None
         self.on_hub_end = lambda reason: None
-        if heard:
+        if received:
             self.world.later(self.path.seconds(), self._node_ends)
 
     def close_by_node(self) -> None:

@@ -250,8 +250,8 @@ def check_outputs(
             ):
                 raise Failure("doubled output", f"{request}: {kind} {text[-200:]!r}")
         notices = any("keeper was killed" in text for text in view.notices)
-        told = notices or request.replies[0].get("status") == "error"
-        if seen_texts != true_texts and not told:
+        reported = notices or request.replies[0].get("status") == "error"
+        if seen_texts != true_texts and not reported:
             raise Failure("lost output", f"{request} lacks output, and does not say so")
         return
     if seen_texts != true_texts:

@@ -37,7 +37,7 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSett
     """
     count = settings.gpus
     answer = dict(_NO_SEARCH, usable=[])
-    allocation = Allocation.here()
+    allocation = Allocation.from_environment()
     if not count or allocation.uuids:
         return answer
     try:

@@ -44,7 +44,7 @@ class ClientConnection:
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self.calls: dict[int, asyncio.Task[None]] = {}
-        self.said_bye = False
+        self.sent_bye = False
         self._close_callbacks: list[Callable[[], None]] = []
         self._connection = connection
         self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -84,7 +84,7 @@ class ClientConnection:
             if not self._connection.closed and not self._connection.readable:
                 raise BadMessage(f"it is larger than {MAX_MESSAGE} bytes") from None
             raise
-        self.said_bye = "bye" in message
+        self.sent_bye = "bye" in message
         return message
 
     def new_question(self) -> tuple[int, queue.SimpleQueue[Any]]:
