@@ -111,10 +111,10 @@ def run_script(connection: Connection, hop: str, verb: str, text: bytes) -> Answ
     """Run a script of `script_text`, and return what it printed. Raises GpuKernelError if it reports a problem."""
     output = Output.of(connection.run("/bin/sh", stdin=text, timeout=LIMIT))
     answer = Answer(output)
-    code, _, text = answer.value("problem").partition("|")
+    code, _, reason = answer.value("problem").partition("|")
     if code:
         printed = [line for line in output.lines[-20:] if not line.startswith("problem|")]
-        raise problem(hop, verb, code, "\n".join([*printed, text]))
+        raise problem(hop, verb, code, "\n".join([*printed, reason]))
     if output.status:
         shown = sanitize.block("\n".join([*output.lines, output.errors]), 10) or "| (none)"
         raise AgentError(
@@ -125,11 +125,11 @@ def run_script(connection: Connection, hop: str, verb: str, text: bytes) -> Answ
     return answer
 
 
-def problem(hop: str, verb: str, code: str, text: str) -> AgentError:
+def problem(hop: str, verb: str, code: str, reason: str) -> AgentError:
     """Return the error about a problem that the node reports, in its words, with our remedy."""
     word = "removed" if verb in ("status", "remove") else "made"
-    full = code == "make" and _FULL.search(text)
+    full = code == "make" and _FULL.search(reason)
     remedy = _REMEDIES.get("write" if full else code, "Try again.")
     return AgentError(
-        f"the environment cannot be {word}; {sanitize.quoted('the node', text)}", hop=hop, remedy=remedy
+        f"the environment cannot be {word}; {sanitize.quoted('the node', reason)}", hop=hop, remedy=remedy
     )
