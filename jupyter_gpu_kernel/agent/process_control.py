@@ -97,16 +97,11 @@ class ProcessControl:
         core_files: Whether the program may write core files, which this daemon may not.
         """
         with _original_core_limit() if core_files else contextlib.nullcontext():
+            errors = streams.output if streams.errors is None else streams.errors
             return subprocess.Popen(
-                command,
-                stdin=streams.stdin,
-                stdout=streams.output,
-                stderr=streams.output if streams.errors is None else streams.errors,
-                cwd=cwd,
-                env=env,
-                pass_fds=tuple(pass_fds),
-                start_new_session=True,
-            )
+                command, stdin=streams.stdin, stdout=streams.output, stderr=errors, cwd=cwd, env=env,
+                pass_fds=tuple(pass_fds), start_new_session=True,
+            )  # fmt: skip
 
     def signal(self, pid: int, number: int, pidfd: int = -1) -> None:
         """Send a signal; nothing happens if the process has ended, or is another user's.

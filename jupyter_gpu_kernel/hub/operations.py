@@ -316,16 +316,10 @@ class Operations:
         answers = await self._jobs.ask_each(call, "end_leftovers", more=of)
         ended = process_rows(answers, "ended")
         names = {process_key(row) for row in requested if "pid" in row}
-        remaining = [
-            row for row in await self.op_leftovers(call) if "error" in row or process_key(row) in names
-        ]
-        running = {process_key(row) for row in remaining}
+        rows = [row for row in await self.op_leftovers(call) if "error" in row or process_key(row) in names]
+        running = {process_key(row) for row in rows}
         gone = [row for row in ended if "error" in row or process_key(row) not in running]
-        return [
-            *gone,
-            *(row if "error" in row else still_runs_row(row) for row in remaining),
-            *code_rows(answers),
-        ]
+        return [*gone, *(row if "error" in row else still_runs_row(row) for row in rows), *code_rows(answers)]
 
     async def op_interrupt(self, call: Call) -> dict[str, Any]:
         """Interrupt what the kernel runs, or its wait. Return {"node", "link"}; "away": as soon as the link is up."""

@@ -31,7 +31,7 @@ class Allocation(NamedTuple):
     uuids: List[str]
 
     @classmethod
-    def from_environment(cls) -> Allocation:
+    def current(cls) -> Allocation:
         """Return the allocation of this process."""
         return cls.of(os.environ, device_variable())
 
@@ -65,7 +65,7 @@ class GivenGpus:
         if not self.in_job or self._begun:
             return
         self._begun = True
-        words = Allocation.from_environment().allowed or []
+        words = Allocation.current().allowed or []
         if words:
             self._loop.run_in_thread(lambda: self._read(words), self._done)
 

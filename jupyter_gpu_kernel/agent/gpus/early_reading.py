@@ -49,7 +49,7 @@ class EarlyReadings:
     def begin(self, settings: KernelSettings) -> Iterator[List[int]]:
         """Begin to read the GPUs for a kernel with these settings, in a thread; yield the descriptors for its keeper:
         one, or none if the keeper reads no GPUs, or in another environment."""
-        if settings.job or settings.setup or not (settings.gpus and not Allocation.from_environment().uuids):
+        if settings.job or settings.setup or not (settings.gpus and not Allocation.current().uuids):
             yield []
             return
         read_fd, write_fd = os.pipe()

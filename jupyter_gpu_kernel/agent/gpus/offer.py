@@ -37,7 +37,7 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSett
     """
     count = settings.gpus
     answer = dict(_NO_SEARCH, usable=[])
-    allocation = Allocation.from_environment()
+    allocation = Allocation.current()
     if not count or allocation.uuids:
         return answer
     try:
@@ -67,16 +67,18 @@ def _sample(
     runtime: Runtime, processes: ProcessControl, settings: KernelSettings, allowed: Optional[List[str]]
 ) -> Tuple[List[Sample], List[Verdict]]:
     """Take as many samples of the GPUs as are needed to judge each of them, and return them with the verdicts."""
-    needs = Requirements.of(settings)
 
     def verdicts_of(samples: List[Sample]) -> List[Verdict]:
-        gpus, leases = [sample.gpus for sample in samples], samples[-1].all_leases()
+        gpus, needs, leases = (
+            [one.gpus for one in samples],
+            Requirements.of(settings),
+            samples[-1].all_leases(),
+        )
         return judge(gpus, leases=leases, allowed=allowed, count=settings.gpus, needs=needs)
 
-    def is_judged(samples: List[Sample]) -> bool:
-        return not any(verdict.pending for verdict in verdicts_of(samples))
-
-    samples = take_samples(runtime, processes, enough=is_judged)
+    samples = take_samples(
+        runtime, processes, enough=lambda some: not any(verdict.pending for verdict in verdicts_of(some))
+    )
     return samples, verdicts_of(samples)
 
 

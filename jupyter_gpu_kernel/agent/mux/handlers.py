@@ -259,9 +259,7 @@ class RequestHandlers:
         """The GPUs, as the command `gpus` shows them. Blocks for some samples."""
         try:
             needs = Requirements(reserved=tuple(read_policy(self._policy).reserved_from_us()))
-            verdicts = judge_now(
-                self._runtime, self._processes, Allocation.from_environment().allowed, needs=needs
-            )
+            verdicts = judge_now(self._runtime, self._processes, Allocation.current().allowed, needs=needs)
         except SmiError as error:
             raise Refused(error.code, error.cause) from None
         idle = self._idle_watch.add(self._runtime.time(), [verdict.gpu for verdict in verdicts])
