@@ -3,6 +3,6 @@
 `manager.py` is the keeper's view: cells, the gate at which they wait (`gate.py`), and what the kernel is told.
 `acquisition.py` acquires GPUs: samples (`sampler.py`, `early_reading.py`) become verdicts (`judge.py`,
 `requirements.py`) and then leases (`claim.py`), unless a scheduler has allocated GPUs (`allocation.py`).
-`hours.py` counts for how long kernels had GPUs; `offer.py` and `idle_watch.py` answer requests about the node.
+`hours.py` counts for how long kernels had GPUs; `offer.py` answers requests about the node.
 `devices/` reads GPUs from the driver, `sharing/` has leases and the queue.
 """

@@ -20,7 +20,6 @@ from ..exit.leftovers import explain_missing_story, on_gpu
 from ..gpus import hours
 from ..gpus.allocation import Allocation
 from ..gpus.devices.gpu import SmiError
-from ..gpus.idle_watch import IdleWatch
 from ..gpus.judge import Verdict
 from ..gpus.offer import read_offer
 from ..gpus.requirements import Requirements
@@ -69,7 +68,6 @@ class RequestHandlers:
         self._runtime = runtime
         self._processes = processes
         self._policy = policy
-        self._idle_watch = IdleWatch()
         self._passed, self._passed_lock = PassedPlaces(), threading.Lock()
         self._keepers = Keepers(runtime, processes, root, policy, timeout, successor_timeout)
         self._leftovers = self._keepers.leftovers
@@ -262,11 +260,7 @@ class RequestHandlers:
             verdicts = judge_now(self._runtime, self._processes, Allocation.current().allowed, needs=needs)
         except SmiError as error:
             raise Refused(error.code, error.cause) from None
-        idle = self._idle_watch.add(self._runtime.time(), [verdict.gpu for verdict in verdicts])
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
-        for row in rows:
-            if not row["lease"]:
-                row["idle_since"] = idle.get(row["uuid"])
         leftovers, reader = self._leftovers.list_processes(), QueueReader(self._runtime)
         own = reader.own_reports()
         queue = self._queue(reader.in_order(), own.untaken, verdicts)
