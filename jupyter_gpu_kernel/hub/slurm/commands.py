@@ -187,17 +187,7 @@ def show_command(job_id: str) -> str:
 def accounting_command(job_id: str, name: str) -> str:
     """Show the user's job of this id and name from the accounting, where there is one; with the name of who cancelled
     it."""
-    columns = "JobIDRaw,State,ExitCode,Reason,NodeList,Partition,Timelimit,ReqMem"
-    return "\n".join(
-        (
-            f'found=$(sacct -X -n -P -u "$(id -un)" -j {job_id} --name={shlex.quote(name)} -o {columns} </dev/null)',
-            'status=$?; printf "%s\\n" "$found"',
-            "uid=$(printf '%s\\n' \"$found\" | sed -n 's/.*|CANCELLED by \\([0-9]*\\)|.*/\\1/p' | head -n 1)",
-            'if [ -n "$uid" ]; then printf "user|%s\\n" "$(id -un "$uid" 2>/dev/null)"; fi',
-            "printf 'own|%s\\n' \"$(id -u)\"",
-            '(exit "$status")',
-        )
-    )
+    return f"job={job_id} name={shlex.quote(name)}\n{source('hub/slurm/accounting.sh')}"
 
 
 def _set_variables(script: str) -> list[str]:

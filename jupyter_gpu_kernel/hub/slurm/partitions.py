@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ...wire.durations import limit_seconds
 from .. import sanitize
-from ..transport.script import MAX_LINES, Output
+from ..transport.script import Output, source
 from .dialect import is_host, number
 
-_FORM = "%N|%P|%T|%G|%C|%m|%l|%L|%a"
-COMMAND = "\n".join(
-    (
-        f'{{ sinfo -h -N -o {shlex.quote(_FORM)} </dev/null; echo "=== status $?"; }} | head -n {MAX_LINES - 2000}',
-        'sinfo -h -N -O NodeList:80,GresUsed:400 </dev/null | sort -u | awk \'NF > 1 { print "used|" $1 "|" $2 }\'',
-        "scontrol show config </dev/null | sed -n 's/^DefMemPer\\([A-Za-z]*\\) *= *\\(.*\\)/memory|\\1|\\2/p'",
-    )
-)
-"""Lists the partitions that the user may use, with their nodes; and which GPUs are in use, if Slurm tells it."""
+COMMAND = source("hub/slurm/partitions.sh")
+"""Lists the partitions, their nodes and which GPUs are in use, in fewer lines than `Output` reads."""
 _NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,100}")
 _GRES = re.compile(r"gpu(?::([A-Za-z0-9_.+-]{1,60}))?:(\d{1,5})(?:\(.*\))?")
 _WORKING = ("idle", "mixed", "allocated", "completing", "planned", "reserved")
