@@ -1,4 +1,4 @@
-"""A node that means harm: an agent that answers what a test says."""
+"""A hostile node: its agent gives the answers that a test sets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOSTILE = str(Path(__file__).parent / "programs" / "hostile-python")
 
 
 class Hostile:
-    """Its kernelspec is “aaa”, so that it is asked first; `answers` to requests, as texts or JSON."""
+    """A hostile node with an SSH server. Its kernelspec is “aaa”, so commands ask this node first."""
 
     def __init__(self, remote: Remote, folder: Path) -> None:
         self.remote = remote
@@ -44,10 +44,8 @@ class Hostile:
         return {"route": ["hostile"], "config": str(self.config), "python": HOSTILE, "gpus": 0}
 
     def sends(self, **answers: Any) -> None:
-        texts = {
-            do: printed if isinstance(printed, str) else json.dumps(printed)
-            for do, printed in answers.items()
-        }
+        """Set the answers to requests, by the request's name: texts as they are sent, or JSON values."""
+        texts = {do: one if isinstance(one, str) else json.dumps(one) for do, one in answers.items()}
         new = self.file.with_suffix(".new")
         new.write_text(json.dumps(texts))
         new.replace(self.file)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from keepers import Hub, Place
-from malformed import DEEP, HELLO, NO_OBJECTS, few, frames, values
+from malformed import DEEP, HELLO, few, frames, values
 from runtimes import RUNTIME
 from waiting import DEADLINE
 
@@ -136,12 +136,13 @@ def test_requests(victim: Victim, do: str, more: Dict[str, Any]) -> None:
     assert answer and answer.get("error", {}).get("code") in (None, "malformed", "unknown")
 
 
-@pytest.mark.parametrize("request_", [*NO_OBJECTS, b"{}", b'{"do": "journal", "first": -1}'])
+@pytest.mark.parametrize("request_", [b"nonsense", DEEP, b"{}", b'{"do": "journal", "first": -1}'])
 def test_what_is_no_request(victim: Victim, request_: bytes) -> None:
+    """tests/wire/test_hostile.py has all kinds of JSON that is not read."""
     assert victim.ask(request_)["error"]["code"] == "malformed"
 
 
-WORDS: List[Dict[str, Any]] = [
+COMMANDS: List[Dict[str, Any]] = [
     {},
     {"do": 5},
     {"do": ["stop"]},
@@ -160,9 +161,8 @@ WORDS: List[Dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("command", WORDS)
-def test_words(victim: Victim, command: Dict[str, Any]) -> None:
-    """They end this connection."""
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_is_malformed_ends_its_connection(victim: Victim, command: Dict[str, Any]) -> None:
     hub = Hub(victim.connect())
     hub.run("1")
     hub.tell(keeper_message(**command))
@@ -203,13 +203,13 @@ def test_a_front_ends_request_that_is_none(
     hub.sock.close()
 
 
-SAYS = """
+PUBLISHES = """
 from IPython import get_ipython
 import json
 kernel = get_ipython().kernel
 session, iopub = kernel.session, kernel.iopub_socket
 def header(msg_type): return json.dumps({"msg_type": msg_type, "msg_id": "x", "session": "y"}).encode()
-def say(*parts):
+def publish(*parts):
     iopub.send_multipart([b"topic", b"<IDS|MSG>", session.sign(list(parts[:4])), *parts])
 deep = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 iopub.send_multipart([b"<IDS|MSG>"])
@@ -219,15 +219,15 @@ types = "status execute_input execute_reply display_data error clear_output comm
 for msg_type in types.split():
     for content in (b"", b"5", b"[]", b"{}", deep, b'{"execution_state": [], "execution_count": {}, "name": 3}'):
         for parent in (b"{}", b"[]", b'{"msg_id": {}}', mine):
-            say(header(msg_type), parent, b"{}", content)
-say(b"[]", b"{}", b"{}", b"{}")
-say(*[b"{}"] * 70_000)
+            publish(header(msg_type), parent, b"{}", content)
+publish(b"[]", b"{}", b"{}", b"{}")
+publish(*[b"{}"] * 70_000)
 """
 
 
 def test_a_kernel_that_publishes_anything(victim: Victim) -> None:
     hub = Hub(victim.connect())
-    cell = hub.ask(SAYS)
+    cell = hub.ask(PUBLISHES)
     hub.until(lambda message: message.channel is Channel.SHELL and message.parent().get("msg_id") == cell)
     assert hub.run("print('on')") == "on\n"
     hub.sock.close()
@@ -245,15 +245,8 @@ def test_datagrams_of_any_process(victim: Victim, datagram: bytes) -> None:
     "wrong", [{"pid": "1"}, {"uid": -1}, {"user": 5}, {"command": "c" * 1000}, {"action": None}, {"kind": []}]
 )
 def test_a_sigterm_that_was_none(victim: Victim, wrong: Dict[str, Any]) -> None:
-    report = {
-        "event": "sigterm",
-        "kind": "owner",
-        "pid": 1,
-        "uid": 1,
-        "user": "u",
-        "command": "c",
-        "action": "a",
-    }
+    sender = {"pid": 1, "uid": 1, "user": "u", "command": "c"}
+    report = {"event": "sigterm", "kind": "owner", **sender, "action": "a"}
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         for datagram in (json.dumps({**report, **wrong}).encode(), DEEP[:60_000]):
             sock.sendto(datagram, str(victim.place.folder(victim.id) / "story"))

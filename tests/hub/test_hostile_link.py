@@ -95,13 +95,13 @@ def test_a_node_that_floods_the_link_loses_it_and_holds_up_no_other(flood: bytes
 
 @settings(some, max_examples=15)
 @given(st.lists(frames, max_size=30), st.booleans())
-def test_whatever_a_node_says_others_are_served(printed: list[Frame], greets: bool) -> None:
+def test_whatever_a_node_sends_others_are_served(received: list[Frame], greets: bool) -> None:
     bad, good = World(), World()
 
     def sends(agent: Agent, frame: Frame) -> None:
         if greets and frame.kind is Kind.HELLO:
             hello(agent, frame)
-        for one in printed:
+        for one in received:
             agent.send_frame(one._replace(attachment=one.attachment and frame.attachment))
 
     bad.instead = sends

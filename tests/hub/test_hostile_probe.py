@@ -77,28 +77,30 @@ def test_whatever_the_probe_says(survey: list[str], tried: list[str], wanted: st
 SURVEY = ["python\tpath\t/usr/bin/python3\t/usr\tother"]
 
 
-@pytest.mark.parametrize("facts", ["nonsense", "5", "[]", "", "[" * 5000])
-def test_facts_that_are_none(facts: str) -> None:
-    with pytest.raises(AgentError):
-        find_pythons(
-            Script(SURVEY, [f"tried\t/usr/bin/python3\t0\t{facts}"]), "gpu2", None, RUNTIME.monotonic
-        )
+LONG_VERSION = ["python\tconda\t/p\t/conda\tconda\t" + "9" * 6000]
 
 
-def test_more_answers_than_were_asked_for() -> None:
-    tried = f"tried\t/usr/bin/python3\t0\t{GOOD}"
-    assert find_pythons(Script(SURVEY, [tried]), "gpu2", None, RUNTIME.monotonic).python.version == "3.11.1"
-    with pytest.raises(AgentError, match="but reported on"):
-        find_pythons(Script(SURVEY, [tried, tried]), "gpu2", None, RUNTIME.monotonic)
+def tried(facts: str) -> str:
+    return f"tried\t/usr/bin/python3\t0\t{facts}"
+
+
+@pytest.mark.parametrize(
+    ("survey", "answers", "problem"),
+    [
+        *((SURVEY, [tried(facts)], None) for facts in ("nonsense", "5", "[]", "", "[" * 5000)),
+        (SURVEY, [tried(GOOD)] * 2, "but reported on"),
+        (LONG_VERSION, [], "has no ipykernel"),
+    ],
+    ids=["nonsense", "a number", "a list", "nothing", "deep", "more answers than questions", "long version"],
+)
+def test_an_answer_that_is_refused(survey: list[str], answers: list[str], problem: str | None) -> None:
+    good = find_pythons(Script(SURVEY, [tried(GOOD)]), "gpu2", None, RUNTIME.monotonic)
+    assert good.python.version == "3.11.1"
+    with pytest.raises(AgentError, match=problem):
+        find_pythons(Script(survey, answers), "gpu2", None, RUNTIME.monotonic)
 
 
 def test_pythons_without_end() -> None:
     survey = [f"python\tpath\t/p{number}\t/usr{number}\tother" for number in range(100_000)]
     found = find_pythons(Script(survey, [f"tried\t/p\t0\t{GOOD}"] * 4), "gpu2", None, RUNTIME.monotonic)
     assert len(found.others) < 300
-
-
-def test_a_version_without_end() -> None:
-    survey = ["python\tconda\t/p\t/conda\tconda\t" + "9" * 6000]
-    with pytest.raises(AgentError, match="has no ipykernel"):
-        find_pythons(Script(survey, []), "gpu2", None, RUNTIME.monotonic)

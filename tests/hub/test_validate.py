@@ -192,12 +192,32 @@ def test_an_id_that_could_name_something_else(bad: Any) -> None:
         ("story", {"story": "once"}),
         ("leftovers", {}),
         ("leftovers", {"leftovers": [{"command": "x"}]}),
+        ("journal", {"cells": 5}),
+        ("journal", {"cells": [5]}),
         ("journal", {"cells": [{"msg_id": "a b\n"}]}),
+        ("journal", {"cells": [{"msg_id": "m1", "outputs": 1}], "last": True, "cell": {"outputs": "many"}}),
     ],
 )
 def test_a_shape_that_is_wrong(do: str, sent: dict[str, Any]) -> None:
     with pytest.raises(Malformed):
         validate.answer(do, sent)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"event": "state"},
+        {"event": "state", "id": "*", "state": "idle"},
+        {"event": "state", "id": "k1", "state": "idle", "gpus": 5},
+        {"event": "replay", "state": "middle"},
+        {"event": "replay"},
+        {"event": "mark"},
+        {"event": "mark", "replies": [5]},
+    ],
+)
+def test_an_event_of_a_keeper_that_is_malformed(sent: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        validate.keeper_event(sent)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1, True, "7", 10**300, [], None])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hostile import Hostile, hostile
@@ -28,23 +28,10 @@ def server(remote: Remote, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def test_what_only_the_hub_says_of_a_node_is_dropped(hostile: Hostile, server: Server) -> None:
-    gpu = {
-        "uuid": "u",
-        "queue": [],
-        "slurm": {"partitions": 5},
-        "late": 0,
-        "error": {"cause": "x"},
-        "hop": "work",
-    }
-    kernel = {
-        "id": "bare",
-        "state": "idle",
-        "node": "work",
-        "away_since": "never",
-        "kernel_id": "x",
-        "link": "up",
-        "path": "/x",
-    }
+    forged_gpu = {"slurm": {"partitions": 5}, "late": 0, "error": {"cause": "x"}, "hop": "work"}
+    gpu = {"uuid": "u", "queue": [], **forged_gpu}
+    forged = {"node": "work", "away_since": "never", "kernel_id": "x", "link": "up", "path": "/x"}
+    kernel = {"id": "bare", "state": "idle", **forged}
     hostile.sends(gpus={"gpus": [gpu]}, list={"kernels": [kernel]})
     shown = eventually(lambda: _shown(server, "u"), "the hostile node has answered")
     (node,) = [one for one in shown["nodes"] if one["node"] == "hostile"]
@@ -79,34 +66,30 @@ def test_a_colleague_on_the_gpu_of_my_kernel_is_shown_as_such() -> None:
     assert bob.items() <= gpu["processes"][0].items()
 
 
-def test_a_kernel_of_one_node_has_no_gpu_of_another_unless_that_says_so() -> None:
-    def kernel(lease: str = "") -> str | None:
-        gpu = {
-            "hop": "work",
-            "node": "n",
-            "uuid": "GPU-1",
-            "queue": [],
-            "lease": {"id": lease} if lease else None,
-        }
-        held = [{"id": one, "hop": hop, "gpus": ["GPU-1"]} for one, hop in (("k1", "work"), ("a", "evil"))]
-        (node,) = node_rows([], {"nodes": [], "gpus": [gpu], "ps": []}, held, GpuHistory())
-        return cast("str | None", node["gpus"][0]["kernel"])
-
-    assert (kernel(), kernel(lease="k1"), kernel(lease="a"), kernel(lease="b")) == ("k1", "k1", "a", "k1")
+TWO_NODES = [{"id": "k1", "hop": "work", "gpus": ["GPU-1"]}, {"id": "a", "hop": "evil", "gpus": ["GPU-1"]}]
+JOB = [{"id": "k1", "hop": "alice@work", "gpus": ["GPU-1"], "job": {"id": "7"}}]
+"""A kernel in a job, to whose machine another name leads: the hub knows the machine, and reports that the GPU is not
+free."""
 
 
-def test_a_kernel_in_a_job_has_the_gpu_of_its_machine_that_another_name_leads_to() -> None:
-    """The hub knows the machine, and reports that the GPU is not free."""
-
-    def kernel(**row: Any) -> str | None:
-        gpu = {"hop": "gpu1", "node": "gpu1", "uuid": "GPU-1", "queue": [], **row}
-        held = [{"id": "k1", "hop": "alice@gpu1", "gpus": ["GPU-1"], "job": {"id": "7"}}]
-        (node,) = node_rows([], {"nodes": [], "gpus": [gpu], "ps": []}, held, GpuHistory())
-        return cast("str | None", node["gpus"][0]["kernel"])
-
-    assert kernel(free=False, reason="your job 7 has it") == "k1"
-    assert kernel(free=True) is None
-    assert kernel(free=False, lease={"id": "k2"}) is None
+@pytest.mark.parametrize(
+    ("kernels", "row", "owner"),
+    [
+        (TWO_NODES, {"lease": None}, "k1"),
+        (TWO_NODES, {"lease": {"id": "k1"}}, "k1"),
+        (TWO_NODES, {"lease": {"id": "a"}}, "a"),
+        (TWO_NODES, {"lease": {"id": "b"}}, "k1"),
+        (JOB, {"free": False, "reason": "your job 7 has it"}, "k1"),
+        (JOB, {"free": True}, None),
+        (JOB, {"free": False, "lease": {"id": "k2"}}, None),
+    ],
+)
+def test_a_kernel_has_a_gpu_of_its_own_node_or_one_whose_node_says_so(
+    kernels: list[dict[str, Any]], row: dict[str, Any], owner: str | None
+) -> None:
+    gpu = {"hop": "work", "node": "work", "uuid": "GPU-1", "queue": [], **row}
+    (node,) = node_rows([], {"nodes": [], "gpus": [gpu], "ps": []}, kernels, GpuHistory())
+    assert node["gpus"][0]["kernel"] == owner
 
 
 def test_a_node_hides_no_gpu_of_the_node_of_a_job_by_naming_its_uuid() -> None:
