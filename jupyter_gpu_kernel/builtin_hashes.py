@@ -8,7 +8,7 @@ from typing import Any
 
 _MODULES = ("_blake2", "_md5", "_sha1", "_sha3")
 _SHA2 = ("_sha2", "_sha256")
-"""From Python 3.12 on, and before."""
+"""The names of the module for SHA-2 from Python 3.12 on, and before."""
 
 
 def use_builtin_hashes() -> None:

@@ -194,7 +194,7 @@ class _PendingCall:
     def __init__(self, progress: Progress | None, ask: Asker | None) -> None:
         self.future: Future[Any] = Future()
         self.asker_error: Exception | None = None
-        """What the asker raised: the caller gets that, and not what the hub makes of it."""
+        """The exception that the asker raised: the caller gets this exception, and not the error with which the hub answers."""
         self._progress = progress
         self._ask = ask
 

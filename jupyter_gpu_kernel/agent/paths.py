@@ -128,7 +128,7 @@ class Root:
         return self.path / "stories" / (_checked(kernel_id) + ".jsonl")
 
     def kernels_with_story(self, since: float) -> List[str]:
-        """Ids of the kernels of which something was told after this moment, in seconds since the epoch."""
+        """Return the ids of the kernels whose stories have changed after this moment, in seconds since the epoch."""
         folder = self.path / "stories"
         paths = list(folder.glob("*.jsonl")) if folder.is_dir() else []
         return [path.stem for path in paths if is_kernel_id(path.stem) and _modified(path) >= since]

@@ -59,16 +59,16 @@ class ChildProcess(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its id, which is also that of its session and of its process group."""
+        """The id of the process, of its session and of its process group."""
 
     def poll(self) -> Optional[int]:
-        """Return None while it runs, then its return code (negative: a signal)."""
+        """Return None while the process runs, then its return code (negative: a signal)."""
 
     def wait(self, timeout: Optional[float] = None) -> int:
-        """Return its return code once it has ended. TimeoutExpired after `timeout` seconds."""
+        """Wait for the end of the process, and return its return code. TimeoutExpired after `timeout` seconds."""
 
     def kill(self) -> None:
-        """Send it SIGKILL."""
+        """Send SIGKILL to the process."""
 
 
 class Streams(NamedTuple):

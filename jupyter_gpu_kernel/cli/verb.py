@@ -63,7 +63,7 @@ class Listing(NamedTuple):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Bad usage is told in two lines, without the list of all options, which --help prints."""
+    """Report bad usage in two lines, without the list of all options, which --help prints."""
 
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2].partition("=")[0].partition(" ")[0]
@@ -80,7 +80,7 @@ class Verb(JupyterApp):
     verb = ""
     summary = ""
     has_json = True
-    """Whether it has the option --json."""
+    """Whether the verb has the option --json."""
     ignores_unknown = False
     """Whether other arguments are no error."""
     args: argparse.Namespace

@@ -59,7 +59,7 @@ class Machine(NamedTuple):
         }
 
     def pip_options(self) -> list[str]:
-        """Return the options with which pip selects wheels for it."""
+        """Return the options with which pip selects wheels for this machine."""
         options = ["--only-binary=:all:", "--implementation", "cp", "--python-version", self.version]
         for abi in (self.abi, "abi3", "none"):
             options += ["--abi", abi]

@@ -11,7 +11,7 @@ from typing import Any
 from jupyter_core.utils import ensure_async
 
 CONNECTION_CLASS = "kernel_websocket_connection_class"
-"""Of the server's settings: the class that joins a page's websocket to a kernel's sockets."""
+"""The name of the server's setting with the class that joins a page's websocket to a kernel's sockets."""
 
 
 def without_delay(connection_class: Any) -> Any:

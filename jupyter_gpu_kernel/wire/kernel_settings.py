@@ -17,7 +17,7 @@ from .fields import FieldError
 
 
 class SettingInfo(NamedTuple):
-    """What users are told of one of their settings.
+    """The description of one setting for its users.
 
     group: The heading of its option in `add --help`; "" if it has no option. metavar, choices: As in argparse.
     flag: Its option, if that is not the name with hyphens. const: The value that an option without an argument sets.

@@ -43,7 +43,7 @@ class Descendant(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs (a zombie does not)."""
+        """Whether the process still runs (a zombie does not)."""
         return procfs.start_ticks(self.pid) == self.start
 
     def send(self, processes: ProcessControl, number: int) -> None:

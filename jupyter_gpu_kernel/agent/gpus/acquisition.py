@@ -75,7 +75,7 @@ class Acquisition:
         loop, processes, settings = context.loop, context.processes, context.settings.now
         self.uuids: List[str] = []
         self.ignored_leases: Dict[str, str] = {}
-        """Who has leases that this kernel ignores, by the GPU's UUID."""
+        """The holders of leases that this kernel ignores, by the GPU's UUID."""
         self._given = GivenGpus(context, self._named, on_given)
         self._count = 0 if self._given.in_job else settings.gpus
         self._state = _Need.ACQUIRED if self._count == 0 else _Need.IDLE

@@ -135,7 +135,7 @@ class JobChild:
         return status
 
     def kill(self) -> None:
-        """Let the job's process kill this one."""
+        """Ask the job's process to kill this process."""
         with contextlib.suppress(JobGone):
             self._connection.send({"do": "kill"})
 

@@ -39,9 +39,9 @@ class Membership:
         self.partition, self.node = text(facts, "partition"), text(facts, "node")
         self.hosts = texts(facts, "hosts", MAX_HOSTS)
         self.start_time = number(facts, "start_time", most=LATEST)
-        """In seconds since the epoch."""
+        """When the job started, in seconds since the epoch."""
         self.end_time: Optional[float] = None
-        """In seconds since the epoch; None while it is unknown, or if the job has no limit."""
+        """When the job ends, in seconds since the epoch; None while that is unknown, or if the job has no time limit."""
         self.set_end_time(facts)
         loop.watch(self._connection.sock.fileno(), lambda _: self._ready())
 

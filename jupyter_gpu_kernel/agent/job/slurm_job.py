@@ -137,7 +137,7 @@ class Controller:
         tell: Callable[[Dict[str, Any]], None],
     ) -> None:
         self.end_time = end_time
-        """In seconds since the epoch; None while it is unknown."""
+        """When the job ends, in seconds since the epoch; None while that is unknown."""
         self._loop = loop
         self._processes = processes
         self._job_id = job_id

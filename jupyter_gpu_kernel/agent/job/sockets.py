@@ -30,7 +30,7 @@ class JobClient(FrameConnection):
     def __init__(self, loop: Loop, sock: socket.socket, server: Server) -> None:
         super().__init__(loop, sock, server)
         self.number = 0
-        """Of the last request."""
+        """The number of the last request."""
         self._end = server.disconnected
 
     def reply(self, answer: Dict[str, Any]) -> None:

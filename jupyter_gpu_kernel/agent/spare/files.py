@@ -61,7 +61,7 @@ def environment_mark() -> str:
 
 
 def _is_of_agent(path: str) -> bool:
-    """Whether it is the agent's folder, or in it."""
+    """Return whether this path is the agent's folder, or in it."""
     return f"{path}/".startswith(f"{agent_folder()}/")
 
 

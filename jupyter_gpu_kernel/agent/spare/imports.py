@@ -1,4 +1,4 @@
-"""What a spare interpreter imports before it forks kernels, and whether that leaves it fit for it."""
+"""What a spare interpreter imports before it forks kernels, and whether it can fork kernels afterwards."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class SparePlace:
 
 
 def spares_running(root: Path) -> int:
-    """How many places are taken."""
+    """Return the number of spare interpreters that run."""
     return sum(map(is_locked, (root / _FOLDER).glob("*.lock")))
 
 

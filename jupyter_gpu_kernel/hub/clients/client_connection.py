@@ -60,7 +60,7 @@ class ClientConnection:
 
     @property
     def gone(self) -> bool:
-        """Whether it has disconnected."""
+        """Whether the client has disconnected."""
         return self._closed
 
     def send(self, message: dict[str, Any]) -> None:

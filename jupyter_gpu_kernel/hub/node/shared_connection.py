@@ -84,12 +84,12 @@ class SharedConnection:
 
     @property
     def alive(self) -> bool:
-        """Whether it is connected, as far as this end can tell."""
+        """Whether the connection is open, as far as this end can tell."""
         return self._connection is not None and self._connection.alive()
 
     @property
     def interactive(self) -> bool:
-        """Whether the user typed a secret for it."""
+        """Whether the user typed a secret for this connection."""
         return self._connection is not None and self._connection.interactive
 
     @property

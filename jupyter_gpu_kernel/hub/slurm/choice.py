@@ -63,7 +63,7 @@ def _partition_name(one: Partition) -> str:
 
 
 def _kind(candidates: list[Partition], wanted: str, hop: str, partition: str) -> str:
-    """Return the type of GPU in Slurm's word for it."""
+    """Return the type of GPU as Slurm calls it."""
     if not wanted:
         return ""
     kinds = sorted({kind for one in candidates for kind in one.kinds if kind})

@@ -49,7 +49,7 @@ class MachineProbe:
         return not self._task.done()
 
     async def cancel(self) -> None:
-        """End it: its connection to the hub ends, and with that the hub's work for it."""
+        """End the probe: its connection to the hub ends, and the hub stops its work for the probe."""
         self._task.cancel()
         await asyncio.wait([self._task])
 

@@ -100,12 +100,12 @@ class SignInsHandler(Handler):
 
     @permitted("execute")
     async def get(self) -> None:
-        """Return them to a page that shows them to the user."""
+        """Answer a page with the kernels that wait for a sign-in."""
         await self.answer(self.state.sign_ins.open())
 
 
 class SignInHandler(Handler):
-    """One of them."""
+    """One kernel that waits for a sign-in."""
 
     @permitted("execute")
     async def delete(self, number: str) -> None:

@@ -10,7 +10,7 @@ _SECONDS = 600.0
 _SPACING = 9.0
 """Seconds between two samples that are kept, at least."""
 _MOST_GPUS = 256
-"""Of one node, so that a node that always reports other GPUs takes no place of the others."""
+"""The most GPUs that are kept of one node, so that a node that always reports other GPUs displaces no GPU of others."""
 Sample = tuple[int, Any, Any]
 
 

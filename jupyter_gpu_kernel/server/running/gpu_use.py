@@ -1,4 +1,5 @@
-"""What the GPUs of a kernel do, for the pages that show it: its own node is asked, seldom, and no page waits for it."""
+"""The use of a kernel's GPUs, for the pages that show the kernel. The kernel's node is asked seldom, and no page waits
+for the answer."""
 
 from __future__ import annotations
 

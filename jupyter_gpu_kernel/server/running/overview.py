@@ -103,7 +103,8 @@ class OverviewHandler(Handler):
 
     @permitted("execute")
     async def get(self) -> None:
-        """Of nodes that are slow the last answer is returned, if it is recent, or that they are late."""
+        """Answer with the overview. For a node that is slow it has the last answer, if that is recent, or that the node is
+        late."""
         await self.answer(await self.state.overview.get())
 
 

@@ -20,7 +20,7 @@ from .visible_devices import amd_uuid
 
 PROGRAM = "rocm-smi"
 PLACES = ("/opt/rocm/bin",)
-"""Where it is when PATH does not lead to it."""
+"""The path of rocm-smi where PATH does not lead to it."""
 CARDS = ["--showid", "--showuniqueid", "--showproductname", "--showuse", "--showmeminfo", "vram", "--json"]
 PIDS = ["--showpids", "--json"]
 PID_GPUS = ["--showpidgpus"]  # text: its JSON lacks the GPUs
@@ -68,7 +68,7 @@ class _Card(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For users; some releases have only the vendor's number under some keys."""
+        """The GPU's name as users know it. Some releases of rocm-smi have only the vendor's number under some keys."""
         names = [self.known(key) for key in _NAMES]
         return one_line(next((name for name in names if name and not name.startswith("0x")), "AMD GPU"))
 

@@ -7,7 +7,7 @@ import re
 from typing import Dict, Iterable, List, Tuple
 
 Topology = Dict[Tuple[int, int], int]
-"""For two indices of GPUs, in both orders, the rank of their link: a higher one is faster."""
+"""The rank of the link between two GPUs, by their indices in both orders: a link of a higher rank is faster."""
 
 _LINKS = ("SYS", "NODE", "PHB", "PXB", "PIX")  # from slow to fast; NV1, NV2, … (so many NVLinks) are faster
 _NVLINK = re.compile(r"NV(\d+)")

@@ -24,7 +24,7 @@ from ...unix_sockets import Owner, peer
 from .socket_owner import find_owners, rows
 
 Details = Callable[[], Mapping[str, Any]]
-"""Returns what processes of the same user are told, in addition to what everybody is told."""
+"""Returns what an announcement reports to processes of the same user only."""
 
 MAX_CONNECTIONS = 32
 """How many processes are answered in one turn of the event loop."""

@@ -184,7 +184,7 @@ def gpu_of(name: str) -> str:
 
 
 def release_all(leases: Iterable[Lease]) -> None:
-    """Release all of them."""
+    """Release all these leases."""
     for lease in leases:
         lease.release()
 

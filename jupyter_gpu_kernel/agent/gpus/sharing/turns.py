@@ -48,7 +48,7 @@ class WaitingKernel(NamedTuple):
     passed: str = ""  # why nothing is kept for it: see PassedPlaces
 
     def can_use(self, uuid: str) -> bool:
-        """Whether it can use this GPU, as far as is known."""
+        """Return whether the waiting kernel can use this GPU, as far as is known."""
         return bool(self.usable & gpu_bit(uuid))
 
     def keeps(self, now: float) -> bool:
