@@ -194,7 +194,7 @@ class _PendingCall:
     def __init__(self, progress: Progress | None, ask: Asker | None) -> None:
         self.future: Future[Any] = Future()
         self.asker_error: Exception | None = None
-        """The exception that the asker raised: the caller gets this exception, and not the error with which the hub answers."""
+        """The exception that the asker raised: the caller gets this one, and not the error that the hub answers."""
         self._progress = progress
         self._ask = ask
 

@@ -126,7 +126,7 @@ def _event(value: Any) -> dict[str, Any]:
 
 
 def _output(value: Any) -> dict[str, Any] | None:
-    """Check {msg_type, content} for a browser, which does not trust it; None if a browser could not parse the content as JSON."""
+    """Check {msg_type, content} for a browser, which does not trust it; None if a browser could not parse the JSON."""
     if not isinstance(value, dict) or value.get("msg_type") not in _SHOWN:
         return None
     content = value.get("content")

@@ -41,7 +41,7 @@ class Membership:
         self.start_time = number(facts, "start_time", most=LATEST)
         """When the job started, in seconds since the epoch."""
         self.end_time: Optional[float] = None
-        """When the job ends, in seconds since the epoch; None while that is unknown, or if the job has no time limit."""
+        """When the job ends, in seconds since the epoch; None while unknown, or if the job has no time limit."""
         self.set_end_time(facts)
         loop.watch(self._connection.sock.fileno(), lambda _: self._ready())
 

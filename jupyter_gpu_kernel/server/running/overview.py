@@ -103,8 +103,8 @@ class OverviewHandler(Handler):
 
     @permitted("execute")
     async def get(self) -> None:
-        """Answer with the overview. For a node that is slow it has the last answer, if that is recent, or that the node is
-        late."""
+        """Answer with the overview. Of a node that is slow, it has the last answer if that is recent, else a note
+        that the node is late."""
         await self.answer(await self.state.overview.get())
 
 
