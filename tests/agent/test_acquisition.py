@@ -27,7 +27,7 @@ from jupyter_gpu_kernel.agent.gpus.acquisition import (
     Acquisition,
 )
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, SmiError
-from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import TIMEOUT
+from jupyter_gpu_kernel.agent.gpus.devices.smi_runner import TIMEOUT
 from jupyter_gpu_kernel.agent.gpus.judge import DEFAULT_CRITERIA
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements

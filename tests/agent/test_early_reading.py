@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional
 import pytest
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import GpuReader
+from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import gpu_reader
 from jupyter_gpu_kernel.agent.gpus.early_reading import EarlyReading, EarlyReadings, Reading
 from jupyter_gpu_kernel.agent.gpus.sampler import SampleReader
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
@@ -46,9 +46,9 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
     return Smi(tmp_path)
 
 
-def passed(settings: Dict[str, Any], readings: Optional[EarlyReadings] = None) -> List[int]:
+def passed(settings: Dict[str, Any]) -> List[int]:
     """The descriptors that the keeper gets."""
-    with (readings or EarlyReadings(RUNTIME, PROCESSES)).begin(KernelSettings.from_json(settings)) as early:
+    with EarlyReadings(RUNTIME, PROCESSES).begin(KernelSettings.from_json(settings)) as early:
         return [os.dup(one) for one in early]
 
 
@@ -59,7 +59,7 @@ def test_the_keeper_takes_the_reading_that_attach_has_begun(smi: Smi) -> None:
     sample = reader.read()
     now, calls = RUNTIME.monotonic(), smi.calls
     assert began <= sample.time <= now
-    expected = GpuReader(RUNTIME, PROCESSES).read()
+    expected = gpu_reader(RUNTIME, PROCESSES).read()
     assert [gpu.uuid for gpu in sample.gpus] == [gpu.uuid for gpu in expected]
     assert sample.gpus[0] == expected[0] and sample.gpus[1].processes[0].pid == os.getpid()
     assert smi.calls == 2 * calls, "the keeper has called nvidia-smi for no first reading of its own"
@@ -67,16 +67,12 @@ def test_the_keeper_takes_the_reading_that_attach_has_begun(smi: Smi) -> None:
 
 
 def test_a_field_that_the_driver_lacks_is_tried_once(smi: Smi) -> None:
-    """Neither by the keeper again, nor for the next kernel."""
     smi.show(missing=["gpu_recovery_action", "memory.reserved"])
-    readings = EarlyReadings(RUNTIME, PROCESSES)
-    reader = SampleReader(RUNTIME, PROCESSES, early=passed({}, readings)[0])
+    reader = SampleReader(RUNTIME, PROCESSES)
     assert len(reader.read().gpus) == 2
     tried = smi.calls
     reader.read()
     assert smi.calls - tried == 2 < tried
-    SampleReader(RUNTIME, PROCESSES, early=passed({}, readings)[0]).read()
-    assert smi.calls - tried == 4
 
 
 def test_where_the_reading_fails_the_keeper_reads_and_finds_out_why(smi: Smi) -> None:
@@ -104,11 +100,11 @@ def test_a_keeper_in_an_allocation_gets_none(smi: Smi, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"{", b"[]", b"7", b"[" * 50_000, b"{}", b'{"time": 1, "gpus": []}', b"x" * 65_000,
-        b'{"time": "x", "gpus": [], "lacking": []}', b'{"time": 1e30, "gpus": [], "lacking": []}',
-        b'{"time": 1, "gpus": [7], "lacking": []}', b'{"time": 1, "gpus": [{}], "lacking": []}',
-        b'{"time": 1, "gpus": [{"processes": [[]]}], "lacking": []}',
-        b'{"time": 1, "gpus": [{"processes": [], "index": 0, "uuid": "", "name": "", "more": 1}], "lacking": []}',
+        b"", b"{", b"[]", b"7", b"[" * 50_000, b"{}", b'{"time": 1}', b"x" * 65_000,
+        b'{"time": "x", "gpus": []}', b'{"time": 1e30, "gpus": []}',
+        b'{"time": 1, "gpus": [7]}', b'{"time": 1, "gpus": [{}]}',
+        b'{"time": 1, "gpus": [{"processes": [[]]}]}',
+        b'{"time": 1, "gpus": [{"processes": [], "index": 0, "uuid": "", "name": "", "more": 1}]}',
     ],
 )  # fmt: skip
 def test_anything_else_is_no_reading(data: bytes) -> None:
@@ -130,8 +126,8 @@ def taken(data: bytes) -> Optional[Reading]:
 
 def test_a_reading_that_is_too_large_is_none() -> None:
     """It must fit into a pipe: neither end waits for the other."""
-    reading = b'{"time": 1, "gpus": [], "lacking": []}'
-    assert taken(reading.ljust(60_000)) == Reading(1.0, [], [])
+    reading = b'{"time": 1, "gpus": []}'
+    assert taken(reading.ljust(60_000)) == Reading(1.0, [])
     assert taken(reading.ljust(60_001)) is None and taken(reading.ljust(65_536)) is None
 
 

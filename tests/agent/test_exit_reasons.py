@@ -28,7 +28,7 @@ from jupyter_gpu_kernel.agent.exit.node_checks import (
     unwritable_folders,
 )
 from jupyter_gpu_kernel.agent.exit.reason import EndFacts, KeeperFacts, crash_site, explain, explain_keeper
-from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import GpuReader
+from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import gpu_reader
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 KILLED, TERMED, SEGFAULT, ABORTED, BUS = -9, -15, -11, -6, -7
@@ -253,7 +253,7 @@ def test_places_with_room_are_not_full(tmp_path):
 
 def test_a_gpu_that_fell_off_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(node_checks, "TIMEOUT", DEADLINE)
-    smi, state = GpuReader(RUNTIME, ProcessControl()), tmp_path / "gpus.json"
+    smi, state = gpu_reader(RUNTIME, ProcessControl()), tmp_path / "gpus.json"
     monkeypatch.setenv("PATH", f"{PROGRAMS}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_NVIDIA_STATE", str(state))
     state.write_text(json.dumps({"gpus": [{"uuid": "GPU-1"}, {"uuid": "GPU-2", "lost": True}]}))

@@ -18,8 +18,8 @@ from waiting import eventually
 
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import SmiError
 from jupyter_gpu_kernel.agent.gpus.devices.nvidia_csv import FIELDS, OPTIONAL, parse
-from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import TIMEOUT, NvidiaSmi
-from jupyter_gpu_kernel.agent.gpus.devices.smi_runner import MAX_OUTPUT
+from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import NvidiaSmi
+from jupyter_gpu_kernel.agent.gpus.devices.smi_runner import MAX_OUTPUT, TIMEOUT
 from jupyter_gpu_kernel.agent.gpus.sampler import Sampler
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.process_control import ProcessControl, TimeoutExpired

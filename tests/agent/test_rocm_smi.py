@@ -18,7 +18,7 @@ from runtimes import RUNTIME
 from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.gpus.allocation import Allocation
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, SmiError
-from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import GpuReader, device_variable
+from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import GpuReader, device_variable, gpu_reader
 from jupyter_gpu_kernel.agent.gpus.devices.rocm_smi import parse
 from jupyter_gpu_kernel.agent.gpus.devices.visible_devices import AMD, NVIDIA, variables, visible_uuids
 from jupyter_gpu_kernel.agent.gpus.judge import judge
@@ -209,12 +209,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(reader: Optional[GpuReader] = None) -> List[Gpu]:
-    return (reader or GpuReader(RUNTIME, ProcessControl())).read(30)
+    return (reader or gpu_reader(RUNTIME, ProcessControl())).read(30)
 
 
 def test_a_node_with_amd_gpus(place: Path) -> None:
     assert device_variable() == AMD
-    reader = GpuReader(RUNTIME, ProcessControl())
+    reader = gpu_reader(RUNTIME, ProcessControl())
     assert [gpu.uuid for gpu in read(reader)] == ["GPU-79ccd55167a2124a"] and reader.read_links() == {}
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
 
-from ..gpus.devices.gpu_reader import GpuReader
+from ..gpus.devices.gpu_reader import gpu_reader
 from ..loop import Loop
 from ..paths import read_tail
 from ..process_control import ProcessControl
@@ -126,7 +126,7 @@ class ExitReport:
             facts = facts._replace(memory_daemon=memory_daemon())
         if facts.returncode > 0 or -facts.returncode in CRASHES:
             folders = [os.path.expanduser("~"), tempfile.gettempdir(), "/dev/shm"]
-            smi = GpuReader(self._loop.runtime, self._processes)
+            smi = gpu_reader(self._loop.runtime, self._processes)
             with contextlib.suppress(OSError):  # the node cannot start another process
                 facts = facts._replace(
                     unwritable=unwritable_folders(self._loop.runtime, self._processes, folders)

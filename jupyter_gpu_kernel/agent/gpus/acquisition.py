@@ -15,7 +15,7 @@ from typing import Callable, Deque, Dict, List, Optional, Sequence
 from .. import procfs
 from ..kernel_context import KernelContext
 from ..loop import Timer
-from .allocation import Allocation, GivenGpus
+from .allocation import Allocation, job_gpus
 from .claim import Claim, ClaimPending
 from .devices.gpu import SmiError
 from .devices.visible_devices import variables
@@ -76,8 +76,11 @@ class Acquisition:
         self.uuids: List[str] = []
         self.ignored_leases: Dict[str, str] = {}
         """The holders of leases that this kernel ignores, by the GPU's UUID."""
-        self._given = GivenGpus(context, self._named, on_given)
-        self._count = 0 if self._given.in_job else settings.gpus
+        self._in_job = bool(settings.job)
+        self._job_gpus: Optional[Dict[str, str]] = None
+        """The names of the job's GPUs, by UUID; {} while they are being read, None before."""
+        self._on_given = on_given
+        self._count = 0 if self._in_job else settings.gpus
         self._state = _Need.ACQUIRED if self._count == 0 else _Need.IDLE
         self._loop, self._processes = loop, processes
         self._on_acquired, self._on_error, self._on_waiting = on_acquired, on_error, on_waiting
@@ -115,7 +118,7 @@ class Acquisition:
 
     def name(self, uuid: str) -> str:
         """ "GPU 0 (NVIDIA A100)"; the UUID if that is not known."""
-        return self._given.names.get(uuid) or self._claim.name(uuid)
+        return (self._job_gpus or {}).get(uuid) or self._claim.name(uuid)
 
     @property
     def choice(self) -> str:
@@ -141,7 +144,7 @@ class Acquisition:
 
     def environment(self) -> Dict[str, str]:
         """Return the variables of the kernel's process for the GPUs that it has. In a job Slurm has set them."""
-        return {} if self._given.in_job else variables(self.uuids, self._allocation.variable)
+        return {} if self._in_job else variables(self.uuids, self._allocation.variable)
 
     def inherit(self, uuids: List[str], since: Optional[float] = None) -> List[str]:
         """Lease the GPUs that the kernel has from a killed keeper.
@@ -187,7 +190,10 @@ class Acquisition:
 
     def prepare(self) -> None:
         """Sample the GPUs while the kernel starts, so that its first cell does not wait for that."""
-        self._given.read()
+        if self._in_job and self._job_gpus is None:
+            self._job_gpus = {}
+            runtime, processes = self._loop.runtime, self._processes
+            self._loop.run_in_thread(lambda: job_gpus(runtime, processes), self._given)
         if not self.acquired and self._sampler is None:
             self._start_sampling()
 
@@ -244,8 +250,11 @@ class Acquisition:
         """Return how many kernels that have leases, of all users, were started before this one."""
         return self._queue.older_holders()
 
-    def _named(self, uuids: List[str]) -> None:
-        self.uuids = uuids
+    def _given(self, names: Dict[str, str]) -> None:
+        """The scheduler has given the GPUs with these names, by UUID."""
+        if names:
+            self._job_gpus, self.uuids = names, list(names)
+            self._on_given()
 
     def _hold(self, uuids: List[str], leases: List[Lease]) -> None:
         self.uuids, self._leases, self._state = uuids, leases, _Need.ACQUIRED

@@ -7,13 +7,12 @@ them, and only their names are read, for what users see.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from ...wire.runtime import Runtime
+from ..process_control import ProcessControl
 from .devices.gpu import Gpu, SmiError
-from .devices.gpu_reader import GpuReader, device_variable
-
-if TYPE_CHECKING:  # attach, which reads what is allowed, runs without pyzmq
-    from ..kernel_context import KernelContext
+from .devices.gpu_reader import device_variable, gpu_reader
 
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 
@@ -43,44 +42,17 @@ class Allocation(NamedTuple):
         return cls(variable, allowed, (allowed or []) if is_allocated else [])
 
 
-class GivenGpus:
-    """`read()` calls `on_named(uuids)` and then `on_read()`, once. Outside of a job it does nothing."""
+def job_gpus(runtime: Runtime, processes: ProcessControl) -> Dict[str, str]:
+    """Return the names of the GPUs that the scheduler has given to this job, by UUID: "GPU 0 (NVIDIA A100)". Blocks.
 
-    def __init__(
-        self,
-        context: KernelContext,
-        on_named: Callable[[List[str]], None],
-        on_read: Callable[[], None],
-    ) -> None:
-        self.in_job = bool(context.settings.now.job)
-        self.names: Dict[str, str] = {}
-        """"GPU 0 (NVIDIA A100)", by UUID."""
-        self._loop, self._processes = context.loop, context.processes
-        self._on_named = on_named
-        self._on_read = on_read
-        self._begun = False
-
-    def read(self) -> None:
-        """Read the names in a thread, unless that was done."""
-        if not self.in_job or self._begun:
-            return
-        self._begun = True
-        words = Allocation.current().allowed or []
-        if words:
-            self._loop.run_in_thread(lambda: self._read(words), self._done)
-
-    def _read(self, words: List[str]) -> Dict[str, str]:
-        """The names of these GPUs by UUID; a GPU that cannot be read has the word that Slurm gave."""
-        try:
-            gpus = GpuReader(self._loop.runtime, self._processes).read()
-        except SmiError:
-            gpus = []
-        return dict(_named(word, gpus) for word in words)
-
-    def _done(self, names: Dict[str, str]) -> None:
-        self.names = names
-        self._on_named(list(names))
-        self._on_read()
+    A GPU that cannot be read has the word of the scheduler, for both.
+    """
+    words = Allocation.current().allowed or []
+    try:
+        gpus = gpu_reader(runtime, processes).read() if words else []
+    except SmiError:
+        gpus = []
+    return dict(_named(word, gpus) for word in words)
 
 
 def _named(word: str, gpus: List[Gpu]) -> Tuple[str, str]:

@@ -20,7 +20,7 @@ from ..kernel_settings import KernelSettings
 from ..process_control import ProcessControl
 from .allocation import Allocation
 from .devices.gpu import Gpu, GpuProcess, SmiError
-from .devices.gpu_reader import GpuReader
+from .devices.gpu_reader import gpu_reader
 
 _MAX_SIZE = 60_000
 """Bytes of a reading: a pipe holds them, so that the writer never waits for the keeper."""
@@ -30,11 +30,10 @@ _POLL_INTERVAL = 0.05
 
 
 class Reading(NamedTuple):
-    """All GPUs at one moment. `time`: of the monotonic clock, when the reading began. `lacking`: see GpuReader."""
+    """All GPUs at one moment. `time`: of the monotonic clock, when the reading began."""
 
     time: float
     gpus: List[Gpu]
-    lacking: List[str]
 
 
 class EarlyReadings:
@@ -43,7 +42,6 @@ class EarlyReadings:
     def __init__(self, runtime: Runtime, processes: ProcessControl) -> None:
         self._runtime = runtime
         self._processes = processes
-        self._lacking: List[str] = []  # what the last reading has found out
 
     @contextlib.contextmanager
     def begin(self, settings: KernelSettings) -> Iterator[List[int]]:
@@ -61,12 +59,10 @@ class EarlyReadings:
 
     def _write(self, descriptor: int) -> None:
         """Read the GPUs, and write the reading to the pipe; nothing if that fails: the keeper finds out why."""
-        begin, reader = self._runtime.monotonic(), GpuReader(self._runtime, self._processes)
-        reader.leave_out(self._lacking)
+        begin, reader = self._runtime.monotonic(), gpu_reader(self._runtime, self._processes)
         with os.fdopen(descriptor, "wb", buffering=0) as pipe, contextlib.suppress(SmiError, OSError):
             gpus = [dataclasses.asdict(gpu) for gpu in reader.read()]
-            self._lacking = reader.lacking
-            data = json.dumps({"time": begin, "gpus": gpus, "lacking": reader.lacking}).encode()
+            data = json.dumps({"time": begin, "gpus": gpus}).encode()
             if len(data) <= _MAX_SIZE:
                 pipe.write(data)
 
@@ -101,8 +97,7 @@ def _parse(data: bytes, now: float) -> Optional[Reading]:
     """Return the reading in these bytes; None if there is none in them."""
     try:
         value = json.loads(data)
-        gpus = [_gpu(dict(one)) for one in value["gpus"]]
-        reading = Reading(float(value["time"]), gpus, list(map(str, value["lacking"])))
+        reading = Reading(float(value["time"]), [_gpu(dict(one)) for one in value["gpus"]])
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return reading if reading.time <= now else None

@@ -12,7 +12,8 @@ from ...wire.runtime import Runtime
 from .. import procfs
 from ..process_control import ProcessControl
 from .devices.gpu import WITHOUT, Gpu, SmiError
-from .devices.gpu_reader import TIMEOUT, GpuReader
+from .devices.gpu_reader import gpu_reader
+from .devices.smi_runner import TIMEOUT
 from .devices.topology import Topology
 from .early_reading import EarlyReading
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, judge
@@ -51,7 +52,7 @@ class SampleReader:
         self._early = EarlyReading(runtime, early)
         self._runtime = runtime
         self._links: Optional[Topology] = None if with_links else {}
-        self._smi, self._leases = GpuReader(runtime, processes), LeaseReader(runtime)
+        self._smi, self._leases = gpu_reader(runtime, processes), LeaseReader(runtime)
         self._queue = QueueReader(runtime)
 
     def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> Sample:
@@ -61,8 +62,6 @@ class SampleReader:
             procfs.user_name(kernel.uid)
         stop = stop or threading.Event()
         early = self._early.take(stop)
-        if early is not None:
-            self._smi.leave_out(early.lacking)
         begin = self._runtime.monotonic() if early is None else early.time
         gpus = self._smi.read(timeout, stop) if early is None else early.gpus
         if self._links is None:

@@ -31,7 +31,7 @@ from ...wire.texts import duration, wrapped
 from .. import procfs
 from ..exit.node_checks import read_memory
 from ..gpus.devices.gpu import SmiError
-from ..gpus.devices.gpu_reader import GpuReader, device_variable
+from ..gpus.devices.gpu_reader import device_variable, gpu_reader
 from ..gpus.devices.visible_devices import variables, visible_uuids
 from ..keeper.client import KeeperTimeout, ask_keeper
 from ..process_control import ProcessControl
@@ -124,7 +124,7 @@ def _gpu_memory(uuids: List[str]) -> Dict[str, Optional[int]]:
     """The sums over these GPUs; None if there are none, or if one is unknown."""
     totals: Dict[str, Optional[int]] = {"gpu_used_mib": None, "gpu_total_mib": None}
     try:
-        smi = GpuReader(Runtime(), ProcessControl())
+        smi = gpu_reader(Runtime(), ProcessControl())
         gpus = [gpu for gpu in smi.read(SMI_TIMEOUT) if any(map(gpu.is_named, uuids))] if uuids else []
     except SmiError:
         return totals  # unknown memory is no error of the cell

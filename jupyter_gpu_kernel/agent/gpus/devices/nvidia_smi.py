@@ -27,12 +27,10 @@ from .nvidia_csv import (
     query,
     without_field,
 )
-from .smi_runner import SmiOutput, SmiRunner
+from .smi_runner import TIMEOUT, SmiOutput, SmiRunner
 from .topology import Topology, parse_topology
 
 PROGRAM = "nvidia-smi"
-TIMEOUT = 15.0  # seconds; without persistence mode the first call takes several
-
 _MAX_GPUS = 32  # the indices to try when a lost GPU makes nvidia-smi refuse to list any
 _AT_ONCE = 8  # each call may take seconds
 _LOST = re.compile(r"^.*(?:Unable to determine the device handle|(?<!\[)GPU is lost).*$", re.MULTILINE)
@@ -51,17 +49,6 @@ class NvidiaSmi:
         self._fields = fields_of(_driver_version())
         self._only: List[str] = []  # the indices to query if a GPU is lost; empty: all
         self._lost: List[Gpu] = []
-
-    @property
-    def lacking(self) -> List[str]:
-        """The fields that this driver does not know, as far as was tried."""
-        return [field for field in OPTIONAL if field not in self._fields]
-
-    def leave_out(self, fields: Sequence[str]) -> None:
-        """Do not try these fields, as the driver does not know them."""
-        for field in fields:
-            if field in OPTIONAL and field in self._fields:
-                self._fields = without_field(self._fields, field)
 
     def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> List[Gpu]:
         """Return all GPUs, ordered by index, within `timeout` seconds. Raises SmiError, also when `stop` is set."""

@@ -15,7 +15,8 @@ from ....wire.runtime import Runtime
 from ....wire.texts import one_line, whole_number
 from ...process_control import ProcessControl
 from .gpu import WITHOUT, Gpu, SmiError, process_on_gpu
-from .smi_runner import SmiOutput, SmiRunner
+from .smi_runner import TIMEOUT, SmiOutput, SmiRunner
+from .topology import Topology
 from .visible_devices import amd_uuid
 
 PROGRAM = "rocm-smi"
@@ -38,11 +39,15 @@ class RocmSmi:
         self._runtime = runtime
         self._runner = SmiRunner(runtime, processes, PROGRAM, PLACES)
 
-    def read(self, timeout: float, stop: Optional[threading.Event] = None) -> List[Gpu]:
+    def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> List[Gpu]:
         """Return all GPUs, ordered by index, within `timeout` seconds. Raises SmiError, also when `stop` is set."""
         deadline = self._runtime.monotonic() + timeout
         cards, pids, pid_gpus = self._runner.run([CARDS, PIDS, PID_GPUS], deadline, stop or threading.Event())
         return parse(checked(cards), checked(pids), checked(pid_gpus))
+
+    def read_links(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> Topology:
+        """Return no links between the GPUs: those of AMD GPUs are not read."""
+        return {}
 
 
 class _Card(NamedTuple):

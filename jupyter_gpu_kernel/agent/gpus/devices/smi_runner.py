@@ -15,6 +15,7 @@ from ....wire.runtime import Runtime
 from ...process_control import ChildProcess, Ended, Limit, ProcessControl, run_programs
 from .gpu import WITHOUT, SmiError
 
+TIMEOUT = 15.0  # seconds; without nvidia's persistence mode the first call takes several
 MAX_OUTPUT = 4 << 20  # bytes of one call
 
 
