@@ -16,13 +16,14 @@ from .background import DiskThread
 from .clients.client_connection import ClientConnection
 from .front_end.delivered import Delivered
 from .front_end.front_ends import FrontEnd, FrontEndSpec
-from .front_end.unanswered import remove_old
+from .front_end.request_file import remove_old
 from .jobs.job_files import JobFiles
 from .jobs.job_kernels import JobKernels
 from .jobs.job_starter import JobStarter
 from .kernel.kernel_state import Origin
 from .kernel.messages.placeholder import KernelInfoCache
 from .kernel.messages.relayed_kernel import HubContext
+from .kernel.messages.request_table import for_the_start
 from .kernel.reconnect_grace import ReconnectGrace, can_be_found, ports_of
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState, Phase
@@ -160,9 +161,10 @@ class Kernels:
         starter = self.jobs.starter(settings)
         delivered = Delivered(self.relocation.delivered(settings, kernel_id))
         try:
-            if how != "adopt" or starter is not None:
-                # Nobody waits for the cells of another front end; and a job may have another kernel by now.
-                delivered.cells.replace([])
+            if how != "adopt":
+                delivered.requests.replace([])  # nobody waits for the replies of another front end
+            elif starter is not None:  # a job may have another kernel by now
+                delivered.requests.replace(for_the_start(delivered.requests.recall()))
             origin = Origin(how, delivered, session, starter)
             front_end = front_end_of(call, number)
             remote = RemoteKernel(self._context, kernel_id, settings, front_end, link, origin)

@@ -134,7 +134,7 @@ class HubProcess(Process):
         delivered = Delivered(self._path(kernel_id))
         adopted, link = how == "adopt", self._begin_link()
         if not adopted:
-            delivered.cells.replace([])
+            delivered.requests.replace([])
         else:
             link.keep_trying()
         spec = front_end.spec(adopted=adopted)

@@ -107,8 +107,8 @@ class View:
 
     @property
     def _answered_by_killed_hub(self) -> bool:
-        """Whether this may be an interrupt that a killed hub has answered in the kernel's place. If hub and keeper were
-        killed, nobody knows which status the front end has seen last."""
+        """Whether this may be a request that a killed hub has answered in the kernel's place, or that its successor has
+        sent again. If hub and keeper were killed, nobody knows which status the front end has seen last."""
         request = self.client.world.all_requests.get(self.msg_id)
         if request is not None and request.half_answered:
             return True
@@ -116,7 +116,7 @@ class View:
             self.client.world.kills or request is None or request.cell is None
         ):
             return True
-        return self.client.world.kills > 0 and request is not None and request.msg_type == "interrupt_request"
+        return self.client.world.kills > 0 and request is not None and request.cell is None
 
     @property
     def whole(self) -> bool:

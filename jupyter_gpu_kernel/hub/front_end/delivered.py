@@ -1,5 +1,5 @@
-"""How many messages of each kernel were delivered to its front ends, who the clients of these are, and which cells wait
-for a reply, in files. With them the successor of a killed hub goes on exactly where that hub was.
+"""How many messages of each kernel were delivered to its front ends, who the clients of these are, and which requests
+wait for a reply, in files. With them the successor of a killed hub goes on exactly where that hub was.
 
 The counts are memory-mapped: a write is a write to memory and survives the process, though not the machine. So the
 files belong on this machine; a file server that does not answer would block the hub.
@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 
 from ...wire.messages import Lane
-from .unanswered import UnansweredCells
+from .request_file import RequestFile
 
 _LAYOUT = struct.Struct(f"<{len(Lane)}Q")
 
@@ -48,47 +48,12 @@ class Clients:
             return []
 
 
-class WaitingRequests:
-    """The requests that wait for a kernel which has not been started, in a file: a line each, with a mark of one
-    letter."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def add(self, mark: str, request: bytes) -> None:
-        """Add a request at the end."""
-        self._write("a", [(mark, request)])
-
-    def replace(self, requests: list[tuple[str, bytes]]) -> None:
-        """These are all that wait."""
-        if requests:
-            self._write("w", requests)
-        else:
-            self._path.unlink(missing_ok=True)
-
-    def read(self) -> list[tuple[str, bytes]]:
-        """Return the requests; none if the file is damaged."""
-        try:
-            return [(line[0], bytes.fromhex(line[1:])) for line in self._path.read_text().splitlines()]
-        except (OSError, ValueError, IndexError):
-            return []
-
-    def _write(self, mode: str, requests: list[tuple[str, bytes]]) -> None:
-        with contextlib.suppress(OSError):  # a full disk
-            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | _FLAGS[mode], 0o600)
-            with os.fdopen(fd, mode) as file:
-                file.writelines(f"{mark}{request.hex()}\n" for mark, request in requests)
-
-
-_FLAGS = {"a": os.O_APPEND, "w": os.O_TRUNC}
-
-
 class Delivered:
     """The files of one kernel. `counts` are the counts that a killed hub left; None if there are none."""
 
     def __init__(self, path: Path) -> None:
         self._clients: dict[int, Clients] = {}
-        self.cells = UnansweredCells(path)
+        self.requests = RequestFile(path)
         self._open(path)
         counts = list(_LAYOUT.unpack_from(self._map))
         self.counts = counts if any(counts) else None
@@ -125,11 +90,9 @@ class Delivered:
         """The front ends have another kernel now, whose counts belong into the file `path`; their clients stay."""
         if path == self._path:
             return
-        waiting = self.waiting.read()
-        self.cells.move(path)
+        self.requests.move(path)
         self._forget()
         self._open(path)
-        self.waiting.replace(waiting)
         self.save([0 for _ in Lane])
         for index, clients in self._clients.items():
             self._clients_path(index).unlink(missing_ok=True)
@@ -138,17 +101,16 @@ class Delivered:
     def close(self) -> None:
         """Close the files, and leave the files to a successor."""
         self._map.close()
-        self.cells.close()
+        self.requests.close()
 
     def forget(self) -> None:
         """Close and remove the files: there will be no successor."""
-        self.cells.replace([])
+        self.requests.replace([])
         self._forget()
 
     def _forget(self) -> None:
-        """Close and remove all files but the file of the cells; and the node's folder, if it is empty then."""
+        """Close and remove all files but the file of the requests; and the node's folder, if it is empty then."""
         self._map.close()
-        self.waiting.replace([])
         for path in (self._path, *self._clients_paths()):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # it is not empty
@@ -156,7 +118,6 @@ class Delivered:
 
     def _open(self, path: Path) -> None:
         self._path = path
-        self.waiting = WaitingRequests(path.with_name(path.name + ".waiting"))
         try:
             self._map = _map_file(path)
         except OSError:  # a full disk: then a successor does not know the counts

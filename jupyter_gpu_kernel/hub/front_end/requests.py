@@ -16,6 +16,15 @@ MARGIN = 2 * 1024 * 1024
 QUEUE_FULL = f"the requests that wait for {{}} would exceed {MAX_MESSAGE // 2**20} MiB; try again later"
 """The reason for a request for which `exceeds_queue` holds; to be formatted with the node's name."""
 
+_REPEATABLE = (
+    "kernel_info_request",
+    "complete_request",
+    "inspect_request",
+    "is_complete_request",
+    "history_request",
+    "comm_info_request",
+    "shutdown_request",
+)
 EXECUTED: dict[str, Any] = {"status": "ok", "execution_count": 0, "user_expressions": {}, "payload": []}
 """The content of the reply to code that a front end runs by itself."""
 
@@ -59,9 +68,13 @@ def lane_of_request(request: Message) -> Lane:
     return Lane.URGENT if request.channel in (Channel.CONTROL, Channel.STDIN) else Lane.ORDERED
 
 
-def exceeds_queue(request: Message, deferred: list[Message], sent: int) -> bool:
+def may_be_repeated(request: Message) -> bool:
+    """Return whether a kernel may get this request twice: it changes nothing, or ends the kernel."""
+    return type_of(request) in _REPEATABLE
+
+
+def exceeds_queue(request: Message, waiting: int) -> bool:
     """Return whether this request is larger than a message may be, or does not fit into the queue, in which there are
-    the requests `deferred` and `sent` bytes of others."""
-    size, *before = (sum(map(len, one.parts)) for one in (request, *deferred))
-    waiting = sent + sum(before)
+    `waiting` bytes of others."""
+    size = sum(map(len, request.parts))
     return size > MAX_MESSAGE - MARGIN or (waiting > 0 and waiting + size > MAX_MESSAGE)

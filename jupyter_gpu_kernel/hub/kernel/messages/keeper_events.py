@@ -10,9 +10,9 @@ from typing import Any
 from ....hub import validate
 from ....wire.messages import Lane, Message, MessageError, keeper_message
 from .pacing import Pacer
-from .pending_requests import InFlightCells
 from .placeholder import Placeholder
 from .relayed_kernel import RelayedKernel
+from .request_table import RequestTable
 
 _RUNS = ("starting", "waiting", "idle", "busy")
 """The states in which the placeholder answers for the kernel."""
@@ -26,15 +26,15 @@ class KeeperEvents:
         kernel: RelayedKernel,
         pacer: Pacer,
         placeholder: Placeholder,
-        in_flight: InFlightCells,
+        table: RequestTable,
         send: Callable[[Lane, Message], None],
         log: logging.Logger,
     ) -> None:
-        """`in_flight`: the cells that the keeper must answer. `send`: to the keeper."""
+        """`table`: the requests that the keeper must answer. `send`: to the keeper."""
         self._kernel = kernel
         self._pacer = pacer
         self._placeholder = placeholder
-        self._in_flight = in_flight
+        self._table = table
         self._send = send
         self._log = log
 
@@ -59,7 +59,7 @@ class KeeperEvents:
 
     def send_unanswered(self) -> None:
         """Send the keeper a list of the cells that have no reply."""
-        cells, count = self._in_flight.describe(), self._placeholder.count
+        cells, count = self._table.describe_cells(), self._placeholder.count
         self._send(Lane.ORDERED, keeper_message(do="unanswered", cells=cells, count=count))
 
     def _state(self, event: dict[str, Any]) -> None:

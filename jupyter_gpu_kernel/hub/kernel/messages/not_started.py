@@ -16,15 +16,12 @@ from typing import Any, Protocol
 
 from ....errors import GpuKernelError
 from ....wire.compose import TransientDisplay, composer, is_user_cell
-from ....wire.messages import Channel, Message, MessageError, id_of, parent_id_of, type_of
+from ....wire.messages import Channel, Message, MessageError, id_of, type_of
 from ....wire.runtime import Runtime
-from ...front_end.delivered import Delivered
-from ...front_end.requests import EXECUTED, is_own_code
+from ...front_end.requests import EXECUTED
+from .pending_request import Taken
 from .placeholder import Placeholder
-
-_MAX_REPEATED = 50
-_MAX_REPEATED_BYTES = 1024 * 1024
-_ANSWERED, _WAITS = "a", "w"
+from .request_table import RequestTable
 
 
 class Starter(Protocol):
@@ -50,60 +47,55 @@ class Starter(Protocol):
 
 
 class UnstartedKernel:
-    """`take` gets every request while this object is `active`; `end` returns the requests for the kernel when the
-    kernel can be used."""
+    """`take` gets every request while this object is `active`, until `end`. Requests that wait are in `table`."""
 
     def __init__(
         self,
         runtime: Runtime,
         placeholder: Placeholder,
         send: Callable[[Message], None],
-        delivered: Delivered | None = None,
+        table: RequestTable,
     ) -> None:
-        """`delivered`: the kernel's files, with the requests that waited when a hub was killed."""
-        self.active = False
-        self._delivered = delivered
         self._placeholder = placeholder
-        self._messages: list[Message] = []
-        self._answered: dict[str, int] = {}  # msg_ids of those that were answered, and are repeated: bytes
-        self._dropped: set[str] = set()
+        self._table = table
         self._display = TransientDisplay(runtime, composer(runtime, send))
         self._shown_in = ""
         self._notes: list[str] = []
-        self._recall()
 
     @property
-    def messages(self) -> list[Message]:
-        """The requests that wait."""
-        return self._messages
+    def active(self) -> bool:
+        """Whether there is no kernel."""
+        return self._table.not_started
 
     @property
     def cells(self) -> list[Message]:
-        """The cells of the user among the requests that wait."""
-        return [one for one in self._messages if is_user_cell(one)]
+        """The cells of the user that wait."""
+        return self._table.waiting_cells
 
     def begin(self) -> None:
         """From now on there is no kernel."""
-        self.active = True
-        self._dropped.clear()
+        self._table.not_started = True
         self._placeholder.show_state("busy" if self.cells else "idle")
 
     def take(self, request: Message) -> None:
         """Answer the request, or let it wait."""
         if type_of(request) == "kernel_info_request":
-            if not self._placeholder.answer(request):
-                self._placeholder.reply(request, plain_kernel_info())
-            if not any(type_of(one) == "kernel_info_request" for one in self._messages):
-                self._repeat(request)  # so that the next kernel's is known
-            return
+            return self._answer_kernel_info(request)
         answer = known_answer(request)
         if answer is not None:
             return self._placeholder.reply(request, answer)
-        if is_own_code(request) and self._repeat(request):
-            return self._placeholder.reply(request, EXECUTED)
-        self._keep(request)
-        if is_user_cell(request):
+        taken = self._table.add(request)
+        if taken is Taken.ANSWER:
+            self._placeholder.reply(request, EXECUTED)
+        elif is_user_cell(request):
             self._placeholder.show_state("busy")
+
+    def _answer_kernel_info(self, request: Message) -> None:
+        """Answer the request. The kernel gets one of them, too, so that its own reply is known next time."""
+        if not any(type_of(one) == "kernel_info_request" for one in self._table.waiting):
+            self._table.add_answered(request)
+        if not self._placeholder.answer(request):
+            self._placeholder.reply(request, plain_kernel_info())
 
     def show(self, text: str) -> None:
         """Show in the first cell that waits why the cell waits."""
@@ -124,29 +116,20 @@ class UnstartedKernel:
         self._display.clear()
         self._shown_in = ""
 
-    def end(self) -> list[Message]:
-        """The kernel can be used: return the requests for the kernel, in order."""
+    def end(self) -> None:
+        """The kernel can be used: requests do not wait for its start any more."""
         if not self.active:
-            return []
-        self.active = False
+            return
         self.hide()
-        self._dropped, self._answered = set(self._answered), {}
         notes, self._notes = self._notes, []
         for cell in self.cells[:1]:
             for text in notes:
                 self._placeholder.show_text(cell, text)
-        messages, self._messages = self._messages, []
-        self._save()  # before they are sent: none is sent twice
-        return messages
-
-    def drops(self, message: Message) -> bool:
-        """Whether front ends do not get this message of the kernel, as they have the answer."""
-        return bool(self._dropped) and parent_id_of(message) in self._dropped
+        self._table.not_started = False
 
     def end_cells(self, name: str, reason: str) -> None:
         """No kernel is started for the cells that wait: they end with an error."""
-        cells = self.cells
-        self._remove(cells)
+        cells = self._forget_cells()
         self._placeholder.end_cells(cells, name, reason)
 
     def cancel_cells(self) -> None:
@@ -155,45 +138,14 @@ class UnstartedKernel:
 
     def discard(self) -> None:
         """The kernel is shut down or restarted: nobody waits for the user's cells any more."""
-        self._remove(self.cells)
+        self._forget_cells()
 
-    def _remove(self, cells: list[Message]) -> None:
+    def _forget_cells(self) -> list[Message]:
         self.hide()
-        self._messages = [one for one in self._messages if one not in cells]
-        self._save()
+        cells = self._table.cancel_waiting()
         if self.active:
             self._placeholder.show_state("idle")
-
-    def _repeat(self, request: Message) -> bool:
-        """Keep a request that the hub answers, so that the kernel executes it later. Return False if there is no
-        room."""
-        size = sum(map(len, request.parts))
-        if len(self._answered) >= _MAX_REPEATED or sum(self._answered.values()) + size > _MAX_REPEATED_BYTES:
-            return False
-        self._answered[id_of(request)] = size
-        self._keep(request)
-        return True
-
-    def _keep(self, request: Message) -> None:
-        self._messages.append(request.unparsed())
-        if self._delivered is not None:
-            self._delivered.waiting.add(self._mark(request), request.encode())
-
-    def _mark(self, request: Message) -> str:
-        return _ANSWERED if id_of(request) in self._answered else _WAITS
-
-    def _save(self) -> None:
-        if self._delivered is not None:
-            self._delivered.waiting.replace([(self._mark(one), one.encode()) for one in self._messages])
-
-    def _recall(self) -> None:
-        """Take over the requests that wait since another hub, which was killed."""
-        for mark, data in self._delivered.waiting.read() if self._delivered is not None else []:
-            with contextlib.suppress(MessageError):  # the file was damaged
-                request = Message.decode(data)
-                self._messages.append(request)
-                if mark == _ANSWERED:
-                    self._answered[id_of(request)] = len(data)
+        return cells
 
 
 def known_answer(request: Message) -> dict[str, Any] | None:

@@ -17,21 +17,26 @@ from ....wire.messages import Channel, Data, Lane, Message, id_of, keeper_messag
 from ...front_end import requests
 from ...front_end.delivered import Delivered
 from ...front_end.front_ends import Access, FrontEnd, FrontEnds
-from ...front_end.unanswered import UnansweredCells
+from ...front_end.request_file import RequestFile
 from ...kernel_settings import KernelSettings
 from ...node.attachments import new_endpoint
 from ...node.node_link import NodeLink
 from ..states import AttachTiming
 from .displays import TransientDisplays
 from .keeper_events import KeeperEvents
-from .last_input import LastInput
 from .moved_requests import MovedRequests
 from .not_started import UnstartedKernel
 from .offline_notice import OfflineNotice
 from .pacing import Pacer
-from .pending_requests import DeferredRequests, InFlightCells
+from .pending_request import Decision, PendingRequest, Taken
 from .placeholder import Placeholder, recall
 from .relayed_kernel import HubContext, RelayedKernel
+from .request_table import RequestTable
+
+_INTERRUPTED = (
+    "the node is out of reach; the cell is interrupted when it is back, and shows its output until then"
+)
+_UNKNOWN = "the local hub was killed, and it is not known whether the kernel has got this request"
 
 
 class HubRelay:
@@ -53,19 +58,16 @@ class HubRelay:
         self._link = link
         self._attach_timing = attach_timing
         self._delivered = delivered
-        self._in_flight = InFlightCells()
-        self._unanswered = UnansweredCells(None) if delivered is None else delivered.cells
-        self._last_input = LastInput()
+        was_up = delivered is not None and delivered.counts is not None
+        self._requests = RequestTable(was_up=was_up)
+        self._file = RequestFile(None) if delivered is None else delivered.requests
         self._moved = MovedRequests()
         info, learn = recall(context.infos, link.name, settings.python)
-        self._retry: list[Message] = []
         self.placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
         self.displays = TransientDisplays(runtime, self._send_to_front_ends)
-        has_output = self._in_flight.has_output
+        has_output = self._requests.has_output
         self._notice = OfflineNotice(runtime, self.displays.send, link.name, settings, has_output)
-        was_up = delivered is not None and delivered.counts is not None
-        self._deferred = DeferredRequests(self.placeholder, self._notice, was_up=was_up)
-        self.not_started = UnstartedKernel(runtime, self.placeholder, self.displays.send, delivered)
+        self.not_started = UnstartedKernel(runtime, self.placeholder, self.displays.send, self._requests)
         self.front_ends = FrontEnds(
             runtime, self._receive_request, self._subscribed, attach_timing.complete, delivered, context.bind
         )
@@ -76,17 +78,20 @@ class HubRelay:
             has_room=self.front_ends.make_room,
             rate_limited=lambda: self.front_ends.rate_limited,
         )
-        self._events = KeeperEvents(kernel, self._pacer, self.placeholder, self._in_flight, self.send, log)
-        self._recall_cells()
+        self._events = KeeperEvents(kernel, self._pacer, self.placeholder, self._requests, self.send, log)
+        self._recall_requests()
 
-    def _recall_cells(self) -> None:
-        """Take over the cells of a hub that was killed, perhaps before that hub had sent the cells."""
-        cells = self._unanswered.recall()
+    def _recall_requests(self) -> None:
+        """Take over the requests of a hub that was killed, perhaps before that hub had sent them."""
+        saved = self._file.recall()
+        do, cells = self._requests.recall(saved)
         if cells:
-            self._in_flight.recall(cells)
-            self.settle()  # what else the kernel was sent is not known, so it cannot be repeated elsewhere
+            self.send(Lane.URGENT, keeper_message(do=do, cells=cells, late=True))
+        if self._requests.in_flight:
             self._events.send_unanswered()  # before anything else, as the cells are older
-            self._deferred.link_down()  # so an interrupt is answered, and ends the cells that wait
+        if saved:
+            self.settle()  # what else the kernel was sent is not known, so it cannot be repeated elsewhere
+            self._requests.link_down = True  # so an interrupt is answered, and ends the cells that wait
 
     @property
     def away_since(self) -> float:
@@ -96,7 +101,7 @@ class HubRelay:
     @property
     def held(self) -> bool:
         """Whether requests wait for `resume`."""
-        return self._deferred.held
+        return self._requests.held
 
     def for_user(self, text: str) -> str:
         """Return the text with our commands as this user can run them."""
@@ -119,71 +124,109 @@ class HubRelay:
                 self._kernel.interrupted_before_start()
             return
         if do == "interrupt":
-            late = self._deferred.active  # when it arrives the kernel may have nothing to interrupt
-            self._deferred.cancel_cells()
-            arguments = {"cells": self._in_flight.ids, "late": late, **arguments}
+            late = self._requests.must_wait  # when it arrives the kernel may have nothing to interrupt
+            self._cancel_waiting()
+            arguments = {"cells": self._requests.in_flight_ids, "late": late, **arguments}
             if late:
                 self._end_interrupted()
         else:
             self._pacer.end_replay()  # the front end waits for the kernel's end now, not for its output
+            self._requests.forget_shutdown()
         self.send(Lane.URGENT, keeper_message(do=do, **arguments))
+
+    def _cancel_waiting(self) -> None:
+        """The user interrupts the kernel: the cells that wait end."""
+        cells = self._requests.cancel_waiting()
+        self._notice.interrupted(cells)
+        self.placeholder.cancel(cells)
 
     def _end_interrupted(self) -> None:
         """Cells are interrupted in an outage. The hub ends cells that wait on several hosts, as an unconfirmed keeper
         runs none, and the cells of VS Code, which would ask its user to restart the kernel."""
-        cells = self._in_flight.user_cells
-        if self._kernel.waits_for_host and self._moved.can_move:
-            self._moved.answered_here(cells)
+        waits_for_host = self._kernel.waits_for_host and self._moved.can_move
+        if not waits_for_host and not self._kernel.is_of_vs_code:
+            return
+        cells = self._requests.end_in_flight()
+        if waits_for_host:
             self.placeholder.cancel(cells)
             self._kernel.waiting_cells_ended()
-        elif self._kernel.is_of_vs_code:
-            self._deferred.end_cells(cells)
         else:
-            return
+            self._notice.interrupted(cells)
+            self.placeholder.end_cells(cells, "KeyboardInterrupt", _INTERRUPTED)
         for cell in cells:
-            self._in_flight.forget(cell)
             self._report_failure_seen(id_of(cell))
 
     def send(self, lane: Lane, message: Message) -> None:
         """Send a message to the keeper, when the link is up."""
+        self._save()
         self.endpoint.send(lane, message.encode())
         self._link.pump(self.endpoint)
 
     def hold(self) -> None:
         """From now on requests wait for `resume`: they are for a kernel that is still to be started or found."""
-        self._deferred.hold()
+        self._requests.held = True
 
     def resume(self) -> None:
-        """Send the requests that were held."""
-        for request in self._deferred.resume():
-            self._forward(request)
+        """Send the requests that were held, unless the link is down."""
+        self._requests.held = False
+        self._release()
+
+    def _release(self) -> None:
+        """Send the requests that waited and can be sent now."""
+        for pending in self._requests.release():
+            if pending.repeated and not requests.may_be_repeated(pending.message):
+                self._answer_repeated(pending)
+            else:
+                self._forward(pending.message)
+
+    def _answer_repeated(self, pending: PendingRequest) -> None:
+        """Answer a request that a killed hub has sent, or was about to send, and that the kernel must not get twice.
+        An interrupt was sent with the list of cells."""
+        if pending.msg_type == "interrupt_request":
+            self.placeholder.acknowledge(pending.message)
+        else:
+            self.placeholder.fail([pending.message], _UNKNOWN)
+
+    def _save(self) -> None:
+        """Write what has changed of the requests to their file, before anything is sent."""
+        self._file.write(self._requests.take_changes())
 
     def _receive_request(self, front: FrontEnd, request: Message) -> None:
-        if not self._check_access(front, request):
-            return
-        sent = max(self.endpoint.outbox.size, self._in_flight.size)
-        waiting = self._deferred.messages + self.not_started.messages
-        if requests.exceeds_queue(request, waiting, sent):
+        if self._check_access(front, request):
+            self._handle_request(front, request)
+            self._save()
+
+    def _handle_request(self, front: FrontEnd, request: Message) -> None:
+        table = self._requests
+        if requests.exceeds_queue(request, table.size(self.endpoint.outbox.size)):
             return self.placeholder.reject(request, requests.QUEUE_FULL.format(self._link.name))
         if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
             front.notify({"event": "shutdown", "kernel": self._kernel.kernel_id})
-        if self.not_started.active:
+        if table.not_started:
             return self._receive_before_start(request)
-        if self._deferred.active and type_of(request) == "interrupt_request":
+        if table.must_wait and type_of(request) == "interrupt_request":
             self.command("interrupt")
             return self.placeholder.acknowledge(request)
-        if self._deferred.held and self._deferred.defer_if_needed(request):
-            return self._unanswered.add(request)
+        if table.held:
+            return self._take(request)
         self._kernel.revive_if_ended(front, request)
-        if self.not_started.active:
+        if table.not_started:
             return self._receive_before_start(request)
         if self._may_use_placeholder() and self.placeholder.answer(request):
             return
         if request.channel is Channel.SHELL:
             self._kernel.observe_shell_request(request)
-        if self._deferred.defer_if_needed(request):
-            return self._unanswered.add(request)
-        self._forward(request)
+        self._take(request)
+
+    def _take(self, request: Message) -> None:
+        """Send the request, or let it wait for the link or the kernel."""
+        taken = self._requests.add(request)
+        if taken is Taken.SEND:
+            self._forward(request)
+        elif taken is Taken.ANSWER:
+            self.placeholder.reply(request, requests.EXECUTED)
+        elif self._requests.link_down and is_user_cell(request):
+            self._notice.cell_deferred(request)
 
     def _receive_before_start(self, request: Message) -> None:
         """Take a request for a kernel that has not been started, and that a cell of its user starts."""
@@ -235,10 +278,7 @@ class HubRelay:
         if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
             self._pacer.end_replay()
             self._kernel.shutdown_requested(restart=requests.wants_restart(request))
-        self._unanswered.add(request)
-        self._deferred.sent(request, self._in_flight)
-        self._in_flight.sent(request)
-        self._last_input.sent(request)
+        self._requests.sent(request)
         self.displays.cell_sent(request)
         if self._moved.can_move:
             self._moved.sent(request)
@@ -259,34 +299,36 @@ class HubRelay:
     def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
             return self._events.handle(message, self._link.name)
-        if message.channel is Channel.SHELL:  # before it is delivered: if need be, the keeper sends it again
-            self._unanswered.remove(parent_id_of(message))
-        if self._deferred.answered_here(message) or self.placeholder.is_outdated(message):
-            self._in_flight.received(message)
-            return self._acknowledge_failure(message)
-        if self._moved.drops(message):
-            return self._acknowledge_failure(message)
-        if self._last_input.repeats(message):
+        decision = self._requests.received(message)
+        self._save()  # before it is delivered: if need be, the keeper sends it again
+        if decision is Decision.ANSWER:
             return self._answer_again()
-        self._last_input.received(message)
         if self._moved.can_move:
             self._moved.observe(message)
-        self._in_flight.received(message)
-        if self.not_started.drops(message):
-            if message.channel is Channel.SHELL:
-                self.placeholder.observe(message)
-            return self._acknowledge_failure(message)
+        dropped = decision is Decision.DROP
+        if not dropped and not self.placeholder.is_outdated(message) and not self._moved.drops(message):
+            self._deliver(message)
+        elif message.channel is Channel.SHELL:
+            self.placeholder.observe(message)
+        self._save_counts()
+        self._acknowledge_failure(message)
+
+    def _deliver(self, message: Message) -> None:
+        """Send a message of the kernel to the front ends."""
         self.placeholder.observe(message)
         self.displays.observe(message)
         self.front_ends.send(message)
-        if self._delivered is not None:  # at once: if the hub is killed before this, the message comes twice
+
+    def _save_counts(self) -> None:
+        """Save how many messages were delivered, at once: if the hub is killed before this, the last one comes
+        twice."""
+        if self._delivered is not None:
             counts = zip(self.endpoint.delivered, self._pacer.waiting_by_lane, strict=True)
             self._delivered.save([max(0, count - waiting) for count, waiting in counts])
-        self._acknowledge_failure(message)
 
     def _answer_again(self) -> None:
-        if self._last_input.answer is not None:
-            self.send(Lane.URGENT, self._last_input.answer)
+        if self._requests.answer is not None:
+            self.send(Lane.URGENT, self._requests.answer)
 
     def _acknowledge_failure(self, message: Message) -> None:
         """Tell the keeper at once that the front end has the reply of a cell that failed, so that what the front end
@@ -304,8 +346,9 @@ class HubRelay:
 
     def _send_to_front_ends(self, message: Message) -> None:
         """Send a message that the hub made."""
-        if message.channel is Channel.SHELL:
-            self._unanswered.remove(parent_id_of(message))
+        if message.channel in (Channel.SHELL, Channel.CONTROL):
+            self._requests.answered(parent_id_of(message))
+            self._save()
         self.front_ends.send(message)
 
     # -------------------------------------------------------------------------------------- link and kernel
@@ -317,16 +360,24 @@ class HubRelay:
             self._delivered.switch(kernel_id)  # its notebook had left that kernel, and has it again
         self._notice.link_up()
         self._pacer.begin_replay()
-        for request in self.not_started.end() + self._deferred.link_up():
-            self._forward(request)
+        self.not_started.end()
+        self._requests.link_is_up()
+        self._release()
 
     def link_down(self, problem: GpuKernelError | None, silence: float, kernel: str) -> None:
         """The link is down; the node has been silent for so many seconds. `kernel`: see OfflineNotice.link_down."""
-        self._notice.link_down(problem, silence, *self._in_flight.oldest, kernel=kernel)
-        interrupted = self._deferred.link_down(self._in_flight.all)
-        if interrupted:
+        self._notice.link_down(problem, silence, *self._requests.oldest_cell, kernel=kernel)
+        outage = self._requests.link_is_down()
+        for request in outage.own_code:
+            self.placeholder.reply(request, requests.EXECUTED)
+        for interrupt in outage.interrupts:
+            self.placeholder.acknowledge(interrupt)
+        if outage.interrupts:
+            self._notice.interrupted([])
+        if outage.cells:
             self._end_interrupted()
-            self.send(Lane.URGENT, keeper_message(do="cancel", cells=interrupted))
+            self.send(Lane.URGENT, keeper_message(do="cancel", cells=outage.cells))
+        self._save()
 
     def stop_waiting(self) -> None:
         """The node has answered that it has no such kernel for this hub: no cell waits for the link any more."""
@@ -335,45 +386,38 @@ class HubRelay:
     def kernel_lost(self, reason: str) -> None:
         """The kernel does not exist any more, or is not for its front ends: requests get an error as reply."""
         self._pacer.flush()  # before their replies, whether it is read or not
-        queued: list[Message] = []
         if self.endpoint.state is not EndpointState.OPEN:
-            queued = [
-                one
-                for one in map(Message.decode, self.endpoint.outbox.withdraw())
-                if requests.has_reply(one) and not self._deferred.was_answered(one)
-            ]
-        in_flight = self._in_flight.clear()
-        known = {id_of(cell) for cell in in_flight}
-        others = [one for one in queued if id_of(one) not in known]
-        self.placeholder.fail(in_flight + self._deferred.clear() + others, self._notice.for_user(reason))
+            self.endpoint.outbox.withdraw()
+        self.placeholder.fail(self._requests.clear(), self._notice.for_user(reason))
+        self._save()
 
     def kernel_taken(self, by: str, remedy: str) -> None:
-        """Another computer has the kernel: answer the requests that the node did not get."""
-        for request in map(Message.decode, self.endpoint.outbox.withdraw()):
-            if requests.needs_owner(request):
-                self.placeholder.deny(request, by)
-            elif type_of(request) == "kernel_info_request":
-                self.placeholder.answer(request)
-        self.placeholder.fail(self._in_flight.clear() + self._deferred.clear(), f"{by}. {remedy}")
+        """Another computer has the kernel: answer the requests to which there is no reply."""
+        self.endpoint.outbox.withdraw()
+        lost = self._requests.clear()
+        for request in [one for one in lost if requests.needs_owner(one)]:
+            self.placeholder.deny(request, by)
+        others = [one for one in lost if not requests.needs_owner(one) and not self.placeholder.answer(one)]
+        self.placeholder.fail(others, f"{by}. {remedy}")
+        self._save()
 
     def discard_requests(self) -> None:
         """Forget the requests to a kernel that does not exist any more. The last of them was the kernel's shutdown."""
-        self._in_flight.clear()
-        self._unanswered.replace([])
+        self._requests.discard_sent()
         self.not_started.discard()
         self.endpoint.outbox.withdraw()
 
     def switch(self, kernel_id: str) -> None:
         """The front ends get another kernel, whose keeper gets the requests without a reply."""
-        self._take_endpoint(new_endpoint(self._runtime, None))
+        repeated = self._take_endpoint(new_endpoint(self._runtime, None))
         if self._delivered is not None:
             self._delivered.switch(kernel_id)
-        self._send_retry()
+        self._send_again(repeated)
 
     @property
     def can_move(self) -> bool:
         """Whether a kernel on another host can take the place of the present one, whose user's cells wait."""
-        return self._moved.can_move and bool(self._in_flight.user_cells)
+        return self._moved.can_move and any(map(is_user_cell, self._requests.in_flight))
 
     def settle(self) -> None:
         """The kernel stays on this host."""
@@ -389,24 +433,18 @@ class HubRelay:
     def move(self, endpoint: Endpoint) -> None:
         """The front ends get a kernel of another host, whose keeper has this endpoint; `set_link` was called before.
         This kernel repeats what the kernel before has executed for the front ends, and gets the cells that wait."""
-        repeated = self._moved.begin(set(self._in_flight.ids), self._in_flight.busy_ids)
+        repeated = self._moved.begin(set(self._requests.in_flight_ids), self._requests.busy_ids)
         self.displays.clear()
-        self._take_endpoint(endpoint)
-        for request in repeated:
-            self.send(requests.lane_of_request(request), request)
-        self._send_retry()
+        self._send_again(repeated + self._take_endpoint(endpoint))
 
-    def _take_endpoint(self, endpoint: Endpoint) -> None:
-        """From now on messages pass through this endpoint."""
+    def _take_endpoint(self, endpoint: Endpoint) -> list[Message]:
+        """From now on messages pass through this endpoint. Return the requests to send again."""
         self._pacer.flush()
         self.placeholder.kernel_changed()
         queued = list(map(Message.decode, self.endpoint.outbox.withdraw()))
-        self._retry = self._in_flight.with_queued(queued)
         self.endpoint = endpoint
-        self._in_flight.clear()
+        return self._requests.to_repeat(queued)
 
-    def _send_retry(self) -> None:
-        retry, self._retry = self._retry, []
-        for request in retry:
-            self._in_flight.sent(request)
+    def _send_again(self, repeated: list[Message]) -> None:
+        for request in repeated:
             self.send(requests.lane_of_request(request), request)

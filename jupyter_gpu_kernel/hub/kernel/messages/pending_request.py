@@ -1,0 +1,89 @@
+"""One request of a front end that has no reply yet, and what can be decided about it: see `request_table.py`."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ....wire.messages import Channel, Message, type_of
+
+
+class Place(enum.IntEnum):
+    """Where a request is. The numbers are in files."""
+
+    SENT = 0
+    """It was given to the keeper's endpoint."""
+    WAITS = 1
+    """It waits at the hub: the link is down, or the kernel that will get the request is not known yet."""
+    START = 2
+    """It waits at the hub for the start of the kernel, which a cell of the kernel's user starts."""
+
+
+class Later(enum.IntEnum):
+    """What front ends get of the kernel's later messages about a request. The numbers are in files."""
+
+    ALL = 0
+    NOTHING = 1
+    """The hub has answered the request; the kernel executes it as well."""
+    OUTPUT = 2
+    """The hub has ended the cell, which the kernel may be running."""
+    NO_REPLY = 3
+    """The kernel may have got the request twice, and has replied once."""
+
+
+class Decision(enum.Enum):
+    """What is done with a message of the kernel."""
+
+    PASS = "pass"
+    DROP = "drop"
+    ANSWER = "answer"
+    """Front ends have answered this question of the kernel: the kernel gets the answer again."""
+
+
+class Taken(enum.Enum):
+    """What is done with a new request of a front end."""
+
+    SEND = "send"
+    WAIT = "wait"
+    ANSWER = "answer"
+    """The request waits, and the hub answers it now: it is code that a front end runs by itself."""
+
+
+class Outage(NamedTuple):
+    """What the hub does when the link is down. `own_code`: requests to answer, which front ends have made by
+    themselves. `interrupts`: interrupt requests to answer, as they may be lost. `cells`: the msg_ids of the cells that
+    the interrupts were for: an interrupt may overtake these cells when the link is up again."""
+
+    own_code: list[Message]
+    interrupts: list[Message]
+    cells: list[str]
+
+
+@dataclass
+class PendingRequest:
+    """A request without a reply of the kernel.
+
+    state: The last execution state that front ends have received for this request: "", busy or idle; "?" if that is
+        not known, as a killed hub may have sent one.
+    repeated: Whether a killed hub has sent this request already, or was about to send it.
+    """
+
+    message: Message
+    place: Place
+    state: str = ""
+    repeated: bool = False
+
+    def __post_init__(self) -> None:
+        self.msg_type = type_of(self.message)
+        self.message = self.message.unparsed()
+
+    @property
+    def is_cell(self) -> bool:
+        """Whether this is an execute_request."""
+        return self.message.channel is Channel.SHELL and self.msg_type == "execute_request"
+
+    @property
+    def size(self) -> int:
+        """The bytes of the request."""
+        return sum(map(len, self.message.parts))

@@ -1,0 +1,362 @@
+"""The requests of front ends to one kernel that have no reply yet: those that wait, and those that were sent.
+
+One table says of each request where it is, what front ends know of it, and what is done with the kernel's later
+messages about it. What waits, what is in flight, what may be sent, what an interrupt ends, and what the next hub or
+keeper has to know are derived from the table. It does no I/O, and calls nobody: the caller writes `take_changes` to the
+file from which the successor of a killed hub makes its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ....wire.compose import is_user_cell
+from ....wire.messages import Channel, Lane, Message, id_of, parent_id_of
+from ...front_end.request_file import Change, SavedRequest
+from ...front_end.requests import has_reply, is_own_code, lane_of_request
+from .pending_request import Decision, Later, Outage, PendingRequest, Place, Taken
+
+_MAX_ANSWERED = 1000
+"""Requests of which it is known that the hub has answered them; of more the oldest are forgotten."""
+_MAX_OTHERS = 1000
+"""Requests besides cells that were sent; of more the oldest are forgotten, as a kernel may leave some without reply."""
+_MAX_NAMED = 1000
+"""Cells in flight that an interrupt names."""
+_UNKNOWN_STATE = "?"
+
+
+class RequestTable:
+    """`add` gets every request of a front end, `sent` each that is given to the keeper, `received` every message of the
+    kernel, and `answered` the msg_id of every reply that the hub makes."""
+
+    def __init__(self, *, was_up: bool = False) -> None:
+        """`was_up`: whether the kernel was connected to a hub that was killed."""
+        self.held = False
+        """Whether all requests wait because the kernel that will get them is not known yet."""
+        self.not_started = False
+        """Whether all requests wait because the kernel has not been started."""
+        self.link_down = False
+        """Whether requests wait for the link, but for urgent ones."""
+        self.answer: Message | None = None
+        """The input_reply to the kernel's last question, if a front end has sent one. It is forgotten at the cell's
+        end, as it may be a password."""
+        self._question = ""  # the msg_id of the kernel's last input_request
+        self._was_up = was_up
+        self._requests: dict[str, PendingRequest] = {}  # by msg_id
+        self._later: dict[str, Later] = {}  # by msg_id, also after the kernel's reply; others are Later.ALL
+        self._silent: set[str] = set()  # msg_ids of the cells in flight without output
+        self._changes: list[Change] = []
+
+    # -------------------------------------------------------------------------------------- what the table says
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether cells have to wait for the link, or for the kernel that will get them."""
+        return self.held or self.link_down
+
+    @property
+    def waiting(self) -> list[Message]:
+        """The requests that wait at the hub, in order."""
+        return [one.message for one in self._requests.values() if one.place is not Place.SENT]
+
+    @property
+    def waiting_cells(self) -> list[Message]:
+        """The cells of users among the requests that wait."""
+        return list(filter(is_user_cell, self.waiting))
+
+    def size(self, unsent: int) -> int:
+        """Return the bytes of all requests. `unsent`: the bytes that wait in the keeper's endpoint."""
+        sent = sum(one.size for one in self._requests.values() if one.place is Place.SENT)
+        waiting = sum(one.size for one in self._requests.values() if one.place is not Place.SENT)
+        return max(sent, unsent) + waiting
+
+    @property
+    def in_flight(self) -> list[Message]:
+        """The cells that were sent and that the hub has not ended, oldest first."""
+        return [one.message for one in self._in_flight()]
+
+    @property
+    def in_flight_ids(self) -> list[str]:
+        """The msg_ids of the cells in flight; of very many cells only the newest."""
+        return list(map(id_of, self.in_flight))[-_MAX_NAMED:]
+
+    @property
+    def busy_ids(self) -> set[str]:
+        """The msg_ids of the cells in flight that are busy as far as front ends know."""
+        return {id_of(one.message) for one in self._in_flight() if one.state == "busy"}
+
+    @property
+    def oldest_cell(self) -> tuple[Message | None, bool]:
+        """The oldest cell in flight, if a user has run it, and whether that cell is known to run."""
+        oldest = next(self._in_flight(), None)
+        if oldest is None or not is_user_cell(oldest.message):
+            return None, False
+        return oldest.message, oldest.state == "busy"
+
+    def has_output(self, cell: Message) -> bool:
+        """Return whether this cell is in flight and has shown something."""
+        pending = self._requests.get(id_of(cell))
+        return pending is not None and pending.place is Place.SENT and id_of(cell) not in self._silent
+
+    def describe_cells(self) -> list[dict[str, Any]]:
+        """Return the cells in flight, oldest first, as a keeper needs them: [{"client", "parts", "state"}]. `parts` may
+        have to go to the kernel unchanged."""
+        return [
+            {
+                "client": one.message.client,
+                "parts": [part.decode("utf-8", "surrogateescape") for part in one.message.parts[:4]],
+                "state": one.state,
+            }
+            for one in self._in_flight()
+        ]
+
+    def _in_flight(self) -> Iterator[PendingRequest]:
+        for msg_id, one in self._requests.items():
+            if one.place is Place.SENT and one.is_cell and self._later.get(msg_id) is not Later.OUTPUT:
+                yield one
+
+    # -------------------------------------------------------------------------------------- requests of front ends
+
+    def add(self, request: Message) -> Taken:
+        """Take a new request, which waits if it cannot be sent now."""
+        place = Place.START if self.not_started else Place.WAITS
+        if place is Place.WAITS and not self._must_wait(request):
+            return Taken.SEND
+        never_up = self.not_started or (self.link_down and not self._was_up)
+        if never_up and is_own_code(request) and len(self._later) < _MAX_ANSWERED:
+            self.add_answered(request, place)
+            return Taken.ANSWER
+        self._put(request, place)
+        return Taken.WAIT
+
+    def add_answered(self, request: Message, place: Place = Place.START) -> None:
+        """Let a request wait that the hub answers, and that the kernel executes later."""
+        self._put(request, place)
+        self._set_later(id_of(request), Later.NOTHING)
+
+    def release(self) -> list[PendingRequest]:
+        """Return the requests that waited and can be sent now, in order."""
+        return [one for one in self._requests.values() if self._can_be_sent(one)]
+
+    def sent(self, request: Message) -> None:
+        """This request is about to be sent to the keeper. If it has no reply, it is forgotten."""
+        if request.channel is Channel.STDIN and self._question and self.answer is None:
+            self.answer = request.unparsed()
+        self.forget_shutdown()
+        msg_id = id_of(request)
+        if not has_reply(request) or not msg_id:
+            return self._forget(msg_id)
+        pending = self._requests.get(msg_id)
+        if pending is not None and pending.place is not Place.SENT:
+            pending.place = Place.SENT
+            self._note(msg_id)
+        else:
+            self._put(request, Place.SENT)
+        if self._requests[msg_id].is_cell:
+            self._silent.add(msg_id)
+        others = [key for key, one in self._requests.items() if one.place is Place.SENT and not one.is_cell]
+        for oldest in others[:-_MAX_OTHERS]:
+            self._forget(oldest)
+
+    def answered(self, msg_id: str) -> None:
+        """The hub is about to reply to this request, which is forgotten unless the kernel executes it as well."""
+        if msg_id not in self._later:
+            self._forget(msg_id)
+
+    def _must_wait(self, request: Message) -> bool:
+        return self.held or (self.link_down and lane_of_request(request) is not Lane.URGENT)
+
+    def _can_be_sent(self, pending: PendingRequest) -> bool:
+        if pending.place is Place.START:
+            return not self.not_started
+        return pending.place is Place.WAITS and not self._must_wait(pending.message)
+
+    # -------------------------------------------------------------------------------------- link, interrupt, end
+
+    def link_is_up(self) -> None:
+        """The link carries the kernel."""
+        self.link_down, self._was_up = False, True
+
+    def link_is_down(self) -> Outage:
+        """The link is down: from now on requests wait, and what was sent may be lost with the link."""
+        self.link_down = True
+        sent = [one for one in self._requests.values() if one.place is Place.SENT]
+        own_code = [] if self._was_up else [one.message for one in sent if self._is_open_own_code(one)]
+        for request in own_code:
+            self._set_later(id_of(request), Later.NOTHING)
+        interrupts = [one.message for one in sent if one.msg_type == "interrupt_request"]
+        cells = self._cells_before(interrupts)
+        for request in interrupts:
+            self._set_later(id_of(request), Later.NOTHING)
+            self._forget(id_of(request))
+        return Outage(own_code, interrupts, cells)
+
+    def cancel_waiting(self) -> list[Message]:
+        """Forget the cells of users that wait, and return them."""
+        cells = self.waiting_cells
+        for cell in cells:
+            self._forget(id_of(cell))
+        return cells
+
+    def end_in_flight(self) -> list[Message]:
+        """Return the cells of users that are in flight, which the hub ends now."""
+        cells = list(filter(is_user_cell, self.in_flight))
+        for cell in cells:
+            self._set_later(id_of(cell), Later.OUTPUT)
+        return cells
+
+    def clear(self) -> list[Message]:
+        """The kernel is gone: forget its requests, and return those that have no reply at all."""
+        lost = {msg_id: one for msg_id, one in self._requests.items() if one.place is not Place.START}
+        for msg_id in lost:
+            self._forget(msg_id)
+        return [
+            one.message for msg_id, one in lost.items() if self._is_open(msg_id) and has_reply(one.message)
+        ]
+
+    def forget_shutdown(self) -> None:
+        """The kernel is used again: the successor of this hub must not shut it down."""
+        for msg_id, one in self._requests.items():
+            if one.place is Place.SENT and one.msg_type == "shutdown_request":
+                self._changes.append((msg_id, None))
+
+    def discard_sent(self) -> None:
+        """Forget what was sent to a kernel that does not exist any more."""
+        for msg_id in [msg_id for msg_id, one in self._requests.items() if one.place is Place.SENT]:
+            self._forget(msg_id)
+
+    def to_repeat(self, queued: list[Message]) -> list[Message]:
+        """Return the requests for another kernel: those without a reply, and what else is `queued`, in order. Commands
+        to the keeper, and cells that the hub has ended, are left out."""
+        queued = [one for one in queued if one.channel is not Channel.KEEPER]
+        ids = set(map(id_of, queued))
+        sent = [
+            one.message
+            for msg_id, one in self._requests.items()
+            if one.place is Place.SENT and one.message.channel is Channel.SHELL and msg_id not in ids
+        ]
+        return [one for one in sent + queued if self._later.get(id_of(one)) is not Later.OUTPUT]
+
+    def _is_open(self, msg_id: str) -> bool:
+        return msg_id not in self._later
+
+    def _is_open_own_code(self, pending: PendingRequest) -> bool:
+        return self._is_open(id_of(pending.message)) and is_own_code(pending.message)
+
+    def _cells_before(self, interrupts: list[Message]) -> list[str]:
+        """Return the msg_ids of the cells that were in flight when the last of these requests was sent."""
+        if not interrupts:
+            return []
+        ids = list(self._requests)
+        before = set(ids[: ids.index(id_of(interrupts[-1]))])
+        return [msg_id for msg_id in self.in_flight_ids if msg_id in before]
+
+    # -------------------------------------------------------------------------------------- messages of the kernel
+
+    def received(self, message: Message) -> Decision:
+        """Take note of a message of the kernel, and return what is done with it."""
+        if not self._requests and not self._later and message.channel is Channel.IOPUB:
+            return Decision.PASS
+        header, parent = message.parts[0], parent_id_of(message)
+        is_reply = message.channel in (Channel.SHELL, Channel.CONTROL)
+        is_output = not is_reply and b'"status"' not in header
+        later = self._later.get(parent, Later.ALL)
+        dropped = (
+            later is Later.NOTHING
+            or (later is Later.OUTPUT and not is_output)
+            or (later is Later.NO_REPLY and is_reply)
+        )
+        if is_reply:
+            self._received_reply(parent, ends_cell=b'"execute_reply"' in header)
+        elif message.channel is Channel.STDIN and not dropped:
+            return self._received_question(id_of(message))
+        elif is_output and b'"execute_input"' not in header:
+            self._silent.discard(parent)
+        elif not is_output and not dropped and parent in self._requests:
+            self._received_state(parent, message.content().get("execution_state"))
+        return Decision.DROP if dropped else Decision.PASS
+
+    def _received_reply(self, msg_id: str, *, ends_cell: bool) -> None:
+        if ends_cell:
+            self.answer, self._question = None, ""
+        pending = self._requests.get(msg_id)
+        if pending is not None and pending.repeated and self._is_open(msg_id):
+            self._set_later(msg_id, Later.NO_REPLY)
+        self._forget(msg_id)
+
+    def _received_question(self, msg_id: str) -> Decision:
+        """The kernel sends its question again when its keeper was killed. A front end is asked once, and its answer is
+        sent again. A kernel that has the answer already drops the second message, whose signature it knows."""
+        if msg_id and msg_id == self._question:
+            return Decision.ANSWER
+        self.answer, self._question = None, msg_id
+        return Decision.PASS
+
+    def _received_state(self, msg_id: str, state: Any) -> None:
+        if state in ("busy", "idle"):
+            self._requests[msg_id].state = str(state)
+
+    # -------------------------------------------------------------------------------------- a killed hub
+
+    def take_changes(self) -> list[Change]:
+        """Return what is to be written to the kernel's file before anything is sent."""
+        changes, self._changes = self._changes, []
+        return changes
+
+    def recall(self, saved: list[SavedRequest]) -> tuple[str, list[str]]:
+        """Take over the requests of a hub that was killed, perhaps before that hub had sent them. Those that are no
+        cells, of which a keeper has no list, wait to be sent again.
+
+        Return a command to the keeper, "interrupt" or "cancel", and the msg_ids of the cells that it is for.
+        """
+        interrupts: list[Message] = []
+        for mark, message in saved:
+            place, later, msg_id = Place(mark >> 2), Later(mark & 3), id_of(message)
+            pending = PendingRequest(message, place, _UNKNOWN_STATE, repeated=place is Place.SENT)
+            self._requests[msg_id] = pending
+            if later is not Later.ALL:
+                self._later[msg_id] = later
+            if pending.msg_type == "interrupt_request":
+                interrupts.append(message)
+            if place is Place.SENT and not pending.is_cell:
+                pending.place = Place.WAITS
+        interrupted = self._cells_before(interrupts)
+        ended = [msg_id for msg_id, later in self._later.items() if later is Later.OUTPUT]
+        return "interrupt" if interrupted else "cancel", ended + interrupted
+
+    # -------------------------------------------------------------------------------------- the table itself
+
+    def _put(self, request: Message, place: Place) -> None:
+        """Add a request. One without a msg_id, or with that of a request that waits, would have no reply either."""
+        msg_id = id_of(request)
+        before = self._requests.get(msg_id)
+        if msg_id and (before is None or before.place is Place.SENT):
+            self._later.pop(msg_id, None)  # a front end may use its msg_id again
+            self._requests[msg_id] = PendingRequest(request, place)
+            self._note(msg_id)
+
+    def _set_later(self, msg_id: str, later: Later) -> None:
+        self._later[msg_id] = later
+        self._note(msg_id)
+        if len(self._later) > _MAX_ANSWERED:
+            oldest = next(iter(self._later))
+            del self._later[oldest]
+            self._forget(oldest)
+
+    def _forget(self, msg_id: str) -> None:
+        if self._requests.pop(msg_id, None) is not None:
+            self._changes.append((msg_id, None))
+            self._silent.discard(msg_id)
+
+    def _note(self, msg_id: str) -> None:
+        """The request with this msg_id is to be in the file."""
+        pending = self._requests.get(msg_id)
+        if pending is not None:
+            mark = pending.place << 2 | self._later.get(msg_id, Later.ALL)
+            self._changes.append((msg_id, SavedRequest(mark, pending.message)))
+
+
+def for_the_start(saved: list[SavedRequest]) -> list[SavedRequest]:
+    """Return those of a killed hub's requests that wait for the start of their kernel."""
+    return [one for one in saved if one.mark >> 2 == Place.START]
