@@ -72,7 +72,10 @@ class TransientDisplay:
         return bool(self._id)
 
     def show(self, text: str, parent: bytes) -> None:
-        """Show the text in the cell with this header; if one is shown already, replace it."""
+        """Show the text in the cell with this header; a text that is shown already is replaced, or removed from
+        another cell."""
+        if parent != self._parent:
+            self.clear()
         if self._id and text == self._text:
             return
         msg_type = "update_display_data" if self._id else "display_data"

@@ -11,6 +11,7 @@ import pytest
 from runtimes import make
 
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
+from jupyter_gpu_kernel.hub.front_end.request_file import SavedRequest
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -48,21 +49,11 @@ def test_cells_go_along_to_a_node_of_which_nothing_is_known(tmp_path: Path) -> N
     """Its folder does not exist yet, or was removed with its last kernel."""
     before = Delivered(tmp_path / "node" / "one")
     cell = Message(Channel.SHELL, 1, make("execute_request", {"code": "1"}))
-    before.cells.add(cell)
+    before.requests.write([(cell.msg_id, SavedRequest(0, cell))])
     before.move(tmp_path / "another node" / "two")
     before.close()
     after = Delivered(tmp_path / "another node" / "two")
-    assert after.cells.recall() == [cell]
-    after.forget()
-
-
-def test_requests_that_wait_for_a_start_go_along_to_another_node(tmp_path: Path) -> None:
-    before = Delivered(tmp_path / "node" / "one")
-    before.waiting.add("w", b"x")
-    before.move(tmp_path / "another node" / "two")
-    before.close()
-    after = Delivered(tmp_path / "another node" / "two")
-    assert after.waiting.read() == [("w", b"x")]
+    assert after.requests.recall() == [SavedRequest(0, cell)]
     after.forget()
 
 

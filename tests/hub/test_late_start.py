@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from edges import KEY
-from runtimes import RUNTIME
+from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
@@ -16,6 +16,7 @@ from jupyter_gpu_kernel.hub.kernel.messages.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
+from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
 class NoJob:
@@ -35,6 +36,25 @@ class NoJob:
 
     def lost(self, error: GpuKernelError) -> bool:
         return True
+
+
+def test_a_kernel_whose_cell_waits_for_the_start_is_busy() -> None:
+    async def run() -> None:
+        context = HubContext(RUNTIME, logging.getLogger("tests"))
+        origin = Origin(starter=NoJob())
+        settings = KernelSettings(("login",), slurm=True)
+        remote = RemoteKernel(context, "k1", settings, FrontEndSpec(dict(KEY)), NoLink("login"), origin)
+        try:
+            assert remote.describe()["state"] == "idle"
+            cell = Message(Channel.SHELL, 1, make("execute_request", {"code": "1"}))
+            remote._relay._receive_request(next(iter(remote.front_ends)), cell)
+            assert remote.describe()["state"] == "busy"
+            remote.command("interrupt")
+            assert remote.describe()["state"] == "idle"
+        finally:
+            remote.close()
+
+    asyncio.run(run())
 
 
 def test_a_kernel_that_is_restarted_before_its_start_does_not_look_ended() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from runtimes import RUNTIME, make
 
-from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
+from jupyter_gpu_kernel.hub.front_end.requests import EXECUTED
 from jupyter_gpu_kernel.hub.kernel.messages.not_started import UnstartedKernel, plain_kernel_info
+from jupyter_gpu_kernel.hub.kernel.messages.pending_request import Decision, Taken
 from jupyter_gpu_kernel.hub.kernel.messages.placeholder import Placeholder
+from jupyter_gpu_kernel.hub.kernel.messages.request_table import _MAX_ANSWERED, RequestTable
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -29,11 +29,26 @@ def own_code(**content: object) -> Message:
 class Hub:
     """`received`: the messages that front ends received."""
 
-    def __init__(self, delivered: Delivered | None = None) -> None:
+    def __init__(self) -> None:
         self.received: list[Message] = []
-        placeholder = Placeholder(RUNTIME, self.received.append, None, lambda info: None)
-        self.kernel = UnstartedKernel(RUNTIME, placeholder, self.received.append, delivered)
+        self.placeholder = Placeholder(RUNTIME, self.received.append, None, lambda info: None)
+        self.table = RequestTable()
+        self.kernel = UnstartedKernel(RUNTIME, self.placeholder, self.received.append, self.table)
         self.kernel.begin()
+
+    def start(self) -> list[Message]:
+        """The kernel can be used: return what is sent to it."""
+        self.kernel.end()
+        return [one.message for one in self.table.release()]
+
+    def take(self, asked: Message) -> None:
+        if not self.kernel.answer(asked) and self.table.add(asked) is Taken.ANSWER:
+            self.placeholder.reply(asked, EXECUTED)
+
+    def drops(self, asked: Message, msg_type: str, channel: Channel = Channel.SHELL) -> bool:
+        """Whether front ends do not get this message of the kernel for the request."""
+        message = Message(channel, 1, make(msg_type, {}, asked.parts[0]))
+        return self.table.received(message) is Decision.DROP
 
     def reported(self, asked: Message) -> list[str]:
         """The types of what came for this request, on any channel."""
@@ -56,11 +71,11 @@ def hub() -> Hub:
 def test_kernel_info_is_answered_also_where_none_is_known(hub: Hub) -> None:
     first, second = request("kernel_info_request"), request("kernel_info_request", Channel.CONTROL)
     for asked in (first, second):
-        hub.kernel.take(asked)
+        hub.take(asked)
         assert hub.reported(asked) == ["status", "kernel_info_reply", "status"]
         assert hub.reply(asked) == plain_kernel_info()
-    assert hub.kernel.end() == [first], "one of them learns the kernel's own answer"
-    assert hub.kernel.drops(Message(Channel.SHELL, 1, make("kernel_info_reply", {}, first.parts[0])))
+    assert hub.start() == [first], "one of them learns the kernel's own answer"
+    assert hub.drops(first, "kernel_info_reply")
 
 
 @pytest.mark.parametrize(
@@ -81,34 +96,33 @@ def test_what_is_known_of_a_kernel_without_variables_is_answered(
     hub: Hub, msg_type: str, content: dict[str, object], answer: dict[str, object]
 ) -> None:
     asked = request(msg_type, **content)
-    hub.kernel.take(asked)
+    hub.take(asked)
     assert hub.reply(asked) == answer
-    assert hub.kernel.end() == []
+    assert hub.start() == []
 
 
 def test_code_of_front_ends_is_answered_at_once_and_run_later_in_order(hub: Hub) -> None:
     start_up, comm, work = own_code(), request("comm_open"), cell()
     for asked in (start_up, comm, work):
-        hub.kernel.take(asked)
+        hub.take(asked)
     assert hub.reported(start_up) == ["status", "execute_reply", "status"]
     assert hub.reported(comm) == hub.reported(work) == []
-    assert [one.parts for one in hub.kernel.end()] == [one.parts for one in (start_up, comm, work)]
-    again = Message(Channel.IOPUB, 0, make("status", {"execution_state": "busy"}, start_up.parts[0]))
-    assert hub.kernel.drops(again)
-    assert not hub.kernel.drops(Message(Channel.IOPUB, 0, make("status", {}, work.parts[0])))
+    assert hub.start() == [start_up, comm, work]
+    assert hub.drops(start_up, "status", Channel.IOPUB)
+    assert not hub.drops(work, "status", Channel.IOPUB)
 
 
 def test_code_whose_values_a_front_end_wants_waits(hub: Hub) -> None:
     asked = own_code(user_expressions={"a": "1"})
-    hub.kernel.take(asked)
+    hub.take(asked)
     assert hub.reported(asked) == [] and hub.kernel.cells == []
 
 
 def test_code_of_front_ends_is_repeated_within_bounds(hub: Hub) -> None:
-    for _ in range(60):
-        hub.kernel.take(own_code())
+    for _ in range(_MAX_ANSWERED):
+        hub.take(own_code())
     late = own_code()
-    hub.kernel.take(late)
+    hub.take(late)
     assert hub.reported(late) == []
 
 
@@ -116,8 +130,8 @@ def test_the_first_cell_shows_why_it_waits_and_nothing_is_left_of_that(hub: Hub)
     first, second = cell(), cell()
     hub.kernel.show("nobody waits")
     assert not [one for one in hub.received if one.header()["msg_type"] != "status"]
-    hub.kernel.take(first)
-    hub.kernel.take(second)
+    hub.take(first)
+    hub.take(second)
     hub.kernel.show("place 3")
     hub.kernel.show("place 2")
     assert hub.reported(first) == ["display_data", "update_display_data"] and hub.reported(second) == []
@@ -128,55 +142,27 @@ def test_the_first_cell_shows_why_it_waits_and_nothing_is_left_of_that(hub: Hub)
 def test_an_interrupt_ends_the_cells_like_a_kernel(hub: Hub) -> None:
     start_up, first, second = own_code(), cell(), cell()
     for asked in (start_up, first, second):
-        hub.kernel.take(asked)
+        hub.take(asked)
     hub.kernel.cancel_cells()
     assert hub.reported(first) == ["status", "execute_input", "error", "execute_reply", "status"]
     assert hub.reply(first)["ename"] == "KeyboardInterrupt" and hub.reply(second)["status"] == "aborted"
     assert hub.kernel.cells == []
-    assert [one.parts for one in hub.kernel.end()] == [start_up.parts]
+    assert hub.start() == [start_up]
 
 
 def test_cells_for_which_no_kernel_starts_end_with_the_reason(hub: Hub) -> None:
     work = cell()
-    hub.kernel.take(work)
+    hub.take(work)
     hub.kernel.end_cells("SettingsError", "sbatch refused the job")
     assert hub.reply(work)["evalue"] == "sbatch refused the job"
     assert hub.kernel.active and hub.kernel.cells == []
 
 
-def test_what_waits_survives_a_killed_hub_and_is_sent_once(tmp_path: Path) -> None:
-    first = Hub(Delivered(tmp_path / "k1"))
-    start_up, ended, work = own_code(), cell(), cell("2")
-    first.kernel.take(start_up)
-    first.kernel.take(ended)
-    first.kernel.end_cells("SettingsError", "refused")
-    first.kernel.take(work)
-
-    second = Hub(Delivered(tmp_path / "k1"))
-    assert [one.parts for one in second.kernel.cells] == [work.parts]
-    assert [one.parts for one in second.kernel.end()] == [start_up.parts, work.parts]
-    assert second.kernel.drops(Message(Channel.SHELL, 1, make("execute_reply", {}, start_up.parts[0])))
-    assert not second.kernel.drops(Message(Channel.SHELL, 1, make("execute_reply", {}, work.parts[0])))
-
-    third = Hub(Delivered(tmp_path / "k1"))
-    assert third.kernel.end() == []
-
-
-def test_a_damaged_file_of_waiting_requests_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "k1.waiting").write_text("w00\nno hex\n")
-    assert Hub(Delivered(tmp_path / "k1")).kernel.end() == []
-
-
 def test_what_stays_in_the_first_cell_follows_what_is_removed(hub: Hub) -> None:
     work = cell()
     hub.kernel.tell("The kernel had ended.")
-    hub.kernel.take(work)
+    hub.take(work)
     hub.kernel.show("place 3")
     hub.kernel.end()
     assert hub.reported(work) == ["display_data", "clear_output", "display_data"]
     assert hub.received[-1].content()["data"] == {"text/plain": "The kernel had ended."}
-
-
-def test_a_kernel_whose_cell_waits_is_busy(hub: Hub) -> None:
-    hub.kernel.take(cell())
-    assert hub.received[-1].content() == {"execution_state": "busy"}

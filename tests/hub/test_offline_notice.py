@@ -45,6 +45,11 @@ def kinds(cell: Cell) -> list[str]:
     return [one["msg_type"] for one in cell.messages if one["msg_type"] != "update_display_data"]
 
 
+def sent_types(remote: RemoteKernel) -> list[str]:
+    """The types of the requests that have no reply."""
+    return [one.msg_type for one in remote._relay._requests._requests.values()]
+
+
 def test_the_cell_says_what_it_waits_for_and_then_is_as_ever(loop: LoopThread, node: Node) -> None:
     shut = False
 
@@ -102,7 +107,7 @@ def test_it_is_gone_when_the_kernel_is(
         asked = front.client.execute("print('here')")
         if shown:
             assert "out of reach" in str(next(front.iopub(asked)))
-        wait_for(lambda: remote._relay._deferred._messages, "the cell")
+        wait_for(lambda: remote._relay._requests.waiting, "the cell")
         keeper.kill()
         kernel.kill()
         node.plugged = True
@@ -247,7 +252,7 @@ def test_an_interrupt_in_an_outage_ends_the_cell_for_vs_code(
             node.streams[-1].stall()
         interrupt = front.ask("control", "interrupt_request")
         if not noticed:
-            wait_for(lambda: remote._relay._deferred._interrupts, "the interrupt on its way")
+            wait_for(lambda: "interrupt_request" in sent_types(remote), "the interrupt on its way")
             node.pull()
         assert front.control_reply(interrupt)["status"] == "ok"
         assert front.reply(asked)["ename"] == "KeyboardInterrupt"
@@ -269,7 +274,7 @@ def test_an_interrupt_overtakes_a_cell_that_the_link_has_swallowed(
         front.run("1")
         node.streams[-1].stall()
         asked = front.client.execute(f"open({str(ran)!r}, 'w')")
-        wait_for(lambda: remote._relay._in_flight.ids, "the cell on its way")
+        wait_for(lambda: remote._relay._requests.in_flight_ids, "the cell on its way")
         node.pull()
         wait_for(lambda: remote.link_state == "away", "the drop")
         assert front.control("interrupt_request")["status"] == "ok"
@@ -288,9 +293,9 @@ def test_a_cell_and_its_interrupt_that_the_link_has_swallowed(
         front.run("1")
         node.streams[-1].stall()
         asked = front.client.execute(f"open({str(ran)!r}, 'w')", stop_on_error=False)
-        wait_for(lambda: remote._relay._in_flight.ids, "the cell on its way")
+        wait_for(lambda: remote._relay._requests.in_flight_ids, "the cell on its way")
         interrupt = front.ask("control", "interrupt_request")
-        wait_for(lambda: remote._relay._deferred._interrupts, "the interrupt on its way")
+        wait_for(lambda: "interrupt_request" in sent_types(remote), "the interrupt on its way")
         assert remote.link_state == "up"
         node.pull()
         assert front.control_reply(interrupt)["status"] == "ok"
@@ -308,7 +313,7 @@ def test_an_interrupt_is_answered_while_a_notebooks_kernel_is_looked_for(
         loop.call(remote.hold)
         cell = front.client.execute("1 / 0")
         wait_for(
-            lambda: remote._relay._deferred.messages, "the cell"
+            lambda: remote._relay._requests.waiting, "the cell"
         )  # the interrupt has a channel of its own
         assert front.control("interrupt_request")["status"] == "ok"
         assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"

@@ -80,7 +80,7 @@ def test_what_was_asked_before_a_switch_is_asked_of_the_other_kernel(computers: 
         )
         front.until_text(asleep, "asleep\n")
         behind = front.client.execute("stop = 1; print('behind')")
-        wait_for(lambda: len(first._relay._in_flight.describe()) == 2, "both were asked")
+        wait_for(lambda: len(first._relay._requests.in_flight) == 2, "both were asked")
         loop.call(first.switch, other)
         front.client.execute("0", store_history=False)
         assert front.until_text(asleep, "asleep\n")

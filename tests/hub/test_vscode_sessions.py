@@ -222,9 +222,9 @@ def test_a_restart_in_an_outage_outlives_its_window(
         name(front, "/outage.ipynb")
         cell = front.client.execute("1")
         others = [front.ask("shell", "complete_request", code="1", cursor_pos=1)]
-        wait_for(lambda: len(new._relay._deferred.messages) > 1, "the requests")
+        wait_for(lambda: len(new._relay._requests.waiting) > 1, "the requests")
         others.append(front.ask("control", "debug_request", command="debugInfo"))
-        wait_for(lambda: len(new._relay._deferred.messages) > 2, "the request on the control channel")
+        wait_for(lambda: len(new._relay._requests.waiting) > 2, "the request on the control channel")
         loop.call(new.refuse, ConnectError("cannot be reached", hop="node"))
         assert "cannot be reached" in front.reply(cell)["evalue"]
         assert front.reply(others[0])["status"] == front.control_reply(others[1])["status"] == "error"
@@ -234,7 +234,7 @@ def test_a_restart_in_an_outage_outlives_its_window(
     with Front(again.edge.connection) as front:
         name(front, "/outage.ipynb")
         cell = front.client.execute("'treasure' in dir()")
-        wait_for(lambda: again._relay._deferred.messages[-1:], "the cell")
+        wait_for(lambda: again._relay._requests.waiting[-1:], "the cell")
         node.plugged = True
         printed = str(front.finish(cell).outputs)
     assert "False" in printed and f"the previous one, {old.kernel_id}, has ended" in printed
@@ -401,7 +401,7 @@ def test_two_restarts_in_one_outage(
     with Front(second.edge.connection) as front:
         name(front, "/twice.ipynb")
         cell = front.client.execute("1")
-        wait_for(lambda: second._relay._deferred.messages[-1:], "the cell")
+        wait_for(lambda: second._relay._requests.waiting[-1:], "the cell")
         node.plugged = True
         assert f"the previous one, {old.kernel_id}, has ended" in str(front.finish(cell).outputs)
     assert not (node.root / "k" / old.kernel_id).exists()

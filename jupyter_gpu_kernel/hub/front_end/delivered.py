@@ -101,7 +101,6 @@ class Delivered:
     def close(self) -> None:
         """Close the files, and leave the files to a successor."""
         self._map.close()
-        self.requests.close()
 
     def forget(self) -> None:
         """Close and remove the files: there will be no successor."""

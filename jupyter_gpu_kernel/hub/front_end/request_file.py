@@ -1,6 +1,6 @@
 """The requests of one kernel that front ends wait for, in a file, so that the successor of a killed hub has them.
 
-A record is appended for each request, for each change of its mark, and for each reply. The file is emptied when there
+A record is appended for each request, for each change of its mark, and for each reply. The file is removed when there
 is a reply to every request, and rewritten when more than half of it is outdated. Like the other files of a killed hub
 it survives the process, not the machine. Cells may hold secrets: only the user can read the file. What a user enters at
 a prompt (an input_reply) is never written.
@@ -23,7 +23,7 @@ _REPLY = 255
 """The mark of a reply, whose record has the msg_id of the request."""
 _COMPACT = 1024 * 1024
 """A file of at most so many bytes is not rewritten."""
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
 _SUFFIX = ".requests"
 _KEEP = 7 * 24 * 3600.0
 """Seconds for which the file of a killed hub is kept, if nobody asks for its requests."""
@@ -47,7 +47,6 @@ class RequestFile:
         """`counts_file`: the file of the kernel's counts, which decides the place of the requests; None: keep
         nothing."""
         self._path = None if counts_file is None else _path_of(counts_file)
-        self._fd = -1
         self._sizes: dict[str, int] = {}  # of the requests, by msg_id
         self._live = self._written = 0  # bytes: of these requests; of the file
 
@@ -64,17 +63,24 @@ class RequestFile:
     def write(self, changes: Iterable[Change]) -> None:
         """Append these changes."""
         records = b"".join(map(self._record_of, changes))
-        if not records:
+        if not records or self._path is None:
             return
         if not self._sizes:
-            return self._empty()
-        self._append(records)
-        if self._written > max(_COMPACT, 2 * self._live):
+            return self.replace([])
+        try:
+            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, 0o600)
+            with open(fd, "wb", buffering=0) as file:
+                complete = file.write(records) == len(records)
+        except OSError:
+            complete = False
+        self._written += len(records)
+        if not complete:
+            self._give_up()
+        elif self._written > max(_COMPACT, 2 * self._live):
             self.recall()
 
     def replace(self, saved: list[SavedRequest]) -> None:
         """Keep these requests, and forget all others. A hub that is killed meanwhile leaves the old file or the new."""
-        self.close()
         self._sizes = {one.message.msg_id: one.message.size for one in saved}
         records = b"".join(_record(mark, message.encode()) for mark, message in saved)
         self._live, self._written = sum(self._sizes.values()), len(records)
@@ -94,13 +100,6 @@ class RequestFile:
         self.replace([])
         self._path = _path_of(counts_file)
         self.replace(saved)
-
-    def close(self) -> None:
-        """Close the file, and leave the file to a successor."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            with contextlib.suppress(OSError):
-                os.close(fd)
 
     def _record_of(self, change: Change) -> bytes:
         """Return the record that has to be written; b"" if the file needs none."""
@@ -129,29 +128,6 @@ class RequestFile:
                     message.content()
                     saved[message.msg_id] = SavedRequest(mark, message.unparsed())
         return list(saved.values())
-
-    def _append(self, records: bytes) -> None:
-        if self._path is None:
-            return
-        try:
-            if self._fd < 0:
-                self._fd = os.open(self._path, _FLAGS, 0o600)
-            complete = os.write(self._fd, records) == len(records)
-        except OSError:
-            complete = False
-        self._written += len(records)
-        if not complete:
-            self._give_up()
-
-    def _empty(self) -> None:
-        if self._fd >= 0:
-            try:
-                os.ftruncate(self._fd, 0)
-            except OSError:
-                return self._give_up()
-        elif self._path is not None:  # it was written as a whole, by `replace`
-            _remove(self._path)
-        self._written = 0
 
     def _give_up(self) -> None:
         """Keep nothing any more: a request whose reply was not recorded would look as if a front end waited for it."""

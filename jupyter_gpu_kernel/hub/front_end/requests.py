@@ -16,15 +16,6 @@ MARGIN = 2 * 1024 * 1024
 QUEUE_FULL = f"the requests that wait for {{}} would exceed {MAX_MESSAGE // 2**20} MiB; try again later"
 """The reason for a request for which `exceeds_queue` holds; to be formatted with the node's name."""
 
-_REPEATABLE = (
-    "kernel_info_request",
-    "complete_request",
-    "inspect_request",
-    "is_complete_request",
-    "history_request",
-    "comm_info_request",
-    "shutdown_request",
-)
 EXECUTED: dict[str, Any] = {"status": "ok", "execution_count": 0, "user_expressions": {}, "payload": []}
 """The content of the reply to code that a front end runs by itself."""
 
@@ -69,8 +60,8 @@ def lane_of_request(request: Message) -> Lane:
 
 
 def may_be_repeated(request: Message) -> bool:
-    """Return whether a kernel may get this request twice: it changes nothing, or ends the kernel."""
-    return type_of(request) in _REPEATABLE
+    """Return whether a kernel may get this request, which is no cell, twice: it changes nothing, or ends the kernel."""
+    return request.channel is Channel.SHELL or type_of(request) in ("kernel_info_request", "shutdown_request")
 
 
 def exceeds_queue(request: Message, waiting: int) -> bool:

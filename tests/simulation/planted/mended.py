@@ -13,21 +13,21 @@ MENDED = [
     ),
     Mutant(
         "cells with a reply stay in the file after an adoption",
-        "hub.front_end.unanswered",
-        "            _remove(self._path)\n        self._written = 0\n",
-        "            pass\n        self._written = 0\n",
+        "hub.front_end.request_file",
+        "        if not self._sizes:\n            return self.replace([])\n",
+        "        if not self._sizes:\n            return None\n",
     ),
     Mutant(
         "own code is answered again by the next hub",
         "hub.kernel.messages.relay",
-        "self._notice, was_up=was_up)",
-        "self._notice)",
+        "RequestTable(was_up=was_up)",
+        "RequestTable()",
     ),
     Mutant(
         "cells of a lost kernel are run by the next one",
         "hub.kernel.messages.relay",
-        "        if self.endpoint.state is not EndpointState.OPEN:\n            queued",
-        "        if False:\n            queued",
+        "        if self.endpoint.state is not EndpointState.OPEN:\n            self.endpoint.outbox",
+        "        if False:\n            self.endpoint.outbox",
     ),
     Mutant(
         "a front end that leaves takes the files that another one needs",

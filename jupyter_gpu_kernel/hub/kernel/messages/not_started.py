@@ -10,18 +10,22 @@ This module knows neither link nor sockets, and not how the kernel is started: t
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from ....errors import GpuKernelError
-from ....wire.compose import TransientDisplay, composer, is_user_cell
-from ....wire.messages import Channel, Message, MessageError, id_of, type_of
+from ....wire.compose import TransientDisplay, composer
+from ....wire.messages import Channel, Message, content_of, type_of
 from ....wire.runtime import Runtime
-from ...front_end.requests import EXECUTED
-from .pending_request import Taken
 from .placeholder import Placeholder
 from .request_table import RequestTable
+
+_KNOWN_ANSWERS: dict[str, dict[str, Any]] = {
+    "history_request": {"status": "ok", "history": []},
+    "comm_info_request": {"status": "ok", "comms": {}},
+    "inspect_request": {"status": "ok", "found": False, "data": {}, "metadata": {}},
+    "is_complete_request": {"status": "unknown"},
+}
 
 
 class Starter(Protocol):
@@ -47,7 +51,7 @@ class Starter(Protocol):
 
 
 class UnstartedKernel:
-    """`take` gets every request while this object is `active`, until `end`. Requests that wait are in `table`."""
+    """`answer` gets every request while this object is `active`, until `end`. Requests that wait are in `table`."""
 
     def __init__(
         self,
@@ -59,7 +63,6 @@ class UnstartedKernel:
         self._placeholder = placeholder
         self._table = table
         self._display = TransientDisplay(runtime, composer(runtime, send))
-        self._shown_in = ""
         self._notes: list[str] = []
 
     @property
@@ -77,18 +80,15 @@ class UnstartedKernel:
         self._table.not_started = True
         self._placeholder.show_state("busy" if self.cells else "idle")
 
-    def take(self, request: Message) -> None:
-        """Answer the request, or let it wait."""
+    def answer(self, request: Message) -> bool:
+        """Answer the request, and return True, if the answer is known for a kernel in which nothing was executed."""
         if type_of(request) == "kernel_info_request":
-            return self._answer_kernel_info(request)
-        answer = known_answer(request)
-        if answer is not None:
-            return self._placeholder.reply(request, answer)
-        taken = self._table.add(request)
-        if taken is Taken.ANSWER:
-            self._placeholder.reply(request, EXECUTED)
-        elif is_user_cell(request):
-            self._placeholder.show_state("busy")
+            self._answer_kernel_info(request)
+        elif (answer := known_answer(request)) is not None:
+            self._placeholder.reply(request, answer)
+        else:
+            return False
+        return True
 
     def _answer_kernel_info(self, request: Message) -> None:
         """Answer the request. The kernel gets one of them, too, so that its own reply is known next time."""
@@ -99,13 +99,11 @@ class UnstartedKernel:
 
     def show(self, text: str) -> None:
         """Show in the first cell that waits why the cell waits."""
-        first = next(iter(self.cells), None)
-        if first is None:
-            return self.hide()
-        if id_of(first) != self._shown_in:
+        cells = self.cells
+        if cells:
+            self._display.show(text, cells[0].parts[0])
+        else:
             self.hide()
-        self._shown_in = id_of(first)
-        self._display.show(text, first.parts[0])
 
     def tell(self, text: str) -> None:
         """Show this in the first cell that the kernel runs, to stay there."""
@@ -114,7 +112,6 @@ class UnstartedKernel:
     def hide(self) -> None:
         """Remove what `show` has shown."""
         self._display.clear()
-        self._shown_in = ""
 
     def end(self) -> None:
         """The kernel can be used: requests do not wait for its start any more."""
@@ -129,18 +126,14 @@ class UnstartedKernel:
 
     def end_cells(self, name: str, reason: str) -> None:
         """No kernel is started for the cells that wait: they end with an error."""
-        cells = self._forget_cells()
-        self._placeholder.end_cells(cells, name, reason)
+        self._placeholder.end_cells(self.discard(), name, reason)
 
     def cancel_cells(self) -> None:
         """The user has interrupted the cells that wait."""
         self.end_cells("KeyboardInterrupt", "the kernel had not started yet; its start was cancelled")
 
-    def discard(self) -> None:
-        """The kernel is shut down or restarted: nobody waits for the user's cells any more."""
-        self._forget_cells()
-
-    def _forget_cells(self) -> list[Message]:
+    def discard(self) -> list[Message]:
+        """The kernel is shut down or restarted: nobody waits for the user's cells any more. Return these cells."""
         self.hide()
         cells = self._table.cancel_waiting()
         if self.active:
@@ -150,23 +143,13 @@ class UnstartedKernel:
 
 def known_answer(request: Message) -> dict[str, Any] | None:
     """Return the content of the reply of a kernel in which nothing was executed; None if only the kernel knows it."""
-    kind = type_of(request)
     if request.channel is not Channel.SHELL:
         return None
-    if kind == "history_request":
-        return {"status": "ok", "history": []}
-    if kind == "comm_info_request":
-        return {"status": "ok", "comms": {}}
-    if kind == "inspect_request":
-        return {"status": "ok", "found": False, "data": {}, "metadata": {}}
-    if kind == "complete_request":
-        at = 0
-        with contextlib.suppress(MessageError, TypeError, ValueError):
-            at = int(request.content().get("cursor_pos") or 0)
+    if type_of(request) == "complete_request":
+        at = content_of(request).get("cursor_pos")
+        at = at if isinstance(at, int) else 0
         return {"status": "ok", "matches": [], "cursor_start": at, "cursor_end": at, "metadata": {}}
-    if kind == "is_complete_request":
-        return {"status": "unknown"}
-    return None
+    return _KNOWN_ANSWERS.get(type_of(request))
 
 
 def plain_kernel_info() -> dict[str, Any]:

@@ -66,24 +66,25 @@ class PendingRequest:
 
     state: The last execution state that front ends have received for this request: "", busy or idle; "?" if that is
         not known, as a killed hub may have sent one.
+    has_output: Whether front ends have received output of this cell.
     repeated: Whether a killed hub has sent this request already, or was about to send it.
     """
 
     message: Message
     place: Place
     state: str = ""
+    has_output: bool = False
     repeated: bool = False
 
     def __post_init__(self) -> None:
         self.msg_type = type_of(self.message)
         self.message = self.message.unparsed()
+        self.is_cell = self.message.channel is Channel.SHELL and self.msg_type == "execute_request"
+        self.size = sum(map(len, self.message.parts))
 
-    @property
-    def is_cell(self) -> bool:
-        """Whether this is an execute_request."""
-        return self.message.channel is Channel.SHELL and self.msg_type == "execute_request"
-
-    @property
-    def size(self) -> int:
-        """The bytes of the request."""
-        return sum(map(len, self.message.parts))
+    def observe(self, message: Message, *, is_output: bool) -> None:
+        """Take note of a message on iopub about this request; `is_output`: it is no execution state."""
+        if is_output:
+            self.has_output = self.has_output or b'"execute_input"' not in message.parts[0]
+        elif (state := message.content().get("execution_state")) in ("busy", "idle"):
+            self.state = str(state)

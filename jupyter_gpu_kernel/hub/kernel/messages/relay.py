@@ -28,7 +28,7 @@ from .moved_requests import MovedRequests
 from .not_started import UnstartedKernel
 from .offline_notice import OfflineNotice
 from .pacing import Pacer
-from .pending_request import Decision, PendingRequest, Taken
+from .pending_request import Decision, Taken
 from .placeholder import Placeholder, recall
 from .relayed_kernel import HubContext, RelayedKernel
 from .request_table import RequestTable
@@ -65,8 +65,7 @@ class HubRelay:
         info, learn = recall(context.infos, link.name, settings.python)
         self.placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
         self.displays = TransientDisplays(runtime, self._send_to_front_ends)
-        has_output = self._requests.has_output
-        self._notice = OfflineNotice(runtime, self.displays.send, link.name, settings, has_output)
+        self._notice = OfflineNotice(runtime, self.displays.send, link.name, settings, self._requests)
         self.not_started = UnstartedKernel(runtime, self.placeholder, self.displays.send, self._requests)
         self.front_ends = FrontEnds(
             runtime, self._receive_request, self._subscribed, attach_timing.complete, delivered, context.bind
@@ -125,7 +124,8 @@ class HubRelay:
             return
         if do == "interrupt":
             late = self._requests.must_wait  # when it arrives the kernel may have nothing to interrupt
-            self._cancel_waiting()
+            self.placeholder.cancel(self._requests.cancel_waiting())
+            self._notice.update()
             arguments = {"cells": self._requests.in_flight_ids, "late": late, **arguments}
             if late:
                 self._end_interrupted()
@@ -133,12 +133,6 @@ class HubRelay:
             self._pacer.end_replay()  # the front end waits for the kernel's end now, not for its output
             self._requests.forget_shutdown()
         self.send(Lane.URGENT, keeper_message(do=do, **arguments))
-
-    def _cancel_waiting(self) -> None:
-        """The user interrupts the kernel: the cells that wait end."""
-        cells = self._requests.cancel_waiting()
-        self._notice.interrupted(cells)
-        self.placeholder.cancel(cells)
 
     def _end_interrupted(self) -> None:
         """Cells are interrupted in an outage. The hub ends cells that wait on several hosts, as an unconfirmed keeper
@@ -151,7 +145,6 @@ class HubRelay:
             self.placeholder.cancel(cells)
             self._kernel.waiting_cells_ended()
         else:
-            self._notice.interrupted(cells)
             self.placeholder.end_cells(cells, "KeyboardInterrupt", _INTERRUPTED)
         for cell in cells:
             self._report_failure_seen(id_of(cell))
@@ -174,22 +167,20 @@ class HubRelay:
     def _release(self) -> None:
         """Send the requests that waited and can be sent now."""
         for pending in self._requests.release():
-            if pending.repeated and not requests.may_be_repeated(pending.message):
-                self._answer_repeated(pending)
-            else:
+            if not pending.repeated or requests.may_be_repeated(pending.message):
                 self._forward(pending.message)
-
-    def _answer_repeated(self, pending: PendingRequest) -> None:
-        """Answer a request that a killed hub has sent, or was about to send, and that the kernel must not get twice.
-        An interrupt was sent with the list of cells."""
-        if pending.msg_type == "interrupt_request":
-            self.placeholder.acknowledge(pending.message)
-        else:
-            self.placeholder.fail([pending.message], _UNKNOWN)
+                continue
+            self._requests.end(pending.message)
+            if pending.msg_type == "interrupt_request":  # it was sent by `_recall_requests`
+                self.placeholder.acknowledge(pending.message)
+            else:
+                self.placeholder.fail([pending.message], _UNKNOWN)
 
     def _save(self) -> None:
         """Write what has changed of the requests to their file, before anything is sent."""
-        self._file.write(self._requests.take_changes())
+        if changes := self._requests.take_changes():
+            self._file.write(changes)
+            self._notice.update()
 
     def _receive_request(self, front: FrontEnd, request: Message) -> None:
         if self._check_access(front, request):
@@ -202,11 +193,11 @@ class HubRelay:
             return self.placeholder.reject(request, requests.QUEUE_FULL.format(self._link.name))
         if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
             front.notify({"event": "shutdown", "kernel": self._kernel.kernel_id})
-        if table.not_started:
-            return self._receive_before_start(request)
         if table.must_wait and type_of(request) == "interrupt_request":
             self.command("interrupt")
             return self.placeholder.acknowledge(request)
+        if table.not_started:
+            return self._receive_before_start(request)
         if table.held:
             return self._take(request)
         self._kernel.revive_if_ended(front, request)
@@ -225,24 +216,20 @@ class HubRelay:
             self._forward(request)
         elif taken is Taken.ANSWER:
             self.placeholder.reply(request, requests.EXECUTED)
-        elif self._requests.link_down and is_user_cell(request):
-            self._notice.cell_deferred(request)
 
     def _receive_before_start(self, request: Message) -> None:
         """Take a request for a kernel that has not been started, and that a cell of its user starts."""
-        kind = type_of(request)
-        if kind == "interrupt_request":
-            self.command("interrupt")
-            return self.placeholder.acknowledge(request)
-        if kind == "shutdown_request":
+        if type_of(request) == "shutdown_request":
             restart = requests.wants_restart(request)
             self.not_started.discard()
             self.placeholder.reply(request, {"status": "ok", "restart": restart})
             return self._kernel.shut_down_before_start(restart=restart)
         if request.channel is Channel.SHELL:
             self._kernel.observe_shell_request(request)
-        self.not_started.take(request)
+        if not self.not_started.answer(request):
+            self._take(request)
         if is_user_cell(request):
+            self.placeholder.show_state("busy")
             self._kernel.cell_waits_for_start()
 
     def _check_access(self, front: FrontEnd, request: Message) -> bool:
@@ -301,8 +288,8 @@ class HubRelay:
             return self._events.handle(message, self._link.name)
         decision = self._requests.received(message)
         self._save()  # before it is delivered: if need be, the keeper sends it again
-        if decision is Decision.ANSWER:
-            return self._answer_again()
+        if decision is Decision.ANSWER and self._requests.answer is not None:
+            return self.send(Lane.URGENT, self._requests.answer)
         if self._moved.can_move:
             self._moved.observe(message)
         dropped = decision is Decision.DROP
@@ -325,10 +312,6 @@ class HubRelay:
         if self._delivered is not None:
             counts = zip(self.endpoint.delivered, self._pacer.waiting_by_lane, strict=True)
             self._delivered.save([max(0, count - waiting) for count, waiting in counts])
-
-    def _answer_again(self) -> None:
-        if self._requests.answer is not None:
-            self.send(Lane.URGENT, self._requests.answer)
 
     def _acknowledge_failure(self, message: Message) -> None:
         """Tell the keeper at once that the front end has the reply of a cell that failed, so that what the front end
@@ -366,14 +349,12 @@ class HubRelay:
 
     def link_down(self, problem: GpuKernelError | None, silence: float, kernel: str) -> None:
         """The link is down; the node has been silent for so many seconds. `kernel`: see OfflineNotice.link_down."""
-        self._notice.link_down(problem, silence, *self._requests.oldest_cell, kernel=kernel)
         outage = self._requests.link_is_down()
+        self._notice.link_down(problem, silence, kernel)
         for request in outage.own_code:
             self.placeholder.reply(request, requests.EXECUTED)
         for interrupt in outage.interrupts:
             self.placeholder.acknowledge(interrupt)
-        if outage.interrupts:
-            self._notice.interrupted([])
         if outage.cells:
             self._end_interrupted()
             self.send(Lane.URGENT, keeper_message(do="cancel", cells=outage.cells))
@@ -394,17 +375,18 @@ class HubRelay:
     def kernel_taken(self, by: str, remedy: str) -> None:
         """Another computer has the kernel: answer the requests to which there is no reply."""
         self.endpoint.outbox.withdraw()
-        lost = self._requests.clear()
-        for request in [one for one in lost if requests.needs_owner(one)]:
-            self.placeholder.deny(request, by)
-        others = [one for one in lost if not requests.needs_owner(one) and not self.placeholder.answer(one)]
-        self.placeholder.fail(others, f"{by}. {remedy}")
+        for request in self._requests.clear():
+            if requests.needs_owner(request):
+                self.placeholder.deny(request, by)
+            elif not self.placeholder.answer(request):
+                self.placeholder.fail([request], f"{by}. {remedy}")
         self._save()
 
     def discard_requests(self) -> None:
         """Forget the requests to a kernel that does not exist any more. The last of them was the kernel's shutdown."""
         self._requests.discard_sent()
         self.not_started.discard()
+        self._save()
         self.endpoint.outbox.withdraw()
 
     def switch(self, kernel_id: str) -> None:

@@ -38,6 +38,8 @@ class RequestTable:
         """Whether all requests wait because the kernel has not been started."""
         self.link_down = False
         """Whether requests wait for the link, but for urgent ones."""
+        self.interrupted = False
+        """Whether the cells in flight will be interrupted when the link is up."""
         self.answer: Message | None = None
         """The input_reply to the kernel's last question, if a front end has sent one. It is forgotten at the cell's
         end, as it may be a password."""
@@ -45,15 +47,15 @@ class RequestTable:
         self._was_up = was_up
         self._requests: dict[str, PendingRequest] = {}  # by msg_id
         self._later: dict[str, Later] = {}  # by msg_id, also after the kernel's reply; others are Later.ALL
-        self._silent: set[str] = set()  # msg_ids of the cells in flight without output
+        self._parent = (b"", "")  # the parent of the kernel's last message: header, msg_id
         self._changes: list[Change] = []
 
     # -------------------------------------------------------------------------------------- what the table says
 
     @property
     def must_wait(self) -> bool:
-        """Whether cells have to wait for the link, or for the kernel that will get them."""
-        return self.held or self.link_down
+        """Whether cells have to wait, for the link or for the kernel."""
+        return self.held or self.link_down or self.not_started
 
     @property
     def waiting(self) -> list[Message]:
@@ -87,17 +89,11 @@ class RequestTable:
         return {id_of(one.message) for one in self._in_flight() if one.state == "busy"}
 
     @property
-    def oldest_cell(self) -> tuple[Message | None, bool]:
-        """The oldest cell in flight, if a user has run it, and whether that cell is known to run."""
-        oldest = next(self._in_flight(), None)
-        if oldest is None or not is_user_cell(oldest.message):
-            return None, False
-        return oldest.message, oldest.state == "busy"
-
-    def has_output(self, cell: Message) -> bool:
-        """Return whether this cell is in flight and has shown something."""
-        pending = self._requests.get(id_of(cell))
-        return pending is not None and pending.place is Place.SENT and id_of(cell) not in self._silent
+    def first_cell(self) -> PendingRequest | None:
+        """The oldest cell of a user that runs or waits for the link."""
+        cells = (one for one in self._requests.values() if one.place is not Place.START and one.is_cell)
+        open_cells = (one for one in cells if id_of(one.message) not in self._later)
+        return next((one for one in open_cells if is_user_cell(one.message)), None)
 
     def describe_cells(self) -> list[dict[str, Any]]:
         """Return the cells in flight, oldest first, as a keeper needs them: [{"client", "parts", "state"}]. `parts` may
@@ -153,8 +149,6 @@ class RequestTable:
             self._note(msg_id)
         else:
             self._put(request, Place.SENT)
-        if self._requests[msg_id].is_cell:
-            self._silent.add(msg_id)
         others = [key for key, one in self._requests.items() if one.place is Place.SENT and not one.is_cell]
         for oldest in others[:-_MAX_OTHERS]:
             self._forget(oldest)
@@ -163,6 +157,11 @@ class RequestTable:
         """The hub is about to reply to this request, which is forgotten unless the kernel executes it as well."""
         if msg_id not in self._later:
             self._forget(msg_id)
+
+    def end(self, request: Message) -> None:
+        """The hub is about to reply to this request, of which front ends get nothing else, whatever the kernel does."""
+        self._set_later(id_of(request), Later.NOTHING)
+        self._forget(id_of(request))
 
     def _must_wait(self, request: Message) -> bool:
         return self.held or (self.link_down and lane_of_request(request) is not Lane.URGENT)
@@ -176,24 +175,28 @@ class RequestTable:
 
     def link_is_up(self) -> None:
         """The link carries the kernel."""
-        self.link_down, self._was_up = False, True
+        self.link_down, self.interrupted, self._was_up = False, False, True
 
     def link_is_down(self) -> Outage:
         """The link is down: from now on requests wait, and what was sent may be lost with the link."""
         self.link_down = True
         sent = [one for one in self._requests.values() if one.place is Place.SENT]
-        own_code = [] if self._was_up else [one.message for one in sent if self._is_open_own_code(one)]
+        own_code = [
+            one.message for one in sent if is_own_code(one.message) and self._is_open(id_of(one.message))
+        ]
+        own_code = [] if self._was_up else own_code
         for request in own_code:
             self._set_later(id_of(request), Later.NOTHING)
         interrupts = [one.message for one in sent if one.msg_type == "interrupt_request"]
+        self.interrupted = self.interrupted or bool(interrupts)
         cells = self._cells_before(interrupts)
         for request in interrupts:
-            self._set_later(id_of(request), Later.NOTHING)
-            self._forget(id_of(request))
+            self.end(request)
         return Outage(own_code, interrupts, cells)
 
     def cancel_waiting(self) -> list[Message]:
-        """Forget the cells of users that wait, and return them."""
+        """The kernel is interrupted, or does not start. Forget the cells of users that wait, and return them."""
+        self.interrupted = self.link_down
         cells = self.waiting_cells
         for cell in cells:
             self._forget(id_of(cell))
@@ -241,9 +244,6 @@ class RequestTable:
     def _is_open(self, msg_id: str) -> bool:
         return msg_id not in self._later
 
-    def _is_open_own_code(self, pending: PendingRequest) -> bool:
-        return self._is_open(id_of(pending.message)) and is_own_code(pending.message)
-
     def _cells_before(self, interrupts: list[Message]) -> list[str]:
         """Return the msg_ids of the cells that were in flight when the last of these requests was sent."""
         if not interrupts:
@@ -258,7 +258,7 @@ class RequestTable:
         """Take note of a message of the kernel, and return what is done with it."""
         if not self._requests and not self._later and message.channel is Channel.IOPUB:
             return Decision.PASS
-        header, parent = message.parts[0], parent_id_of(message)
+        header, parent = message.parts[0], self._parent_id(message)
         is_reply = message.channel in (Channel.SHELL, Channel.CONTROL)
         is_output = not is_reply and b'"status"' not in header
         later = self._later.get(parent, Later.ALL)
@@ -271,11 +271,15 @@ class RequestTable:
             self._received_reply(parent, ends_cell=b'"execute_reply"' in header)
         elif message.channel is Channel.STDIN and not dropped:
             return self._received_question(id_of(message))
-        elif is_output and b'"execute_input"' not in header:
-            self._silent.discard(parent)
-        elif not is_output and not dropped and parent in self._requests:
-            self._received_state(parent, message.content().get("execution_state"))
+        elif parent in self._requests and not dropped:
+            self._requests[parent].observe(message, is_output=is_output)
         return Decision.DROP if dropped else Decision.PASS
+
+    def _parent_id(self, message: Message) -> str:
+        """Return the msg_id of the message's parent, which is that of the message before for most outputs."""
+        if message.parts[1] != self._parent[0]:
+            self._parent = message.parts[1], parent_id_of(message)
+        return self._parent[1]
 
     def _received_reply(self, msg_id: str, *, ends_cell: bool) -> None:
         if ends_cell:
@@ -289,13 +293,9 @@ class RequestTable:
         """The kernel sends its question again when its keeper was killed. A front end is asked once, and its answer is
         sent again. A kernel that has the answer already drops the second message, whose signature it knows."""
         if msg_id and msg_id == self._question:
-            return Decision.ANSWER
+            return Decision.ANSWER if self.answer is not None else Decision.DROP
         self.answer, self._question = None, msg_id
         return Decision.PASS
-
-    def _received_state(self, msg_id: str, state: Any) -> None:
-        if state in ("busy", "idle"):
-            self._requests[msg_id].state = str(state)
 
     # -------------------------------------------------------------------------------------- a killed hub
 
@@ -313,13 +313,14 @@ class RequestTable:
         interrupts: list[Message] = []
         for mark, message in saved:
             place, later, msg_id = Place(mark >> 2), Later(mark & 3), id_of(message)
-            pending = PendingRequest(message, place, _UNKNOWN_STATE, repeated=place is Place.SENT)
+            sent = place is Place.SENT
+            pending = PendingRequest(message, place, _UNKNOWN_STATE, has_output=sent, repeated=sent)
             self._requests[msg_id] = pending
             if later is not Later.ALL:
                 self._later[msg_id] = later
             if pending.msg_type == "interrupt_request":
                 interrupts.append(message)
-            if place is Place.SENT and not pending.is_cell:
+            if sent and not pending.is_cell:
                 pending.place = Place.WAITS
         interrupted = self._cells_before(interrupts)
         ended = [msg_id for msg_id, later in self._later.items() if later is Later.OUTPUT]
@@ -347,7 +348,6 @@ class RequestTable:
     def _forget(self, msg_id: str) -> None:
         if self._requests.pop(msg_id, None) is not None:
             self._changes.append((msg_id, None))
-            self._silent.discard(msg_id)
 
     def _note(self, msg_id: str) -> None:
         """The request with this msg_id is to be in the file."""
