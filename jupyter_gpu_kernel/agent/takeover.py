@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+
+
+def keeper_identity(key: bytes) -> bytes:
+    """Return the ZeroMQ identity of the sockets of all keepers of the kernel with this key. Stdin needs the identity of
+    shell, and a successor needs that of its predecessor, to receive the replies."""
+    return hashlib.sha256(b"identity" + key).hexdigest().encode()
+
+
 SESSION = "keeper"
 """The session in the headers of a keeper's own requests."""
 TAKEN_OVER = "gpu_kernel_taken_over"

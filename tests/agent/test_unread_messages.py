@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import zmq
+from waiting import DEADLINE
+
 from jupyter_gpu_kernel.agent.in_kernel import unread_messages
-from jupyter_gpu_kernel.agent.in_kernel.unread_messages import LastReplies, UnreadOutput
+from jupyter_gpu_kernel.agent.in_kernel.unread_messages import LastReplies, UnreadMessages, UnreadOutput
 from jupyter_gpu_kernel.agent.read_marks import DELIMITER
+
+DEADLINE_MS = int(DEADLINE * 1000)
 
 
 class Output:
@@ -77,7 +83,7 @@ def texts(replies: LastReplies) -> list[Any]:
 
 
 def test_the_last_replies_are_kept() -> None:
-    replies = LastReplies()
+    replies = LastReplies(b"keeper")
     send = replies.socket_members(Socket)["send_multipart"]
     assert send(Socket(), reply(7, "first"), flags=3) == 3
     send(Socket(), list(map(memoryview, reply(8, "second"))))
@@ -89,3 +95,34 @@ def test_the_last_replies_are_kept() -> None:
     assert [text[0] for text in texts(replies)] == ["3", "4"]
     send(Socket(), reply(1, "x" * 2 * unread_messages.MAX_REPLIES))
     assert len(texts(replies)) == 1
+
+
+def test_a_request_of_a_killed_keeper_is_answered_to_its_successor(tmp_path: Path) -> None:
+    """The kernel was busy when it came, and reads it when the successor has connected."""
+    unread, place = UnreadMessages(b"keeper"), f"ipc://{tmp_path / 'shell'}"
+    answering = type("Answering", (zmq.Socket,), unread.shell.socket_members(zmq.Socket))
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as kernel:
+        kernel.router_handover = True
+        kernel.bind(place)
+        with kernel.get_monitor_socket(zmq.EVENT_DISCONNECTED) as closed:
+            with connect_keeper(context, place, b"1", b"2"):
+                assert kernel.poll(DEADLINE_MS)
+            assert closed.poll(DEADLINE_MS)
+            kernel.disable_monitor()
+        kernel.__class__ = answering
+        with connect_keeper(context, place, b"3") as successor:
+            for _ in range(3):
+                assert kernel.poll(DEADLINE_MS)
+                kernel.send_multipart(kernel.recv_multipart())
+            assert {successor.recv_multipart()[0] for _ in range(3)} == {b"1", b"2", b"3"}
+    assert {reply["client"] for reply in unread.replies()["shell"]} == {"1", "2", "3"}
+
+
+def connect_keeper(context: zmq.Context[Any], place: str, *clients: bytes) -> zmq.Socket[bytes]:
+    """Return a socket of a keeper, which has sent a request of each client."""
+    socket = context.socket(zmq.DEALER)
+    socket.identity, socket.rcvtimeo, socket.linger = b"keeper", DEADLINE_MS, 1000
+    socket.connect(place)
+    for client in clients:
+        socket.send_multipart([client, DELIMITER, b"signature", *[b"{}"] * 4])
+    return socket

@@ -34,7 +34,7 @@ import types
 from pathlib import Path
 from typing import Any, List, Union
 
-from ..takeover import RUNNING, TAKEN_OVER
+from ..takeover import RUNNING, TAKEN_OVER, keeper_identity
 from ..usual_modules import VARIABLE as MODULES
 from ..usual_modules import UsualModules
 from . import gpu_kernel, keeper_watch
@@ -65,7 +65,7 @@ def run(argv: List[str]) -> None:
     forked from one that has called `restore_path` and imported the kernel's modules."""
     faulthandler.enable(os.fdopen(os.dup(2), "w"))  # the keeper's file, also if stderr is captured later
     report_socket = os.environ.get("JUPYTER_GPU_KERNEL_STORY", "")
-    window, unread = OutputWindow(), UnreadMessages()
+    window = OutputWindow()
     guard = create_guard(window)
     keeper = os.environ.pop("JUPYTER_GPU_KERNEL_KEEPER_FD", "")
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_ORPHAN", keeper_watch.LIMIT))
@@ -83,7 +83,7 @@ def run(argv: List[str]) -> None:
     disable_debugger()
     kernelapp: Any = importlib.import_module("ipykernel.kernelapp")
     kernelapp.IOPubThread = iopub_class(kernelapp.IOPubThread, window)
-    app = app_class(kernelapp.IPKernelApp, guard, window, unread).instance()
+    app = app_class(kernelapp.IPKernelApp, guard, window).instance()
     app.initialize(argv)
     redirect(handlers)
     if "__mp_main__" in sys.modules:  # multiprocessing, if a package imported it before there was a shell
@@ -186,11 +186,12 @@ def disable_debugger() -> None:
     debugger._is_debugpy_available = False
 
 
-def app_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMessages) -> Any:
+def app_class(base: Any, guard: Guard, window: OutputWindow) -> Any:
     """Return a subclass of IPKernelApp whose kernel, of whatever configured class, reports its cells to the guard, and
     whose sockets drop nothing while the keeper does not read."""
 
     def init_kernel(app: Any) -> None:
+        unread = UnreadMessages(keeper_identity(app.session.key))
         kernel = kernel_class(app.kernel_class, guard, window, unread)
         app.kernel_class = subclass(kernel.__name__, kernel, **unread.input.kernel_members(kernel))
         keep_messages(app.stdin_socket, unread.input)

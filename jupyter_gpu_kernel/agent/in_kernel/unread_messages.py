@@ -94,7 +94,8 @@ def _is_of_keeper(parts: Sequence[bytes]) -> bool:
 class LastReplies:
     """The last replies on one channel. They are kept in the socket's thread; any thread may ask for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeper: bytes) -> None:
+        self._keeper = keeper
         self._kept: Deque[List[bytes]] = deque()
         self._size = 0
 
@@ -102,7 +103,8 @@ class LastReplies:
         """Return the method by which a subclass of this ZeroMQ socket keeps what it sends."""
 
         def send_multipart(socket: Any, frames: Sequence[Any], *args: Any, **named: Any) -> Any:
-            self._add(list(map(as_bytes, frames)))
+            frames = list(map(as_bytes, to_keeper(self._keeper, frames)))
+            self._add(frames)
             return base.send_multipart(socket, frames, *args, **named)
 
         return {"send_multipart": send_multipart}
@@ -134,7 +136,8 @@ class InputRequest:
     only the thread that asks uses.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keeper: bytes) -> None:
+        self._keeper = keeper
         self._waiting: Optional[List[Any]] = None  # the frames of the request without an answer
 
     def kernel_members(self, base: Any) -> Members:
@@ -152,8 +155,8 @@ class InputRequest:
         """Return the methods by which a subclass of this ZeroMQ socket sends a request again."""
 
         def send_multipart(socket: Any, frames: Sequence[Any], *args: Any, **named: Any) -> Any:
-            self._waiting = list(frames)
-            return base.send_multipart(socket, frames, *args, **named)
+            self._waiting = to_keeper(self._keeper, frames)
+            return base.send_multipart(socket, self._waiting, *args, **named)
 
         def recv_multipart(socket: Any, *args: Any, **named: Any) -> Any:
             frames = base.recv_multipart(socket, *args, **named)
@@ -167,16 +170,25 @@ class InputRequest:
 
 
 class UnreadMessages:
-    """What the kernel keeps of each channel but iopub."""
+    """What the kernel keeps of each channel but iopub. `keeper`: the ZeroMQ identity of its keepers."""
 
-    def __init__(self) -> None:
-        self.shell = LastReplies()
-        self.control = LastReplies()
-        self.input = InputRequest()
+    def __init__(self, keeper: bytes) -> None:
+        self.shell = LastReplies(keeper)
+        self.control = LastReplies(keeper)
+        self.input = InputRequest(keeper)
 
     def replies(self) -> Dict[str, Any]:
         """Return the content of the reply to a successor that has taken over."""
         return {"status": "ok", "shell": self.shell.to_json(), "control": self.control.to_json()}
+
+
+def to_keeper(keeper: bytes, frames: Sequence[Any]) -> List[Any]:
+    """Return the frames of a message to the kernel's client, which is the keeper with this identity or another program.
+
+    A request that waited in the socket when its keeper was killed is read when the successor has the identity. ZeroMQ
+    has given the old connection another identity then, which begins with a zero, and would drop the reply.
+    """
+    return [keeper, *frames[1:]] if as_bytes(frames[0])[:1] == b"\0" else list(frames)
 
 
 def as_bytes(frame: Any) -> bytes:

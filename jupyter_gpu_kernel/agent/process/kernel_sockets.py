@@ -22,6 +22,7 @@ from ...wire.messages import MAX_CLIENTS, MAX_PARTS, Channel
 from ..loop import Loop
 from ..read_marks import DELIMITER, read_mark
 from ..relay.requests import InternalRequests
+from ..takeover import keeper_identity
 
 DRAIN_TIMEOUT = 1.0
 """Seconds to read the last output of a process that has ended, where another process holds its socket open."""
@@ -72,8 +73,6 @@ class KernelSockets:
 
     def connect(self) -> None:
         """Connect to the kernel, once its sockets are bound."""
-        # All sockets have one identity, as stdin needs the shell's. A successor needs ours, to receive our replies.
-        identity = hashlib.sha256(b"identity" + self._key).hexdigest().encode()
         for channel, port in _PORTS.items():
             socket = self._context.socket(zmq.SUB if channel is Channel.IOPUB else zmq.DEALER)
             socket.linger = 0
@@ -82,7 +81,7 @@ class KernelSockets:
                 socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)  # see `_drain_iopub`
                 socket.subscribe(b"")
             else:
-                socket.identity = identity
+                socket.identity = keeper_identity(self._key)
             socket.connect("ipc://%s-%d" % (self._prefix, port))
             self._sockets[channel] = socket
             self._loop.watch(socket, lambda _, channel=channel: self._receive(channel))  # type: ignore[misc]
