@@ -8,6 +8,7 @@ from typing import Any
 
 import zmq
 from waiting import DEADLINE
+from zmq.utils.monitor import recv_monitor_message
 
 from jupyter_gpu_kernel.agent.in_kernel import unread_messages
 from jupyter_gpu_kernel.agent.in_kernel.unread_messages import LastReplies, UnreadMessages, UnreadOutput
@@ -79,7 +80,7 @@ class Socket:
 
 
 def texts(replies: LastReplies) -> list[Any]:
-    return [json.loads(one["parts"][3])["text"] for one in replies.to_json()]
+    return [json.loads(content)["text"] for *_, content in replies.to_json()]
 
 
 def test_the_last_replies_are_kept() -> None:
@@ -88,7 +89,7 @@ def test_the_last_replies_are_kept() -> None:
     assert send(Socket(), reply(7, "first"), flags=3) == 3
     send(Socket(), list(map(memoryview, reply(8, "second"))))
     send(Socket(), reply(0, "the keeper's own", "keeper"))
-    assert [one["client"] for one in replies.to_json()] == ["7", "8"]
+    assert [reply[0] for reply in replies.to_json()] == ["7", "8"]
     assert texts(replies) == ["first", "second"]
     for number in range(5):
         send(Socket(), reply(1, f"{number}" * (unread_messages.MAX_REPLIES // 3)))
@@ -104,18 +105,21 @@ def test_a_request_of_a_killed_keeper_is_answered_to_its_successor(tmp_path: Pat
     with zmq.Context() as context, context.socket(zmq.ROUTER) as kernel:
         kernel.router_handover = True
         kernel.bind(place)
-        with kernel.get_monitor_socket(zmq.EVENT_DISCONNECTED) as closed:
-            with connect_keeper(context, place, b"1", b"2"):
-                assert kernel.poll(DEADLINE_MS)
-            assert closed.poll(DEADLINE_MS)
-            kernel.disable_monitor()
+        events = kernel.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        events.rcvtimeo = DEADLINE_MS
+        with connect_keeper(context, place, b"1", b"2"):
+            assert kernel.poll(DEADLINE_MS)
+        recv_monitor_message(events), recv_monitor_message(events)
         kernel.__class__ = answering
         with connect_keeper(context, place, b"3") as successor:
+            recv_monitor_message(events)
             for _ in range(3):
                 assert kernel.poll(DEADLINE_MS)
                 kernel.send_multipart(kernel.recv_multipart())
             assert {successor.recv_multipart()[0] for _ in range(3)} == {b"1", b"2", b"3"}
-    assert {reply["client"] for reply in unread.replies()["shell"]} == {"1", "2", "3"}
+        kernel.disable_monitor()
+        events.close()
+    assert {reply[0] for reply in unread.replies()["shell"]} == {"1", "2", "3"}
 
 
 def connect_keeper(context: zmq.Context[Any], place: str, *clients: bytes) -> zmq.Socket[bytes]:

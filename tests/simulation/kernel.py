@@ -360,8 +360,7 @@ class ModelKernel(Process):
         self._holds = False
         kept = {
             channel.name.lower(): [
-                {"client": str(client), "parts": [part.decode() for part in parts]}
-                for client, parts in replies
+                [str(client), *(part.decode() for part in parts)] for client, parts in replies
             ]
             for channel, replies in self._replies.items()
         }

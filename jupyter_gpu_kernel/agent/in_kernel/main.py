@@ -232,7 +232,7 @@ def kernel_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMe
         gpu_kernel.note_cell(request)
         parent = None if silent else request
         by_user = store_history and not silent
-        with guard.cell(parent, by_user), window.waiting():
+        with guard.cell(parent, by_user), window.passing(False):
             begin, started = time.monotonic(), time.time()
             reply = base.do_execute(self, code, silent, store_history, *rest, **named)
             content = await reply if inspect.isawaitable(reply) else reply

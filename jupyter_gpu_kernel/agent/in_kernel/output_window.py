@@ -21,7 +21,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, ContextManager, Dict, Iterator, Sequence, Set
+from typing import Any, Callable, Dict, Iterator, Sequence, Set
 
 from ..read_marks import add_mark, message_parts
 from .unread_messages import STATUS, UnreadOutput, as_bytes
@@ -53,7 +53,7 @@ class OutputWindow:
         self._marked = 0
         self._process = os.getpid()
         self._system: Set[threading.Thread] = set()
-        self._passing = threading.local()
+        self._local = threading.local()
         self.unread = UnreadOutput()
 
     @property
@@ -66,26 +66,19 @@ class OutputWindow:
         """This thread must not be delayed by output."""
         self._system.add(thread)
 
-    def passing(self) -> ContextManager[None]:
-        """Within this context the thread does not wait."""
-        return self._switched(True)
-
-    def waiting(self) -> ContextManager[None]:
-        """Within this context the thread waits, also inside `passing`."""
-        return self._switched(False)
-
     @contextlib.contextmanager
-    def _switched(self, passing: bool) -> Iterator[None]:
-        before = getattr(self._passing, "on", False)
-        self._passing.on = passing
+    def passing(self, passing: bool = True) -> Iterator[None]:
+        """Within this context the thread does not wait; or it does, also inside another such context."""
+        before = getattr(self._local, "passing", False)
+        self._local.passing = passing
         try:
             yield
         finally:
-            self._passing.on = before
+            self._local.passing = before
 
     def may_wait(self) -> bool:
         """Whether this thread is one that waits."""
-        return not getattr(self._passing, "on", False) and threading.current_thread() not in self._system
+        return not getattr(self._local, "passing", False) and threading.current_thread() not in self._system
 
     def wait(self) -> None:
         """Wait while the window is full, unless the keeper makes no progress for too long."""

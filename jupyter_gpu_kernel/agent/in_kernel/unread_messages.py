@@ -104,28 +104,21 @@ class LastReplies:
 
         def send_multipart(socket: Any, frames: Sequence[Any], *args: Any, **named: Any) -> Any:
             frames = list(map(as_bytes, to_keeper(self._keeper, frames)))
-            self._add(frames)
+            self._add([frames[frames.index(DELIMITER) - 1], *message_parts(frames)])
             return base.send_multipart(socket, frames, *args, **named)
 
         return {"send_multipart": send_multipart}
 
-    def _add(self, frames: List[bytes]) -> None:
-        if _is_of_keeper(message_parts(frames)):
-            return
-        self._kept.append(frames)
-        self._size += sum(map(len, frames))
+    def _add(self, reply: List[bytes]) -> None:
+        if not _is_of_keeper(reply[1:]):
+            self._kept.append(reply)
+            self._size += sum(map(len, reply))
         while self._size > MAX_REPLIES and len(self._kept) > 1:
             self._size -= sum(map(len, self._kept.popleft()))
 
-    def to_json(self) -> List[Dict[str, Any]]:
-        """Return {client, parts} of each kept reply, oldest first. `client` is the number that came as identity."""
-        return [
-            {
-                "client": frames[frames.index(DELIMITER) - 1].decode(),
-                "parts": [part.decode("utf-8", "replace") for part in message_parts(frames)],
-            }
-            for frames in self._kept.copy()
-        ]
+    def to_json(self) -> List[List[str]]:
+        """Return the kept replies, oldest first: the number of its client and the four parts of each."""
+        return [[part.decode("utf-8", "replace") for part in reply] for reply in self._kept.copy()]
 
 
 class InputRequest:
