@@ -55,9 +55,6 @@ def _discard_output() -> None:
 def _run(argv: Sequence[str]) -> int:
     # As kernelspecs write it, without options.
     if len(argv) == 4 and argv[0] == "launch" and argv[2] == "-f" and not argv[1].startswith("-"):
-        from ..builtin_hashes import use_builtin_hashes
-
-        use_builtin_hashes()
         from ..launcher import launch
 
         return launch(argv[1], argv[3])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 
@@ -34,7 +31,6 @@ def test_a_launcher_loads_little() -> None:
     large = {"asyncio", "traitlets", "zmq", "paramiko", "jupyter_client", "jupyter_gpu_kernel.cli.verbs"}
     assert not loaded & large
     assert len(loaded) < 260
-    assert "_hashlib" not in loaded or ("_md5" not in sys.builtin_module_names and not find_spec("_md5"))
 
 
 def test_the_hub_loads_no_package_that_only_paramikos_own_parser_uses() -> None:
@@ -46,28 +42,3 @@ def test_the_hub_loads_no_package_that_only_paramikos_own_parser_uses() -> None:
     )
     assert {"paramiko", "jupyter_gpu_kernel.hub.connections.connect", "invoke"} <= loaded
     assert not any(name.startswith("invoke.") for name in loaded)
-
-
-def hash_of(without: str) -> str:
-    """What a process prints that uses Python's own hash functions, where the modules named in `without` are missing."""
-    code = f"""
-import sys
-for name in {without.split()}:
-    sys.modules[name] = None
-from jupyter_gpu_kernel.builtin_hashes import use_builtin_hashes
-use_builtin_hashes()
-import hashlib, hmac
-print(hmac.new(b"key", b"text", "md5").hexdigest(), hashlib.sha256(b"text").hexdigest())
-print(hashlib.new("sha512", b"text").hexdigest(), "_hashlib" in sys.modules and sys.modules["_hashlib"] is not None)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not done.stderr
-    return done.stdout
-
-
-@pytest.mark.parametrize("without", ["", "_md5", "_sha3", "_sha2 _sha256"])
-def test_hashes_are_the_same_without_openssl(without: str) -> None:
-    """Some systems leave functions out of Python: there OpenSSL's are used."""
-    expected = [hmac.new(b"key", b"text", "md5").hexdigest(), hashlib.sha256(b"text").hexdigest()]
-    expected += [hashlib.sha512(b"text").hexdigest(), str(bool(without))]
-    assert hash_of(without).split() == expected
