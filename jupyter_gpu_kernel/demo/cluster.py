@@ -131,8 +131,8 @@ class Cluster:
 def end_processes(folder: Path, timeout: float = 10.0) -> None:
     """Kill all processes of the cluster in `folder`."""
     deadline = time.monotonic() + timeout
-    while (left := processes(folder)) and time.monotonic() < deadline:
-        for pid in left:
+    while (remaining := processes(folder)) and time.monotonic() < deadline:
+        for pid in remaining:
             with contextlib.suppress(ProcessLookupError):  # ended by itself
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)  # a killed process may just have started another one

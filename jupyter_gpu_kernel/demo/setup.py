@@ -91,10 +91,10 @@ def end(demo: Demo) -> bool:
     except GpuKernelError as error:
         return demo.terminal.check(False, f"the hub did not stop: {error}")
     deadline = time.monotonic() + _END_TIMEOUT
-    while (left := processes(demo.cluster.folder)) and time.monotonic() < deadline:
+    while (remaining := processes(demo.cluster.folder)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    running = f"; still running: {left}" if left else ""
-    return demo.terminal.check(not left, f"kernel, agent and hub ended by themselves{running}")
+    running = f"; still running: {remaining}" if remaining else ""
+    return demo.terminal.check(not remaining, f"kernel, agent and hub ended by themselves{running}")
 
 
 # --- the folder and its environment

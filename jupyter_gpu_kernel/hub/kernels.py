@@ -66,8 +66,8 @@ class Kernels:
         infos = KernelInfoCache(data_folder() / "kernel-info", self._disk)
         self._context = HubContext(runtime, log, infos, self._owner)
         self.relocation = Relocation(runtime, nodes, placement, self._owner, log)
-        records = JobFiles(data_folder() / "jobs", self._disk)
-        self.jobs = JobKernels(runtime, nodes, schedulers, records, self.relocation.delivered, log)
+        job_files = JobFiles(data_folder() / "jobs", self._disk)
+        self.jobs = JobKernels(runtime, nodes, schedulers, job_files, self.relocation.delivered, log)
         self._stops = PendingStops(self._owner["owner"], hub_folder() / "stops")
         self._vscode_sessions = VSCodeSessions(
             runtime.monotonic, self._stops, self._reconnect_grace.release, self._find_elsewhere

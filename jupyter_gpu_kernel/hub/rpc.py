@@ -68,7 +68,7 @@ class Call:
         return [Spec.from_json(one) for one in self.arguments["specs"]]
 
     @property
-    def repeated(self) -> bool:
+    def is_watch(self) -> bool:
         """Whether the client makes this call again and again, and nobody waits for one answer: see `ask_each`."""
         return "patience" in self.arguments
 

@@ -235,7 +235,7 @@ def test_a_sign_in_lets_nodes_try_again_that_waited_for_the_user() -> None:
         return Hop()
 
     class Repeated:
-        asks, abandoned, repeated, within = False, False, True, None
+        asks, abandoned, is_watch, within = False, False, True, None
 
         def progress(self, hop: str, step: str) -> None: ...
 

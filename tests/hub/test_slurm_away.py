@@ -28,7 +28,7 @@ SCRIPT = b"#!/bin/bash\n#SBATCH --job-name=jgk-0f3e\nsleep 60\n"
 
 
 class Call:
-    asks = abandoned = repeated = False
+    asks = abandoned = is_watch = False
     within = None
     arguments: dict[str, Any] = {}  # noqa: RUF012
 

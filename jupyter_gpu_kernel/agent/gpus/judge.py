@@ -98,14 +98,14 @@ def judge(
         unusable = _unusable_reason(gpu, allowed) or _mig_reason(gpu, recent[-1], count)
         unusable = unusable or needs.unusable_reason(gpu)
         holder = (leases or {}).get(gpu.uuid)
-        history = [old for sample in recent for old in sample if old.uuid == gpu.uuid]
-        reason = unusable or (str(holder) if holder else "") or _busy_reason(history, criteria)
-        needed = criteria.empty_samples if all(map(_is_empty, history)) else criteria.samples
-        unused_now = not (unusable or holder or _busy_reason(history[-1:], criteria))
-        pending = unused_now and (bool(reason) or len(history) < needed)
+        readings = [old for sample in recent for old in sample if old.uuid == gpu.uuid]
+        reason = unusable or (str(holder) if holder else "") or _busy_reason(readings, criteria)
+        needed = criteria.empty_samples if all(map(_is_empty, readings)) else criteria.samples
+        unused_now = not (unusable or holder or _busy_reason(readings[-1:], criteria))
+        pending = unused_now and (bool(reason) or len(readings) < needed)
         if pending and not reason:
-            reason = f"being checked: {len(history)} of {needed} samples taken"
-        idle_since = holder.idle_since if holder and not any(old.utilization for old in history) else None
+            reason = f"being checked: {len(readings)} of {needed} samples taken"
+        idle_since = holder.idle_since if holder and not any(old.utilization for old in readings) else None
         verdicts.append(Verdict(gpu, not reason, reason, bool(unusable), holder, idle_since, pending))
     return verdicts
 
@@ -195,20 +195,20 @@ def _mig_reason(gpu: Gpu, gpus: Sequence[Gpu], count: int) -> str:
     return ""
 
 
-def _busy_reason(history: Sequence[Gpu], criteria: Criteria) -> str:
+def _busy_reason(readings: Sequence[Gpu], criteria: Criteria) -> str:
     """Why a GPU is not idle, from its samples, oldest first; "" if it is."""
-    reason = _occupied_reason(history[-1], criteria)
+    reason = _occupied_reason(readings[-1], criteria)
     if reason:
         return reason
     # Somebody who starts one short process after another still uses the GPU.
-    for older in reversed(history[:-1]):
+    for older in reversed(readings[:-1]):
         reason = _occupied_reason(older, criteria)
         if reason:
             return f"a moment ago: {reason}"
-    peak = max((gpu.utilization for gpu in history if gpu.utilization is not None), default=0)
+    peak = max((gpu.utilization for gpu in readings if gpu.utilization is not None), default=0)
     if peak >= criteria.busy_percent:
-        samples = f"{len(history)} sample{'s' if len(history) > 1 else ''}"
-        empty = "" if _unexplained_mib(history[-1]) > _NO_MIB else ", although no process is visible"
+        samples = f"{len(readings)} sample{'s' if len(readings) > 1 else ''}"
+        empty = "" if _unexplained_mib(readings[-1]) > _NO_MIB else ", although no process is visible"
         return f"busy: up to {peak} % utilization in {samples}{empty}"
     return ""
 

@@ -294,7 +294,7 @@ class Node:
     async def run(self, call: Call | None, work: Callable[[Connection], T]) -> T:
         """Return `work(connection)`, run on a worker thread; if the connection turns out to be dead, repeat the work
         over a new one. `call` receives progress and is asked for secrets."""
-        if call is not None and call.repeated and (refused := self._refusal) is not None:
+        if call is not None and call.is_watch and (refused := self._refusal) is not None:
             raise refused
         proven, was_alive = self.linked, self.alive
         try:

@@ -158,11 +158,11 @@ class Nodes:
         patience = patience_of(call)
         if patience is None:
             return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))
-        repeated = (
+        watched = (
             self._watched.reply((node.settings, do), patience, partial(ask, node, spec), partial(_late, node))
             for node, spec in nodes.values()
         )
-        return list(await asyncio.gather(*repeated))
+        return list(await asyncio.gather(*watched))
 
     async def _ask(
         self,

@@ -108,7 +108,7 @@ async def cluster_rows(schedulers: Schedulers, specs: Iterable[Spec], call: Call
     if patience is None:
         return list(await asyncio.gather(*(_row(one, spec, call) for one, spec in found.values())))
     replies = (
-        schedulers.repeated.reply(one, patience, partial(_row, one, spec, call), partial(_late, one.name))
+        schedulers.watched.reply(one, patience, partial(_row, one, spec, call), partial(_late, one.name))
         for one, spec in found.values()
     )
     return list(await asyncio.gather(*replies))

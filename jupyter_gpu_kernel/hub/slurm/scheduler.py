@@ -217,8 +217,8 @@ class Schedulers:
         self._nodes = nodes
         self._log = log
         self._schedulers: dict[RouteSettings, Scheduler] = {}
-        self.repeated = WatchedRequests[dict[str, Any]](runtime.monotonic, lambda row: "error" in row)
-        """Requests that clients repeat, one for each scheduler."""
+        self.watched = WatchedRequests[dict[str, Any]](runtime.monotonic, lambda row: "error" in row)
+        """The requests that clients repeat, one for each scheduler."""
 
     def of(self, settings: KernelSettings) -> Scheduler:
         """Return the scheduler of the login node to which these settings lead."""
