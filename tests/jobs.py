@@ -48,7 +48,7 @@ class Job:
         self._folder = place.path / "jobs" / JOB
         self._hubs: list[Hub] = []
 
-    def controller_says(self, line: str) -> None:
+    def set_scontrol_output(self, line: str) -> None:
         """What `scontrol show` prints from now on."""
         self._controller.write_text(line)
 

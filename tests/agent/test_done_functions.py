@@ -19,7 +19,7 @@ def noted(path):
     return [ast.literal_eval(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_each_long_cell_is_told_with_how_it_ended(kernel):
+def test_each_long_cell_is_reported_with_how_it_ended(kernel):
     path = kernel.folder / "notes"
     kernel.run(NOTES.format(str(path)))
     kernel.run("1", store_history=False)
@@ -40,7 +40,7 @@ def test_each_long_cell_is_told_with_how_it_ended(kernel):
     assert "on_done" not in kernel.run("%gpu")
 
 
-def test_short_cells_are_not_told_and_a_function_replaces_its_namesake(kernel):
+def test_short_cells_are_not_reported_and_a_function_replaces_its_namesake(kernel):
     kernel.run("import gpu_kernel\ndef told(cell): raise AssertionError\nx = gpu_kernel.on_done(told)")
     kernel.run("@gpu_kernel.on_done\ndef told(cell): raise AssertionError")
     assert kernel.run("print(gpu_kernel.status()['on_done'])") == "['told (after 60 s)']\n"

@@ -54,7 +54,7 @@ def test_a_fault_beside_the_loop_is_the_loops() -> None:
         loop.run()
 
 
-def test_a_guard_that_was_switched_off_is_told(place: Place) -> None:
+def test_a_guard_that_was_switched_off_is_reported(place: Place) -> None:
     hub = place.start("g1")
     for switch in ("off", "on", "off"):
         assert f"guard {switch}" in hub.run(f"%gpu guard {switch}")

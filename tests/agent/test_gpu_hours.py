@@ -234,7 +234,7 @@ def test_a_keeper_tells_of_busy_time_at_intervals_and_at_the_end(tmp_path: Path)
     assert read_story(telling.path)[1]["text"] == f"released GPU 0 ({A}): in 7 s, a cell ran for 7 s"
 
 
-def test_what_a_full_disk_refuses_is_told_with_the_next_entry(tmp_path: Path) -> None:
+def test_what_a_full_disk_refuses_is_reported_with_the_next_entry(tmp_path: Path) -> None:
     telling = Telling(tmp_path / "later" / "story")
     telling.after(0, "busy", A)
     assert telling.after(INTERVAL, "busy", A) == []

@@ -53,7 +53,7 @@ def test_any_sender_any_number(start, tmp_path, how, sender, kind, expected):
 
 
 @needs_root
-def test_told_at_once_in_a_long_call(kernel, tmp_path):
+def test_reported_at_once_in_a_long_call(kernel, tmp_path):
     begun = kernel.folder / "begun"
     request = kernel.start(
         f"import time\nprint('before'); open({str(begun)!r}, 'w').close(); time.sleep(600)"
@@ -67,7 +67,7 @@ def test_told_at_once_in_a_long_call(kernel, tmp_path):
 
 
 @needs_root
-def test_an_asynchronous_cell_is_told(kernel, tmp_path):
+def test_an_asynchronous_cell_is_reported(kernel, tmp_path):
     stop = kernel.folder / "stop-async"
     code = WAIT_FOR_FILE.format(str(stop)).replace("time.sleep", "await asyncio.sleep")
     handler = "asyncio.get_running_loop().{}_signal_handler(15{})\n"

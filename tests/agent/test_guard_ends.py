@@ -70,12 +70,12 @@ def test_a_hook_that_does_not_end_is_not_waited_for_for_ever(start, tmp_path):
 
 def ends_once_it_is_quiet(kernel, tmp_path):
     """On a crowded machine the kernel itself may still have something to do."""
-    while (action := kernel_is_told(kernel, tmp_path)) == "survived":
+    while (action := action_at_sigterm(kernel, tmp_path)) == "survived":
         pass
     assert action == "ended" and kernel.ended() == -signal.SIGTERM
 
 
-def kernel_is_told(kernel, tmp_path):
+def action_at_sigterm(kernel, tmp_path):
     with Term(tmp_path, kernel, 0 if ROOT else USER):
         return kernel.event()["action"]
 

@@ -89,7 +89,7 @@ def test_what_a_user_answered_is_kept_but_no_password() -> None:
     ]
 
 
-def test_beyond_the_bound_the_oldest_output_goes_and_that_is_said() -> None:
+def test_beyond_the_bound_the_oldest_output_goes_and_that_is_reported() -> None:
     past, old, new = History(RUNTIME, cap=200_000), request("old"), request("new")
     for cell in (old, new):
         past.add_request(cell)

@@ -171,7 +171,7 @@ def test_only_its_user_reaches_it(spare: Spare) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes another user")
 @pytest.mark.parametrize(("user", "own"), [(0, True), (65534, False)])
-def test_a_process_of_another_user_is_told_from_ours(user: int, own: bool) -> None:
+def test_a_process_of_another_user_is_distinguished_from_ours(user: int, own: bool) -> None:
     """Should the modes of the files not keep it out."""
     name = f"\0jupyter-gpu-kernel-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, packets.TYPE) as listener:

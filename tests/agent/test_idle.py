@@ -29,7 +29,7 @@ def make(**settings: float) -> tuple[IdleTimer, Time]:
 QUIET: Dict[str, Any] = {"busy": False, "attached": False, "cpu": 0.0, "has_gpu": False, "cuda_open": False}
 
 
-def test_a_detached_kernel_ends_after_its_time_and_is_told_so_before() -> None:
+def test_a_detached_kernel_ends_after_its_time_and_is_reported_so_before() -> None:
     clock, time = make(idle_timeout=100)
     time.now += 89
     assert clock.advise(**QUIET) == IdleAdvice()

@@ -169,7 +169,7 @@ def a_cell(code: str = "work()") -> Message:
 
 @pytest.mark.parametrize("listed", ["first", "in between", "last"])
 @pytest.mark.parametrize("idle_first", [True, False])
-def test_a_cell_that_ends_before_it_could_be_told_shows_a_notice(
+def test_a_cell_that_ends_before_it_could_be_notified_shows_a_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str, idle_first: bool
 ) -> None:
     """It replies “ok”, and nobody had received the middle of its output."""
@@ -233,7 +233,7 @@ def test_a_lost_reply_is_an_error_in_the_cell_although_its_idle_was_received(
     assert errors == ["KeeperError"] and kernel.shown(cell)[:2] == [LOST, "idle"]
 
 
-def test_only_cells_of_which_something_may_be_missing_are_told(
+def test_only_cells_of_which_something_may_be_missing_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inherited_cells, "INTERVAL", 0.0)

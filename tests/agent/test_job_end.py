@@ -53,7 +53,7 @@ def test_signals_to_the_job_run_the_functions_in_its_kernels(place: Place, job: 
     for pid in (kernel, job.keeper("first"), job.process.pid):  # as `scancel --full` does
         os.kill(pid, signal.SIGUSR1)
     assert "SIGUSR1 to Slurm job 17 from" in shown(hub, "saved")
-    job.controller_says(TIMEOUT)
+    job.set_scontrol_output(TIMEOUT)
     job.process.terminate()
     text = shown(hub, "time limit")
     assert "SIGTERM to Slurm job 17 from" in text and "SIGKILL follows" in text
@@ -106,7 +106,7 @@ def test_the_end_comes_from_the_hub_if_the_node_does_not_tell(place: Place, job:
 
 
 def test_an_end_that_only_the_controller_knows(place: Place, job: Job) -> None:
-    job.controller_says("JobId=17 JobState=RUNNING EndTime=2030-01-31T12:00:00")
+    job.set_scontrol_output("JobId=17 JobState=RUNNING EndTime=2030-01-31T12:00:00")
     job.start("first")
     job.process.send_signal(signal.SIGUSR1)  # has it asked
     eventually(lambda: job.status()["end_time"] == 1896091200, "the end is known")

@@ -202,7 +202,7 @@ def ask_as_somebody_else(gpu: str) -> str:
     return subprocess.check_output([sys.executable, "-c", ask, gpu], text=True)
 
 
-def test_what_is_told_to_ones_own_kernels_is_told_to_nobody_else(gpus: List[str]) -> None:
+def test_what_is_reported_to_ones_own_kernels_is_reported_to_nobody_else(gpus: List[str]) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can be somebody else")
     lease = take_lease(gpus[0], {"id": "ab12"}, lambda: {"notebook": "s3cret.ipynb"})
@@ -213,7 +213,7 @@ def test_what_is_told_to_ones_own_kernels_is_told_to_nobody_else(gpus: List[str]
     assert "ab12" in reported and "s3cret" not in reported
 
 
-def test_everybody_is_told_since_when_a_holder_is_idle(gpus: List[str]) -> None:
+def test_everybody_can_read_since_when_a_holder_is_idle(gpus: List[str]) -> None:
     """The holder's word, if it can be true, and if it is long ago."""
     if os.getuid() != 0:
         pytest.skip("only root can be somebody else")

@@ -178,7 +178,7 @@ def test_all_gpus_lost(state: State) -> None:
         ("garbage", "driver", "unexpected output of nvidia-smi: Segmentation fault, nearly"),
     ],
 )
-def test_a_broken_driver_is_told(state: State, mode: str, code: str, words: str) -> None:
+def test_a_broken_driver_is_reported(state: State, mode: str, code: str, words: str) -> None:
     state(mode=mode)
     with pytest.raises(SmiError, match=words) as caught:
         smi().read(30)
@@ -202,7 +202,7 @@ def test_a_program_that_cannot_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         smi().read(30)
 
 
-def test_a_hanging_nvidia_smi_is_killed_and_told(state: State, tmp_path: Path) -> None:
+def test_a_hanging_nvidia_smi_is_killed_and_reported(state: State, tmp_path: Path) -> None:
     state(mode="hang")
     reader = smi()
     while not (tmp_path / "calls").exists():  # on a crowded machine it may take longer to begin

@@ -113,7 +113,9 @@ def test_a_folder_is_known_by_a_number_that_is_made_once_and_that_others_cannot_
     assert RequestHandlers(RUNTIME, ProcessControl(), root).identity() == number
 
 
-def test_a_kernel_of_a_session_with_a_tmp_of_its_own_is_told_from_one_that_has_ended(tmp_path: Path) -> None:
+def test_a_kernel_of_a_session_with_a_tmp_of_its_own_is_distinguished_from_one_that_has_ended(
+    tmp_path: Path,
+) -> None:
     command = [
         "unshare",
         "--user",
@@ -155,7 +157,7 @@ def test_a_story(tmp_path: Path) -> None:
     assert read_story(story.path) == reported
 
 
-def test_of_a_long_story_the_end_is_told(tmp_path: Path) -> None:
+def test_of_a_long_story_the_end_is_returned(tmp_path: Path) -> None:
     """As of a kernel that is sent SIGTERM every minute, for weeks."""
     root = Root(tmp_path)
     root.make_kernel("abc-1").rmdir()  # it has ended

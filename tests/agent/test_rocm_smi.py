@@ -239,7 +239,7 @@ def test_nvidia_smi_comes_first(place: Path) -> None:
         ("exit 1", "it printed nothing"),
     ],
 )
-def test_a_broken_driver_is_told(place: Path, body: str, words: str) -> None:
+def test_a_broken_driver_is_reported(place: Path, body: str, words: str) -> None:
     install(place, "rocm-smi", body)
     with pytest.raises(SmiError) as caught:
         read()

@@ -136,7 +136,7 @@ def test_what_the_lines_print_is_bounded_and_inert(place: Place) -> None:
         ("if", ["syntax error"]),
     ],
 )
-def test_lines_that_fail_are_told_and_leave_nothing(place: Place, line: str, words: List[str]) -> None:
+def test_lines_that_fail_are_reported_and_leave_nothing(place: Place, line: str, words: List[str]) -> None:
     with pytest.raises(Refused) as refused:
         place.start("s6", setup=[SERVER, r"printf 'a\033b\n'", line])
     assert refused.value.code == "setup"

@@ -123,7 +123,7 @@ HIDE = """() => {
 }"""
 
 
-def test_the_end_of_a_long_cell_is_told_to_a_hidden_page_if_its_user_wants_that(
+def test_the_end_of_a_long_cell_is_reported_to_a_hidden_page_if_its_user_wants_that(
     lab: Lab, new_page: NewPage, tmp_path: Path
 ) -> None:
     go_on, toggle = tmp_path / "go-on", "jupyter-gpu-kernel:toggle-long-cells"

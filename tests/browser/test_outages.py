@@ -143,59 +143,59 @@ def test_a_browser_that_was_offline_gets_all_that_it_missed(offline: Callable[[]
 
 
 @pytest.fixture
-def way(lab: Lab) -> Iterator[Forwarder]:
-    """The browser's way to the server."""
+def proxy(lab: Lab) -> Iterator[Forwarder]:
+    """A proxy between the browser and the server."""
     forwarder = Forwarder(int(lab.address.rpartition(":")[2]))
     yield forwarder
     forwarder.close()
 
 
-def open_over(way: Forwarder, lab: Lab, page: Page, path: str, *cells: str) -> Notebook:
+def open_over(proxy: Forwarder, lab: Lab, page: Page, path: str, *cells: str) -> Notebook:
     lab.write(path, *cells, kernel="cpu")
-    page.goto(lab.url(path).replace(lab.address, way.address))
+    page.goto(lab.url(path).replace(lab.address, proxy.address))
     notebook = Notebook(page, path)
     notebook.expect_kernel("idle")
     return notebook
 
 
-def lose(way: Forwarder, messages: bytes, count: int) -> None:
+def lose(proxy: Forwarder, messages: bytes, count: int) -> None:
     """The connection is lost; the server sends so many messages of a type into it before it notices."""
-    way.lose()
-    eventually(lambda: way.swallowed.count(messages) >= count, "lost messages")
+    proxy.lose()
+    eventually(lambda: proxy.swallowed.count(messages) >= count, "lost messages")
 
 
-def reconnect(notebook: Notebook, way: Forwarder) -> None:
+def reconnect(notebook: Notebook, proxy: Forwarder) -> None:
     """As “Reconnect to Kernel” does, since the page itself tries at long intervals."""
-    way.restore()
+    proxy.restore()
     notebook.evaluate("PANEL.sessionContext.session.kernel.reconnect().then(() => 0)")
 
 
 def test_what_the_server_sent_into_a_dead_connection_is_restored(
-    lab: Lab, way: Forwarder, page: Page, tmp_path: Path
+    lab: Lab, proxy: Forwarder, page: Page, tmp_path: Path
 ) -> None:
     """The cell goes on to print over the new connection: the lost part is in its middle."""
-    notebook = open_over(way, lab, page, "lost.ipynb", counting(tmp_path / "go-on"))
+    notebook = open_over(proxy, lab, page, "lost.ipynb", counting(tmp_path / "go-on"))
     notebook.run(0)
     expect(notebook.output(0)).to_contain_text("3")
-    lose(way, b'"stream"', 10)
+    lose(proxy, b'"stream"', 10)
     before = int(notebook.output(0).inner_text().split()[-1])
-    reconnect(notebook, way)
+    reconnect(notebook, proxy)
     expect(notebook.output(0)).to_have_text(re.compile(rf"\b{before}\s{before + 1}\b"))  # while the cell runs
     (tmp_path / "go-on").touch()
     expect_whole(notebook)
 
 
 def test_a_cell_whose_end_was_sent_into_a_dead_connection_ends(
-    lab: Lab, way: Forwarder, page: Page, tmp_path: Path
+    lab: Lab, proxy: Forwarder, page: Page, tmp_path: Path
 ) -> None:
-    notebook = open_over(way, lab, page, "end.ipynb", counting(tmp_path / "go-on"), "print(number > 0)")
+    notebook = open_over(proxy, lab, page, "end.ipynb", counting(tmp_path / "go-on"), "print(number > 0)")
     notebook.run(0)
     notebook.run(1)
     expect(notebook.output(0)).to_contain_text("3")
-    way.lose()
+    proxy.lose()
     (tmp_path / "go-on").touch()
-    lose(way, b'"execute_reply"', 2)
-    reconnect(notebook, way)
+    lose(proxy, b'"execute_reply"', 2)
+    reconnect(notebook, proxy)
     expect_whole(notebook)
     notebook.expect_done(1)
     expect(notebook.output(1)).to_contain_text("True")

@@ -181,7 +181,7 @@ def test_a_cell_that_is_run_at_once_after_stop_all_gets_a_new_kernel(
     expect(notebook.output(1)).to_contain_text("after")
 
 
-def test_other_pages_are_told_that_a_kernel_was_stopped(lab: Lab, page: Page, new_page: NewPage) -> None:
+def test_other_pages_are_notified_that_a_kernel_was_stopped(lab: Lab, page: Page, new_page: NewPage) -> None:
     """At once: the clock of the other page goes on by less than JupyterLab's ten seconds between two requests."""
     other = new_page()
     other.clock.install()

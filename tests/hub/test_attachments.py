@@ -73,7 +73,7 @@ def test_what_was_delivered_is_acknowledged_before_a_release() -> None:
     play(test, clocks=PATIENT)
 
 
-def test_a_keeper_that_hangs_up_is_opened_once_however_often_it_is_said() -> None:
+def test_a_keeper_that_hangs_up_is_opened_once_however_often_that_is_reported() -> None:
     async def test(world: World, link: Link) -> None:
         attachment = Attachment()
         link.attach(attachment)
@@ -252,7 +252,9 @@ def test_a_kernel_that_cannot_be_come_back_to_for_a_moment_is_not_lost(code: str
 
 @pytest.mark.parametrize("code", ["busy", "unresponsive", "setup"])
 @pytest.mark.parametrize("wanted", ["create", "attach"])
-def test_a_start_that_is_refused_is_told_at_once_unless_it_is_only_too_early(code: str, wanted: str) -> None:
+def test_a_start_that_is_refused_is_reported_at_once_unless_it_is_only_too_early(
+    code: str, wanted: str
+) -> None:
     world = World()
     refusals = [{"error": {"code": code, "text": "not now"}}]
     world.opening = lambda request: refusals.pop() if refusals else {"ok": True}
@@ -316,7 +318,7 @@ def test_release_before_it_is_open() -> None:
     play(test, world, clocks=PATIENT)
 
 
-def test_a_keeper_that_accepts_no_connection_is_asked_ever_more_seldom_and_then_told() -> None:
+def test_a_keeper_that_accepts_no_connection_is_asked_ever_more_seldom_and_then_reported() -> None:
     world = World()
 
     def hangs_up(agent: Agent, frame: Frame) -> None:
@@ -347,7 +349,7 @@ def test_the_pauses_before_a_keeper_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("other", [{"protocol": 2}, {"protocol": 2**62}])
-def test_a_keeper_of_another_protocol_is_told_at_once(other: dict[str, Any]) -> None:
+def test_a_keeper_of_another_protocol_is_reported_at_once(other: dict[str, Any]) -> None:
     world = World()
     world.instead = lambda agent, frame: hello(agent, frame, **other)
 

@@ -79,7 +79,7 @@ def test_the_servers_own_words_reach_the_owner(ssh_server: Callable[..., SshServ
     assert owner.prompts == [("login", ASKED)]
 
 
-def test_a_wrong_code_is_said_to_be(ssh_server: Callable[..., SshServer]) -> None:
+def test_a_wrong_code_is_reported_as_wrong(ssh_server: Callable[..., SshServer]) -> None:
     owner = Owner("000000", "123456")
     ssh_server("keyboard-interactive").visit(owner)
     assert owner.prompts == [("login", ASKED), ("login", f"Not accepted. {ASKED}")]
@@ -151,7 +151,7 @@ def test_a_key_that_would_not_be_taken_is_no_reason_to_refuse_a_password(
     assert [prompt for _, prompt in owner.prompts] == ["Password of alice: "]
 
 
-def test_that_the_ssh_config_forbids_keys_is_said(ssh_server: Callable[..., SshServer]) -> None:
+def test_that_the_ssh_config_forbids_keys_is_reported(ssh_server: Callable[..., SshServer]) -> None:
     here = ssh_server("publickey")
     with pytest.raises(AuthError) as caught:
         here.visit(None, here.key, limits=replace(UNRESTRICTED, methods=("password",)))

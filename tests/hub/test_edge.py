@@ -20,7 +20,7 @@ from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
 @pytest.mark.parametrize("channel", ["shell", "control", "stdin"])
-def test_what_is_not_signed_is_not_heard(channel: str) -> None:
+def test_what_is_not_signed_is_not_received(channel: str) -> None:
     """On any channel; what is signed, and comes behind it, is."""
 
     async def test(meeting: Meeting) -> None:
@@ -58,7 +58,7 @@ def test_what_is_signed_twice_comes_from_the_same_client() -> None:
     meet(test)
 
 
-def test_clients_without_end_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_without_end_are_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """A number on the wire says which front end it is, and which of its clients."""
     monkeypatch.setattr(edge_module, "_MAX_CLIENTS", 3)
 

@@ -115,7 +115,7 @@ def test_kernels_take_mig_devices(
         loop.call(kernel.command, "stop")
 
 
-def test_who_blocks_himself_is_told_so(
+def test_a_user_who_blocks_himself_gets_a_message(
     loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
 ) -> None:
     """Which notebook, whether its kernel is idle, and the command that frees the GPU."""

@@ -46,7 +46,7 @@ def test_restart_keeps_the_gpu(
     assert front.run(memory).text == "2 163840\n", "of both together"
 
 
-def test_a_restart_before_the_kernel_was_told_its_gpu(
+def test_a_restart_before_the_kernel_got_its_gpu(
     loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
 ) -> None:
     """The new process is born with it, and the gate is open."""
@@ -80,7 +80,7 @@ def test_a_restart_answers_all_that_wait(
     assert front.run(VISIBLE).text.strip() == gpus.uuids[1]
 
 
-def test_the_kernel_is_told_its_gpu_again_where_a_failure_took_that_along(
+def test_the_kernel_gets_its_gpu_again_where_a_failure_took_that_along(
     loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
 ) -> None:
     """A front end's own code fails, and what is in the kernel's queue behind it is aborted."""

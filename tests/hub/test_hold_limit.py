@@ -118,7 +118,7 @@ def story_of(loop: LoopThread, link: Link, remote: RemoteKernel) -> str:
     return "\n".join(str(line["text"]) for line in lines)
 
 
-def test_a_running_cell_is_told_and_ends_at_the_limit(
+def test_a_running_cell_is_notified_and_ends_at_the_limit(
     loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack, may_end: Path
 ) -> None:
     remote = loop.kernel(link, **SETTINGS)

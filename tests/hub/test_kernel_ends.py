@@ -72,7 +72,7 @@ def asleep(pid: int) -> bool:
     return {stat.rpartition(")")[2].split()[0] for stat in stats} == {"S"}
 
 
-def test_what_a_killed_kernel_said_last(
+def test_what_a_killed_kernel_printed_last(
     front: Front, remote: RemoteKernel, loop: LoopThread, node: Node, tmp_path: Path
 ) -> None:
     """It is still in the socket when the keeper hears of the end. A second subscriber reads when the kernel has sent

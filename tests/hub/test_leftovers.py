@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 
-def test_a_job_that_took_keeper_and_kernel_along_says_who_told_before(node: Node) -> None:
+def test_a_job_that_took_keeper_and_kernel_along_has_the_reason_that_was_reported_before(node: Node) -> None:
     root = node.handlers.root
     (root.make_kernel("in-job") / "lock").touch()
     entries: list[dict[str, Any]] = [

@@ -24,7 +24,7 @@ from jupyter_gpu_kernel.hub.ssh.config.route import Hop, resolve
 
 
 @pytest.mark.parametrize("hop", ["login", "work"])
-def test_what_can_never_be_is_said_before_any_hop_is_reached(two_hops: TwoHops, hop: str) -> None:
+def test_what_can_never_be_is_refused_before_any_hop_is_reached(two_hops: TwoHops, hop: str) -> None:
     """Else its owner would type a code in vain."""
     lines = f"Host {hop}\n  Ciphers chacha20-poly1305@openssh.com\n"
     two_hops.ssh_config.write_text(lines + two_hops.ssh_config.read_text())
@@ -133,7 +133,7 @@ class Switching(SignInRules):
         return paramiko.AUTH_FAILED
 
 
-def test_a_password_does_not_go_another_way_than_its_owner_was_told(
+def test_a_password_does_not_go_to_another_host_than_its_owner_saw(
     ssh_server: Callable[..., SshServer],
 ) -> None:
     """paramiko can answer a server's question with the password, unseen."""

@@ -61,7 +61,7 @@ def test_no_greeting_is_an_error_that_says_what_came(greeting: bytes) -> None:
     play(test, world, clocks=QUICK._replace(greeting_within=0.2))
 
 
-def test_a_dial_that_fails_first_is_told_and_not_repeated() -> None:
+def test_a_dial_that_fails_first_is_reported_and_not_repeated() -> None:
     world = World()
     world.errors = [AuthError("no", hop="gpu2")]
 
@@ -177,7 +177,7 @@ def test_a_silent_peer_is_noticed_and_replaced() -> None:
 
 
 @pytest.mark.parametrize("message", [b"", b"small", BIG])
-def test_a_peer_that_vanishes_while_it_is_told_something(message: bytes) -> None:
+def test_a_peer_that_vanishes_while_it_gets_something(message: bytes) -> None:
     """It neither reads nor writes, and no error says so: a write to it may never come back."""
 
     async def test(world: World, link: Link) -> None:

@@ -105,7 +105,7 @@ def test_a_keeper_that_is_back_and_says_idle_is_believed() -> None:
     assert kernel.placeholder.state == "idle" and kernel.welcome() == "idle"
 
 
-def test_who_was_told_that_the_kernel_is_busy_is_told_when_it_is_not() -> None:
+def test_a_front_end_that_got_busy_gets_idle_as_well() -> None:
     """By a status of no request, as JupyterLab passes over those of kernel_info_request and comm_info_request."""
     kernel = Kernel()
     kernel.states.clear()

@@ -226,7 +226,7 @@ def test_a_wanted_python_that_will_not_do(node: Node) -> None:
         assert cause in raised.value.cause and remedy in raised.value.remedy
 
 
-def test_a_full_home_and_nvidia_smi_are_told(node: Node) -> None:
+def test_a_full_home_and_nvidia_smi_are_reported(node: Node) -> None:
     node.conda(node.home / "miniconda3")
     smi = node.program("nvidia-smi", "exit 1")
     (node.programs / "dd").unlink()

@@ -44,7 +44,7 @@ def detached(loop: LoopThread, link: Link, kernel_id: str) -> None:
     wait_for(gone, "the keeper to notice that nobody is attached")
 
 
-def test_the_same_notebook_returns_to_its_kernel_and_is_told_what_happened(
+def test_the_same_notebook_returns_to_its_kernel_and_reads_what_happened(
     loop: LoopThread, link: Link, node: Node
 ) -> None:
     first = start(loop, link, "/home/me/a.ipynb")
@@ -174,7 +174,7 @@ def test_a_fresh_kernel_has_no_variables_and_the_same_front_end(
     assert "%gpu fresh" in node.story(remote.kernel_id)
 
 
-def test_the_journal_has_the_last_cells_heard_or_not(loop: LoopThread, link: Link) -> None:
+def test_the_journal_has_the_last_cells_received_or_not(loop: LoopThread, link: Link) -> None:
     remote = start(loop, link, "/home/me/journal.ipynb")
     with Front(remote.edge.connection) as front:
         front.run("for i in range(3): print(i)\ni")

@@ -257,7 +257,7 @@ def test_without_an_ssh_program_no_configuration_is_ignored(no_ssh: Path, name: 
 
 
 @pytest.mark.parametrize("option", ["identity", "config"])
-def test_a_missing_file_is_said_at_once(option: str, tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_at_once(option: str, tmp_path: Path) -> None:
     name = str(tmp_path / "missing")
     with pytest.raises(GpuKernelError, match="missing"):
         if option == "identity":
@@ -282,14 +282,14 @@ def test_an_empty_route_is_refused() -> None:
         resolve([])
 
 
-def test_ways_that_differ_in_anything_share_no_connection() -> None:
+def test_routes_that_differ_in_anything_share_no_connection() -> None:
     """Else a kernelspec would be served with the key, or by the config, of another one."""
     settings = KernelSettings(("login", "gpu2"), ("/a",), "/c")
     others = [{"route": ("gpu2",)}, {"identity": ("/b",)}, {"identity": ()}, {"config": "/d"}, {"config": ""}]
-    ways = {RouteSettings.from_settings(settings.replace(**other)) for other in ({}, *others)}
-    assert len(ways) == 1 + len(others)
-    assert RouteSettings.from_settings(settings.replace(gpus=2, python="/p")) in ways
-    assert RouteSettings.from_settings(RouteSettings.from_settings(settings).to_settings()) in ways
+    routes = {RouteSettings.from_settings(settings.replace(**other)) for other in ({}, *others)}
+    assert len(routes) == 1 + len(others)
+    assert RouteSettings.from_settings(settings.replace(gpus=2, python="/p")) in routes
+    assert RouteSettings.from_settings(RouteSettings.from_settings(settings).to_settings()) in routes
 
 
 def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:

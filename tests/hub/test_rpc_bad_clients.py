@@ -205,7 +205,7 @@ def test_an_answer_larger_than_what_may_wait_comes(server: Server, monkeypatch: 
         assert len(received(connection)["result"]) == 5_000_000
 
 
-def test_a_client_that_reads_may_be_told_as_much_as_there_is(
+def test_a_client_that_reads_may_get_as_much_as_there_is(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_connection, "MAX_UNREAD", 10_000)

@@ -258,7 +258,7 @@ def test_a_job_that_slurm_forgot():
         *("TIMEOUT", "OUT_OF_MEMORY"),
     ],
 )
-def test_a_front_end_whose_launcher_leaves_with_its_kernel_is_told_to_restart(state):
+def test_a_front_end_whose_launcher_leaves_with_its_kernel_gets_the_advice_to_restart(state):
     """A cell there reaches nobody."""
     end = job_end("13", JobRecord(state) if state != "GONE" else None)
     assert end is not None and end.remedy.startswith("Run a cell to start a new job")

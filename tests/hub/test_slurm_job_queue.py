@@ -134,7 +134,7 @@ def test_a_job_that_does_not_change_is_asked_about_less_and_less(simulated):
     assert slurm.asked[0][1] and not slurm.asked[-1][1]  # other users' jobs only while one is pending
 
 
-def test_a_change_is_told_and_makes_it_quick_again(simulated):
+def test_a_change_is_reported_and_makes_it_quick_again(simulated):
     async def main(slurm: Slurm) -> None:
         slurm.jobs = {"1": JobState("1", "PENDING", "Resources")}
         slurm.watch("1")
@@ -191,7 +191,7 @@ def test_a_job_submitted_while_slurm_answers_is_listed(simulated):
     simulated(main)
 
 
-def test_a_watch_that_begins_while_slurm_answers_is_not_told_that_answer(simulated):
+def test_a_watch_that_begins_while_slurm_answers_does_not_get_that_answer(simulated):
     """The answer may be older than the job."""
 
     async def main(slurm: Slurm) -> None:
@@ -210,7 +210,7 @@ def test_a_watch_that_begins_while_slurm_answers_is_not_told_that_answer(simulat
 
 
 @pytest.mark.parametrize("state", [None, JobState("1", "COMPLETED", node="gpu9")])
-def test_an_end_that_slurm_contradicts_is_not_told(simulated, state: JobState | None) -> None:
+def test_an_end_that_slurm_contradicts_is_not_reported(simulated, state: JobState | None) -> None:
     async def main(slurm: Slurm) -> None:
         slurm.contradicted = {"1"}
         slurm.jobs = {"1": RUNNING}

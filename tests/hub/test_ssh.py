@@ -45,7 +45,7 @@ def test_a_connection_tells_what_speaks_ssh_and_the_host_key_of_each_hop(
     assert commands == f"{reported}; then by srun --jobid=7 on work"
 
 
-def test_each_step_of_each_hop_is_timed_and_told(two_hops: TwoHops) -> None:
+def test_each_step_of_each_hop_is_timed_and_reported(two_hops: TwoHops) -> None:
     reported: list[tuple[str, str]] = []
     connection = connect(
         two_hops.hops,

@@ -80,7 +80,7 @@ def test_all_runs_where_the_front_end_wants_that(node: Node, remote: RemoteKerne
     assert front.run("print(ran_0, ran_1)").text == "True True\n"
 
 
-def test_another_hub_that_finds_the_failure_heard_runs_what_comes(node: Node, loop: LoopThread) -> None:
+def test_another_hub_that_finds_the_failure_seen_runs_what_comes(node: Node, loop: LoopThread) -> None:
     """The one before died after the failure was shown, and before it could say so."""
     link = loop.link(node)
     first = loop.kernel(link)

@@ -304,7 +304,7 @@ def test_interrupt_and_restart(kernel: Kernel) -> None:
     assert text.startswith(f"{kernel.pid}\n"), "the new kernel's keeper has a successor, too"
 
 
-def test_a_death_after_it_is_told(kernel: Kernel) -> None:
+def test_a_death_after_it_is_reported(kernel: Kernel) -> None:
     kernel.kill_keeper()
     cell = kernel.front.run("import ctypes\nctypes.string_at(1)")
     assert cell.reply["ename"] == "DeadKernelError" and "segmentation fault" in cell.reply["evalue"]

@@ -270,7 +270,7 @@ def test_what_is_in_use_stays_and_what_is_not_is_removed(made: Path) -> None:
 # --- what a node may print
 
 
-def test_a_problem_is_told_in_the_nodes_words_with_our_remedy() -> None:
+def test_a_problem_is_reported_in_the_nodes_words_with_our_remedy() -> None:
     with pytest.raises(AgentError) as raised:
         run_script(Prints("full\x1b[2J", "problem|write|Run: rm -rf ~"), "gpu2", "create", b"")
     assert raised.value.cause == (

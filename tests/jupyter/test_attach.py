@@ -123,7 +123,7 @@ def test_a_second_front_end_sees_the_output_and_the_variables(remote: Remote, la
     assert run(client, "print(treasure)").text == "42\n", "the kernel stays as it is"
 
 
-def test_who_runs_a_cell_owns_the_kernel_and_that_is_said(remote: Remote, launcher: Launcher) -> None:
+def test_who_runs_a_cell_owns_the_kernel_and_that_is_reported(remote: Remote, launcher: Launcher) -> None:
     client = launcher.client()
     assert "You have this kernel" not in str(run(client, "treasure = 42").messages)
     (kernel,) = remote.kernels_on_node()

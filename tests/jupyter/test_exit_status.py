@@ -34,7 +34,7 @@ def program(remote: Remote, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("verb", ["ps", "gpus"])
-def test_a_list_is_told_beside_the_error(remote: Remote, dead: str, verb: str) -> None:
+def test_a_list_is_printed_beside_the_error(remote: Remote, dead: str, verb: str) -> None:
     with started(remote, "cpu") as (_, client):
         assert run(client, "1").reply["status"] == "ok"
         text, data = program(remote, verb), program(remote, verb, "--json")
@@ -58,7 +58,7 @@ def test_check_and_login_are_0_only_where_all_went_well(remote: Remote, dead: st
         assert (dead in done.stderr) == bool(status)
 
 
-def test_what_is_not_there_cannot_be_told_or_stopped(remote: Remote, dead: str) -> None:
+def test_what_is_not_there_cannot_be_logged_or_stopped(remote: Remote, dead: str) -> None:
     """Nor can it be known where a node is silent."""
     for words in (
         ["logs", "nope"],

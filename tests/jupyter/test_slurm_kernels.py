@@ -49,7 +49,7 @@ def specs(remote: Remote, slurm: Slurm) -> Iterator[list[dict[str, Any]]]:
     slurm.no_jobs()
 
 
-def test_a_cell_submits_a_job_waits_runs_and_is_told_how_the_job_ended(
+def test_a_cell_submits_a_job_waits_runs_and_is_reported_how_the_job_ended(
     remote: Remote, slurm: Slurm, specs: list[dict[str, Any]]
 ) -> None:
     other = slurm.submit("exec sleep 300", "--gres=gpu:4", "--output=/dev/null")

@@ -395,7 +395,7 @@ def test_a_full_disk_is_no_traceback(program: Program) -> None:
     )
 
 
-def test_a_broken_kernelspec_is_told_beside_the_others(program: Program) -> None:
+def test_a_broken_kernelspec_is_listed_beside_the_others(program: Program) -> None:
     program.added("gpu2")
     program.added("bad")
     path = program.data / "kernels" / "bad" / "kernel.json"

@@ -245,7 +245,7 @@ def test_names_that_are(name: str) -> None:
     kernelspecs.remove(name)
 
 
-def test_a_file_that_cannot_be_read_is_told_and_not_taken_for_another_programs(data: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_and_not_taken_for_another_programs(data: Path) -> None:
     path = spec_file(data, "torn", {})
     for broken in ("{", '{"metadata": 3}', "[" * 100_000):
         path.write_text(broken)

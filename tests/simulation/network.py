@@ -266,7 +266,7 @@ class UnixSocket:
         if size <= 0:
             raise BlockingIOError
         if not self.output:
-            self._world.later(_LOCAL, self._told_output)
+            self._world.later(_LOCAL, self._deliver_output)
         self.output += data[:size]
         return size
 
@@ -274,7 +274,7 @@ class UnixSocket:
         """The keeper closes it; what it has written can still be read."""
         if not self.closed:
             self.closed = True
-            self._world.later(_LOCAL, self._told_close)
+            self._world.later(_LOCAL, self._deliver_close)
 
     def check(self) -> None:
         """The keeper's loop waits for something: it may be ready."""
@@ -313,10 +313,10 @@ class UnixSocket:
         self.on_output = self.on_close = lambda: None
         self.check()
 
-    def _told_output(self) -> None:
+    def _deliver_output(self) -> None:
         self.on_output()
 
-    def _told_close(self) -> None:
+    def _deliver_close(self) -> None:
         self.on_output()
         self.on_close()
 

@@ -129,7 +129,7 @@ def test_other_requests_and_aborted_cells(front: Front) -> None:
     assert front.received == [BUSY, ("execute_reply", "aborted"), IDLE]
 
 
-def test_what_a_predecessor_said_is_not_said_again(front: Front) -> None:
+def test_what_a_predecessor_published_is_not_published_again(front: Front) -> None:
     cell = request()
     front.answers.assume_busy(cell)
     front.kernel(cell, "status", execution_state="busy")
