@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
@@ -23,7 +22,6 @@ from .front_end_operations import FrontEndOperations
 from .kernel.description import times_of
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
-from .kernel_settings import Spec
 from .kernels import Kernels
 from .node.check.check import check
 from .node.check.probe import probe
@@ -44,7 +42,7 @@ from .node.shared_connection import Connect
 from .rows import code_rows, gpu_key, left_out_row, process_key, process_rows, rows_of, still_runs_row
 from .rpc import Call
 from .several_hosts.placement import Placement
-from .slurm.operations import GpusInJobs, check_slurm, cluster_rows, probe_slurm, with_clusters
+from .slurm.operations import check_slurm, cluster_rows, probe_slurm, with_clusters
 from .slurm.scheduler import Schedulers
 from .virtual_env.operations import EnvironmentOperations
 
@@ -152,46 +150,29 @@ class Operations:
         """Return every GPU of every node, those of the user's jobs included, once; and a row for each login node.
 
         The rows of each node are reported when it has answered, and so have the nodes of the user's jobs."""
-        specs = call.specs
-        in_jobs = [spec for spec in specs if spec.settings.slurm]
-        direct = [spec for spec in specs if not spec.settings.slurm]
+        in_jobs = [spec for spec in call.specs if spec.settings.slurm]
+        direct = [spec for spec in call.specs if not spec.settings.slurm]
         of_jobs = asyncio.ensure_future(self._jobs.ask_each(call, "gpus", timeout=60, specs=in_jobs))
-        direct_replies, job_replies, clusters = await asyncio.gather(
-            self._direct_gpus(call, direct, of_jobs), of_jobs, cluster_rows(self._schedulers, in_jobs, call)
+        reports = BackgroundTasks()
+
+        async def report(reply: NodeReply) -> None:
+            _, rows = _gpu_rows(await of_jobs, [reply])
+            call.progress(reply.node.name, "answered", rows)
+
+        asked = self._nodes.ask_each(
+            call,
+            "gpus",
+            timeout=60,
+            specs=each_spec(direct),
+            tell=lambda reply: reports.spawn(report(reply)),
         )
-        seen = SeenRows()  # the machine of a job may be one that a kernelspec leads to directly
-        rows = rows_of(direct_replies, "gpus", gpu_key, seen)
+        clusters = cluster_rows(self._schedulers, in_jobs, call)
+        replies, job_replies, logins = await asyncio.gather(asked, of_jobs, clusters)
+        job_rows, rows = _gpu_rows(job_replies, replies)
         rows = [
             {**row, "queue": self._kernels.in_queue(row["queue"])} if "queue" in row else row for row in rows
         ]
-        return rows + with_clusters(rows_of(job_replies, "gpus", gpu_key, seen), clusters)
-
-    async def _direct_gpus(
-        self, call: Call, direct: list[Spec], of_jobs: Awaitable[list[NodeReply]]
-    ) -> list[NodeReply]:
-        """Return the replies of the nodes to which kernelspecs lead without a job, and report the rows of each.
-        `of_jobs`: the replies of the nodes of jobs."""
-
-        async def gpus_in_jobs() -> GpusInJobs:
-            found = [reply.settings for reply in await of_jobs if direct and reply.settings is not None]
-            return GpusInJobs(await self._nodes.ask_each(call, "list", specs=list(map(Spec, found))))
-
-        async def report(reply: NodeReply) -> None:
-            rows = rows_of([(await held).mark(reply)], "gpus", gpu_key)
-            call.progress(reply.node.name, "answered", rows)
-
-        held, reports = asyncio.ensure_future(gpus_in_jobs()), BackgroundTasks()
-        try:
-            replies = await self._nodes.ask_each(
-                call,
-                "gpus",
-                timeout=60,
-                specs=each_spec(direct),
-                tell=lambda reply: reports.spawn(report(reply)),
-            )
-            return [(await held).mark(reply) for reply in replies]
-        finally:
-            held.cancel()
+        return rows + with_clusters(job_rows, logins)
 
     async def op_history(self, call: Call) -> list[dict[str, Any]]:
         """Return which GPUs the user's kernels had in the last `seconds`: a row for each GPU and each time."""
@@ -375,3 +356,15 @@ class Operations:
         shown = "detached" if state["state"] == "idle" and not attached and not elsewhere else state["state"]
         where = {"attached": attached, "attached_from": elsewhere, "hop": node.name}
         return {**known, **times_of(state, node.round_trip), **where, "state": shown}
+
+
+def _gpu_rows(
+    of_jobs: list[NodeReply], direct: list[NodeReply]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows of the GPUs of jobs' nodes, and of the nodes to which kernelspecs lead without a job.
+
+    A machine may be among both. Then the job has its GPUs, although they look free to others while the job is idle.
+    """
+    seen = SeenRows()
+    job_rows = rows_of(of_jobs, "gpus", gpu_key, seen)
+    return job_rows, rows_of(direct, "gpus", gpu_key, seen)

@@ -23,7 +23,6 @@ from jupyter_gpu_kernel.hub.ssh import Attempt
 __all__ = ["loop"]
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
-KERNEL = {"id": "k1", "state": "idle", "gpus": ["GPU-1", "GPU-3"], "job": {"id": "7"}}
 
 
 class Client(ClientConnection):
@@ -38,38 +37,34 @@ class Client(ClientConnection):
 
 
 class Machine(World):
-    """A machine with two GPUs, which nobody uses. It reports these kernels."""
+    """A machine whose agent sees these GPUs, which nobody uses."""
 
-    def __init__(self, name: str, *kernels: dict[str, Any]) -> None:
+    def __init__(self, name: str, *gpus: str) -> None:
         super().__init__()
         self.name = name
-        self._answers = {
-            "gpus": {
-                "gpus": [
-                    {"uuid": uuid, "queue": [], "free": True, "reason": ""} for uuid in ("GPU-1", "GPU-2")
-                ]
-            },
-            "list": {"kernels": list(kernels)},
-            "job": {"job": {"id": "7"}},
-        }
+        rows = [{"uuid": uuid, "queue": [], "free": True, "reason": ""} for uuid in gpus]
+        self._answers = {"gpus": {"gpus": rows}, "job": {"job": {"id": "7"}}}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         return {**self._answers[request["do"]], "root": self.name}
 
 
 class Cluster(LoginNode):
-    """A login node, and two machines. The user's job 7 runs on the first one."""
+    """A login node, and two machines. The user's job 7 runs on the first one, and has a GPU of it."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         row = "+7|RUNNING|None|1|1|gpu|1|gpu1|gpu1|jgk-k1"
         self.slurm("", f'case "$*" in *%N*) echo "${{8%%[+]*}}{row}" ;; esac')
-        self.machines = {"gpu1": Machine("gpu1", KERNEL), "gpu2": Machine("gpu2")}
+        self.machines = [Machine("gpu1", "GPU-1", "GPU-2"), Machine("gpu2", "GPU-1", "GPU-2")]
+        self.in_job = Machine("gpu1", "GPU-1")
 
     def __call__(self, route: RouteSettings, attempt: Attempt) -> LoginNode:
-        machine = self.machines.get(route.route[-1].rpartition("@")[2])
+        name = route.route[-1].rpartition("@")[2]
+        machine = next((one for one in self.machines if one.name == name), None)
         if machine is None:
             return super().__call__(route, attempt)
+        machine = machine if len(route.route) == 1 else self.in_job
         connection = AgentConnection(self.folder, machine)
         connection.host_keys = [(machine.name, f"SHA256:{machine.name}")]
         return connection
@@ -90,12 +85,13 @@ def test_a_gpu_of_the_users_job_is_not_free_where_its_node_is_asked_directly(
         rows = loop.run(operations.operation(call))
     finally:
         loop.run(operations.close())
-        for machine in cluster.machines.values():
+        for machine in (*cluster.machines, cluster.in_job):
             machine.close()
     shown = {(row["hop"], row["uuid"]): (row["free"], row["reason"]) for row in rows if "uuid" in row}
-    assert sum(row.get("uuid") == "GPU-1" for row in rows) == 2, "each machine has one"
-    assert shown["gpu1", "GPU-1"] == (False, "your job 7 has it")
-    assert shown["gpu1", "GPU-2"] == (True, "")
-    assert shown["gpu2", "GPU-1"] == shown["gpu2", "GPU-2"] == (True, "")
+    (of_job,) = {hop for hop, _ in shown} - {"gpu1", "gpu2"}
+    assert shown == {
+        (of_job, "GPU-1"): (False, "Slurm assigns the GPUs of this node"),
+        **dict.fromkeys([("gpu1", "GPU-2"), ("gpu2", "GPU-1"), ("gpu2", "GPU-2")], (True, "")),
+    }
     early = {(row["hop"], row["uuid"]): row["free"] for row in client.rows}
-    assert early == {key: free for key, (free, _) in shown.items() if key[0] in ("gpu1", "gpu2")}
+    assert early == {key: free for key, (free, _) in shown.items() if key[0] != of_job}

@@ -18,7 +18,7 @@ from ..node.check.probe import answer_without_gpus
 from ..node.install.agent_file import pack
 from ..node.link import TRY_AGAIN_SOON
 from ..node.node import Node
-from ..node.nodes import NodeReply, patience_of
+from ..node.nodes import patience_of
 from ..rpc import Call
 from .choice import choose
 from .commands import batch_script
@@ -134,32 +134,6 @@ async def _row(scheduler: Scheduler, spec: Spec, call: Call) -> dict[str, Any]:
     except GpuKernelError as error:
         error.fill_in("NAME", spec.name)
         return {"node": name, "error": error.to_json()}
-
-
-class GpusInJobs:
-    """Which GPUs the user's kernels in jobs have. They take no lease, so an agent outside of the job says that such a
-    GPU is free while it is idle."""
-
-    def __init__(self, replies: Iterable[NodeReply]) -> None:
-        """`replies`: those of the nodes of jobs, about their kernels."""
-        self._held = [
-            (reply.node, uuid, kernel["job"]["id"])
-            for reply in replies
-            for kernel in reply.answer.get("kernels", [])
-            if kernel.get("job")
-            for uuid in kernel.get("gpus", [])
-        ]
-
-    def mark(self, reply: NodeReply) -> NodeReply:
-        """Return a node's reply about its GPUs, in which these are not free: what the same machine says counts."""
-        held = {uuid: job_id for node, uuid, job_id in self._held if node.same_as(reply.node)}
-        rows = [
-            dict(row, free=False, reason=f"your job {held[row['uuid']]} has it")
-            if row["uuid"] in held
-            else row
-            for row in reply.answer.get("gpus", [])
-        ]
-        return reply._replace(answer={**reply.answer, "gpus": rows}) if held else reply
 
 
 def with_clusters(gpus: list[dict[str, Any]], clusters: list[dict[str, Any]]) -> list[dict[str, Any]]:
