@@ -11,6 +11,7 @@ import os
 import pwd
 import re
 import time
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -204,6 +205,14 @@ def _session_of(pid: int) -> Optional[int]:
         return os.getsid(pid)
     except OSError:
         return None
+
+
+def read_text(path: Path) -> str:
+    """Return the content of a text file of the system, stripped; "" if it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def _read(*path: Any) -> bytes:

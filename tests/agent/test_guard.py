@@ -31,7 +31,7 @@ def test_a_cell_survives_root_and_says_so(kernel, tmp_path):
 @pytest.mark.parametrize(
     ("how", "sender", "kind", "expected"),
     [
-        ({}, {"uid": 61235, "caps": "+dac_read_search,+kill"}, "other", "SIGTERM from 61235 (pid "),
+        ({}, {"uid": 61235, "caps": "+dac_read_search,+kill"}, "other", "SIGTERM from uid 61235 (pid "),
         ({"space": True}, {}, "container", "SIGTERM from outside of this container at "),
         ({"uid": 0}, {}, "root", "SIGTERM from root (pid "),
     ],

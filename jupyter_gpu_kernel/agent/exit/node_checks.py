@@ -8,7 +8,6 @@ timeout.
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ from ..gpus.devices.gpu import SmiError
 from ..gpus.devices.gpu_reader import GpuReader
 from ..in_kernel.signal_rules import MEMORY_DAEMONS
 from ..process_control import Limit, ProcessControl, run_programs
-from ..procfs import command_name, pids
+from ..procfs import command_name, pids, read_text, user_name
 
 MIB = 1024 * 1024
 PROC = Path("/proc")
@@ -55,7 +54,7 @@ for folder in sys.argv[1:]:
 
 def node_mib(meminfo: Path = PROC / "meminfo") -> Optional[Tuple[int, int]]:
     """Return (available, total) of this node, in MiB."""
-    found = dict(re.findall(r"^(\w+):\s+(\d+) kB", _text(meminfo), re.MULTILINE))
+    found = dict(re.findall(r"^(\w+):\s+(\d+) kB", read_text(meminfo), re.MULTILINE))
     try:
         return int(found["MemAvailable"]) // 1024, int(found["MemTotal"]) // 1024
     except KeyError:  # not Linux, or a very old one
@@ -64,14 +63,14 @@ def node_mib(meminfo: Path = PROC / "meminfo") -> Optional[Tuple[int, int]]:
 
 def node_oom_kills(vmstat: Path = PROC / "vmstat") -> Optional[int]:
     """Return how many processes the OOM killer has killed on this node, in all cgroups."""
-    return _read_counter(_text(vmstat), "oom_kill")
+    return _read_counter(read_text(vmstat), "oom_kill")
 
 
 class Cgroup:
     """The memory cgroup of a process. Its counters can be read also when the process has ended."""
 
     def __init__(self, pid: object = "self", proc: Path = PROC, mount: Path = MOUNT) -> None:
-        self.name, self._top, self._v2 = _locate(_text(proc / str(pid) / "cgroup"), mount)
+        self.name, self._top, self._v2 = _locate(read_text(proc / str(pid) / "cgroup"), mount)
         folder = self._top / self.name.lstrip("/")
         # In a container the name may be the host's, while only our own part of the tree is mounted.
         self._folder = folder if folder.is_dir() else self._top
@@ -79,19 +78,19 @@ class Cgroup:
     def oom_kills(self) -> Optional[int]:
         """Return how many processes of this cgroup the OOM killer has killed."""
         return _read_counter(
-            _text(self._folder / ("memory.events" if self._v2 else "memory.oom_control")), "oom_kill"
+            read_text(self._folder / ("memory.events" if self._v2 else "memory.oom_control")), "oom_kill"
         )
 
     def limit_mib(self) -> Optional[int]:
         """Return the smallest limit of this cgroup and its parents; None if there is none."""
         name = "memory.max" if self._v2 else "memory.limit_in_bytes"
-        limits = [int(text) for text in (_text(folder / name) for folder in self._up()) if text.isdigit()]
+        limits = [int(text) for text in (read_text(folder / name) for folder in self._up()) if text.isdigit()]
         limit = min([value for value in limits if value < _UNLIMITED], default=None)
         return None if limit is None else limit // MIB
 
     def used_mib(self) -> Optional[int]:
         """Return the memory in use, including caches."""
-        text = _text(self._folder / ("memory.current" if self._v2 else "memory.usage_in_bytes"))
+        text = read_text(self._folder / ("memory.current" if self._v2 else "memory.usage_in_bytes"))
         return int(text) // MIB if text.isdigit() else None
 
     def _up(self) -> List[Path]:
@@ -128,13 +127,6 @@ def _locate(listed: str, mount: Path) -> Tuple[str, Path, bool]:
 def _read_counter(text: str, name: str) -> Optional[int]:
     found = re.search(r"^%s (\d+)$" % name, text, re.MULTILINE)
     return int(found[1]) if found else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 # -------------------------------------------------------------------------------------- checks
@@ -176,10 +168,7 @@ def memory_daemon() -> str:
 
 def own_cgroup() -> str:
     """Return this process's cgroup, which names its login session or job."""
-    try:
-        return Path("/proc/self/cgroup").read_text(errors="replace").strip().rpartition(":")[2]
-    except OSError:
-        return ""
+    return read_text(PROC / "self" / "cgroup").rpartition(":")[2]
 
 
 def scheduler_job(environ: Mapping[str, str]) -> str:
@@ -192,19 +181,11 @@ def kills_sessions(folders: Sequence[object] = _LOGIND) -> Optional[bool]:
     value = None
     for folder in map(str, folders):
         for file in [Path(folder, "logind.conf"), *sorted(Path(folder, "logind.conf.d").glob("*.conf"))]:
-            try:
-                text = file.read_text(errors="replace")
-            except OSError:
-                continue
-            found = re.findall(r"^\s*KillUserProcesses\s*=\s*(\w+)", text, re.MULTILINE)
+            found = re.findall(r"^\s*KillUserProcesses\s*=\s*(\w+)", read_text(file), re.MULTILINE)
             value = found[-1].lower() in ("yes", "true", "1", "on") if found else value
     return value
 
 
 def user_lingers() -> bool:
     """Return whether logind keeps the user's processes after logout (`loginctl enable-linger`)."""
-    try:
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a uid without a name
-        name = str(os.getuid())
-    return Path("/var/lib/systemd/linger", name).exists()
+    return Path("/var/lib/systemd/linger", user_name(os.getuid())).exists()

@@ -21,7 +21,6 @@ import ctypes
 import functools
 import json
 import os
-import pwd
 import select
 import signal
 import socket
@@ -183,7 +182,7 @@ class Guard:
         if pid == os.getpid() and self._strays:
             self._strays -= 1
             return Sender("unknown")
-        return Sender(classify(pid, uid, command, os.getuid()), pid, uid, _user_name(uid), command)
+        return Sender(classify(pid, uid, command, os.getuid()), pid, uid, procfs.user_name(uid), command)
 
     def _handle(self, sender: Sender) -> None:
         now, clock = time.monotonic(), time.time()
@@ -252,13 +251,6 @@ class _ReportSocket:
             OSError
         ):  # there is no keeper, or it is too slow: the story lacks this event
             self._socket.sendto(json.dumps(dict(fields, event=event)).encode(), self._path)
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:  # a uid without a name, as in containers
-        return ""
 
 
 # -------------------------------------------------------------------------------------- child processes

@@ -22,6 +22,7 @@ from ...wire.fields import FieldError, load_object, number, text
 from ..in_kernel.signal_rules import Sender
 from ..loop import Loop, Timer
 from ..process_control import ChildProcess, ProcessControl, Streams
+from ..procfs import read_text
 from ..relay.requests import Executions
 from ..story import Limited, Story
 from .kernel_process import KernelProcess
@@ -159,10 +160,7 @@ class PendingSigterm:
 
 def sigterm_is_pending(pid: int) -> bool:
     """Whether this process has been sent a SIGTERM that it has not taken."""
-    try:
-        status = Path("/proc", str(pid), "status").read_text(errors="replace")
-    except OSError:  # it has just ended
-        return False
+    status = read_text(Path("/proc", str(pid), "status"))  # "" if it has just ended
     return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in _PENDING.findall(status))
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ..gpus.devices.visible_devices import AMD, NVIDIA
+from ..procfs import read_text
 
+_SELF = Path("/proc/self")
 OWN = "JUPYTER_GPU_KERNEL_"
 """The beginning of the names of our own variables."""
 _VARYING = {
@@ -52,20 +54,13 @@ def is_in_job(env: Mapping[str, str]) -> bool:
 
 def _inherited() -> List[Any]:
     """What a process inherits from its parent: users, limits, namespaces, cgroups, login session, CPUs."""
-    status = (_read("status") or "").splitlines()
+    status = read_text(_SELF / "status").splitlines()
     return [
         [line for line in status if line.startswith(_STATUS)],
-        [_read(name) for name in _FILES],
-        sorted(_links(Path("/proc/self/ns"))),
+        [read_text(_SELF / name) for name in _FILES],
+        sorted(_links(_SELF / "ns")),
         os.getpriority(os.PRIO_PROCESS, 0),
     ]
-
-
-def _read(name: str) -> Optional[str]:
-    try:
-        return Path("/proc/self", name).read_text(errors="replace")
-    except OSError:
-        return None
 
 
 def _links(folder: Path) -> List[str]:

@@ -14,6 +14,7 @@ from typing import List, Optional, Sequence
 from ....wire.runtime import Runtime
 from ....wire.texts import one_line
 from ...process_control import ProcessControl
+from ...procfs import read_text
 from .gpu import WITHOUT, Gpu, SmiError, process_on_gpu
 from .mig import parse_instances
 from .nvidia_csv import (
@@ -46,7 +47,7 @@ class NvidiaSmi:
     def __init__(self, runtime: Runtime, processes: ProcessControl) -> None:
         self._runtime = runtime
         self._runner = SmiRunner(runtime, processes, PROGRAM)
-        self._fields = fields_of(_driver_version())
+        self._fields = fields_of(read_text(_VERSION))
         self._only: List[str] = []  # the indices to query if a GPU is lost; empty: all
         self._lost: List[Gpu] = []
 
@@ -127,10 +128,3 @@ def mig_devices(gpus: Sequence[Gpu], listing: str, report: str) -> List[Gpu]:
         for gpu in gpus
         for one in instances.get(gpu.uuid, [])
     ]
-
-
-def _driver_version() -> str:
-    try:
-        return _VERSION.read_text(errors="replace")
-    except OSError:  # there is no driver, or it hides this file
-        return ""
