@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,46 +12,61 @@ from waiting import DEADLINE
 from zmq.utils.monitor import recv_monitor_message
 
 from jupyter_gpu_kernel.agent.in_kernel import unread_messages
-from jupyter_gpu_kernel.agent.in_kernel.unread_messages import LastReplies, UnreadMessages, UnreadOutput
-from jupyter_gpu_kernel.agent.read_marks import DELIMITER
+from jupyter_gpu_kernel.agent.in_kernel.output_window import OutputWindow
+from jupyter_gpu_kernel.agent.in_kernel.unread_messages import LastReplies, UnreadMessages
+from jupyter_gpu_kernel.agent.read_marks import DELIMITER, read_mark
 
 DEADLINE_MS = int(DEADLINE * 1000)
 
 
 class Output:
-    """The output of a kernel: `sent` is what its socket was given; `run` lets iopub's thread do what is scheduled."""
+    """The output of a kernel. `run` lets iopub's thread do what is scheduled; `marks` has what its socket was given."""
 
     def __init__(self) -> None:
-        self.sent: list[str] = []
-        self.scheduled: list[Any] = []
-        self.unread = UnreadOutput()
-        self.unread.bind(self.scheduled.append)
-        self._total = 0
+        self.marks: dict[str, int | None] = {}
+        self.window = OutputWindow()
+        self.unread = self.window.unread
+        self.unread.bind(lambda function: self._scheduled.append(function))
+        self._scheduled: list[Any] = []
+        self._sent: list[str] = []
 
     def send(self, text: str, session: str = "front end", msg_type: str = "stream") -> None:
         headers = [json.dumps({"msg_type": msg_type}), json.dumps({"session": session})]
-        frames = [b"topic", DELIMITER, b"", *map(str.encode, headers), b"{}", text.encode()]
-        self._total += 1
-        self.unread.send(self._total, frames, lambda: self.sent.append(text))
+        content = json.dumps({"text": text, "execution_state": "idle"})
+        frames = [DELIMITER, b"", *map(str.encode, headers), b"{}", content.encode()]
+
+        def send(frames: Sequence[Any]) -> None:
+            self._sent.append(text)
+            self.marks[text] = read_mark(frames[0])
+
+        self.window.send(frames, send)
 
     def run(self) -> list[str]:
         """Return what was sent since the last call."""
-        for function in self.scheduled:
+        for function in self._scheduled:
             function()
-        sent, self.sent[:], self.scheduled[:] = list(self.sent), [], []
+        sent, self._sent, self._scheduled = self._sent, [], []
         return sent
 
 
 def test_messages_are_held_while_there_is_no_keeper() -> None:
+    """Nothing is sent while there is no keeper, but statuses by which the successor notices that it receives."""
     output = Output()
+    output.send("for nobody: this kernel has no keeper")
     output.unread.keep()
-    output.send("before")
+    output.send("read", msg_type="status")
+    output.send("unread")
+    output.send("status", msg_type="status")
+    output.window.read(output.marks["read"] or 0)
+    assert output.run() == ["for nobody: this kernel has no keeper", "read", "unread", "status"]
+    assert not output.marks["unread"] and output.marks["status"]
     output.unread.hold()
     output.send("1")
     output.send("the keeper's status", "keeper", "status")
     output.send("of a thread", "keeper")
     output.send('displays "session": "keeper"')
-    assert output.run() == ["before", "the keeper's status"]
+    assert output.run() == ["the keeper's status"]
+    assert not output.marks["the keeper's status"], "what was published before has not been sent"
     output.unread.release()
     output.unread.hold()  # it was killed before iopub's thread had sent anything
     output.send("2")
@@ -58,13 +74,14 @@ def test_messages_are_held_while_there_is_no_keeper() -> None:
     output.unread.release()
     output.unread.release()  # it says so twice
     output.send("3")
-    assert output.run() == ["1", "of a thread", 'displays "session": "keeper"', "2", "3"]
+    kept = ["1", "of a thread", 'displays "session": "keeper"', "2", "3"]
+    assert output.run() == kept
     output.unread.hold()
-    output.send("for nobody")
-    output.unread.drop()
     output.send("4")
+    output.unread.drop()
+    output.send("5")
     output.unread.release()
-    assert output.run() == ["4"]
+    assert output.run() == ["5"]
 
 
 def reply(client: int, text: str, session: str = "front end") -> list[bytes]:

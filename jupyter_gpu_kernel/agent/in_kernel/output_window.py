@@ -24,7 +24,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, Sequence, Set
 
 from ..read_marks import add_mark, message_parts
-from .unread_messages import STATUS, UnreadOutput, as_bytes
+from .unread_messages import UnreadOutput, as_bytes, is_of_keeper
 
 WINDOW = 8 * 1024 * 1024
 """Bytes of output that the keeper may have to read: enough to keep it busy."""
@@ -95,16 +95,22 @@ class OutputWindow:
         return int(self._clock() * 1000)
 
     def send(self, frames: Sequence[Any], send: Callable[[Sequence[Any]], object]) -> None:
-        """Count a message that is given to iopub's socket by `send(frames)`, perhaps with a mark among its frames."""
-        if os.getpid() != self._process:  # a forked child gives it to its parent
+        """Count a message that is given to iopub's socket by `send(frames)`, perhaps with a mark among its frames.
+
+        A forked child gives it to its parent, which counts it. Statuses of a keeper's own requests do not count: by
+        them, the next keeper notices that it receives.
+        """
+        frames = list(map(as_bytes, frames))
+        parts = message_parts(frames)
+        is_status = len(parts) == 4 and b'"status"' in parts[0]
+        if os.getpid() != self._process or (is_status and is_of_keeper(parts)):
             send(frames)
             return
-        frames = list(map(as_bytes, frames))
         self._counts[_SENT] += sum(map(len, frames))
         total = self._counts[_SENT]
-        if total - self._marked >= _MARK_EVERY or _ends_request(frames):
+        if total - self._marked >= _MARK_EVERY or (is_status and b'"idle"' in parts[3]):
             self._marked, frames = total, add_mark(frames, total)
-        self.unread.send(total, frames, lambda: send(frames))
+        self.unread.send(total, lambda: send(frames))
 
     def read(self, total: int) -> None:
         """The keeper has handled the message that carries this mark, and so all before it."""
@@ -141,12 +147,6 @@ class OutputWindow:
 
 def _size(frame: Any) -> int:
     return int(getattr(frame, "nbytes", 0)) or len(frame)
-
-
-def _ends_request(frames: Sequence[bytes]) -> bool:
-    """Return whether this is an idle status: the kernel may publish nothing else for long."""
-    parts = message_parts(frames)
-    return len(parts) > 3 and STATUS in parts[0] and b'"idle"' in parts[3]
 
 
 def thread_members(base: Any, window: OutputWindow) -> Dict[str, Callable[..., Any]]:

@@ -16,8 +16,6 @@ from ..takeover import REPEAT_INPUT, SESSION
 
 MAX_REPLIES = 1024 * 1024
 """Bytes of replies that are kept; the last one is kept also if it is larger."""
-STATUS = b'"status"'
-"""In the header of a status message."""
 _KEEPERS = re.compile(b'"session": ?"%s"' % SESSION.encode())
 """In the parent header of messages about a keeper's own requests."""
 Members = Dict[str, Callable[..., Any]]
@@ -67,16 +65,11 @@ class UnreadOutput:
         self._keeps, self._released = False, self._turn
         self._kept.clear()
 
-    def send(self, total: int, frames: Sequence[bytes], send: Send) -> None:
-        """Call `send()`, which sends these frames, now or when they are released. `total`: bytes sent until then.
-
-        Statuses of a keeper's own requests are never kept: by them, the next keeper notices that it receives.
-        """
-        parts = message_parts(frames)
-        is_keepers = _is_of_keeper(parts) and STATUS in parts[0]
-        if self._keeps and not is_keepers:
+    def send(self, total: int, send: Send) -> None:
+        """Call `send()`, which sends a message, now or when it is released. `total`: bytes sent up to this message."""
+        if self._keeps:
             self._kept.append((total, send))
-        if self._released == self._turn or is_keepers:
+        if self._released == self._turn:
             send()
 
     def _release(self, turn: int) -> None:
@@ -87,7 +80,8 @@ class UnreadOutput:
             send()
 
 
-def _is_of_keeper(parts: Sequence[bytes]) -> bool:
+def is_of_keeper(parts: Sequence[bytes]) -> bool:
+    """Return whether this message is about a request of a keeper itself."""
     return len(parts) == 4 and _KEEPERS.search(parts[1]) is not None
 
 
@@ -110,7 +104,7 @@ class LastReplies:
         return {"send_multipart": send_multipart}
 
     def _add(self, reply: List[bytes]) -> None:
-        if not _is_of_keeper(reply[1:]):
+        if not is_of_keeper(reply[1:]):
             self._kept.append(reply)
             self._size += sum(map(len, reply))
         while self._size > MAX_REPLIES and len(self._kept) > 1:
