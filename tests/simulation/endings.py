@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from . import invariants
-from .oracle import Request, check_aborted, check_request, check_unexcused, is_discarded, texts
+from .oracle import Request, check_aborted, check_request, check_unexcused, texts
 from .users import SHUTDOWN_WAIT, execute
 from .world import Failure
 
@@ -29,7 +29,6 @@ class Endings(Base):
             one for one in self._requests() if one.cell is not None and one.needs_reply and not one.replies
         ]
         ended = any(one.state == "ended" for one in self.fronts)  # and only a user's cell starts it again
-        waiting = [one for one in waiting if not is_discarded(one, self.disturbances)]
         due = (one for one in waiting if not one.client.gone and (one.user_cell or not ended))
         return [f"no reply to {one}" for one in due]
 

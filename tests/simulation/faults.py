@@ -86,6 +86,7 @@ class Faults(Base):
 
     def _fault_node_rebooted(self, arguments: dict[str, Any]) -> None:
         self._disturb("reboot")
+        self.world.reboots += 1
         for session in list(self._sessions()):
             session.cut(silent=True)
         self.node.reboot()

@@ -19,6 +19,8 @@ from .world import Failure, Process, World
 KEY = "the key of the connection file"
 DELIMITER = b"<IDS|MSG>"
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
+_RECONNECTED = 0.1
+"""Seconds at most between the sockets of a client that connect again."""
 _LOOPBACK = 0.0002
 """Seconds at most from the hub to a client."""
 _EARLY = 4 * 1024 * 1024
@@ -151,6 +153,10 @@ class HubSockets:
         if channel == "iopub" and self.process.alive:
             self._world.soon(self.process, self._receive, "iopub", [b"\x01"])
 
+    def has_connected(self, client: Client, channel: str) -> bool:
+        """Whether the client's socket is connected."""
+        return self.process.alive and client.name in self._clients[channel]
+
     def arrive(self, client: Client, channel: str, parts: list[bytes]) -> None:
         """A client's request arrives; another hub gets it if this one has been killed."""
         if not self.process.alive or self._ports.bound.get(self._port) is not self:
@@ -178,7 +184,7 @@ class HubSockets:
         clients, self._clients[channel] = list(self._clients[channel].values()), {}
         self._world.later(0.02, rebound, process=self.process)
         for client in clients:
-            self._world.later(0.1 + self._ports.seconds(), client.reconnect, channel)
+            self._world.later(0.1 + self._ports.seconds(), client.reconnect, self, channel)
 
     def restore_ipc_files(self) -> None:
         """There are none."""
@@ -233,18 +239,31 @@ class Client:
         if self._sockets is not None:
             self._former.append(self._sockets)
         self._sockets = sockets
-        for channel in ("shell", "stdin", "control", "iopub"):
-            sockets.connect(self, channel)
         if self.subscribed_at < 0:
-            self.subscribed_at = self.world.now
-        unsent, self._unsent = self._unsent, []
-        for channel, parts in unsent:
-            self._transmit(channel, parts)
+            for channel in ("shell", "stdin", "control", "iopub"):
+                self.reconnect(sockets, channel)
+            return
+        for channel in ("shell", "stdin", "control"):
+            self.world.later(self.random.uniform(0, _RECONNECTED), self.reconnect, sockets, channel)
+        late = self.random.choice((0, 0, 0, 2.0))
+        self.world.later(
+            late, self.reconnect, sockets, "iopub"
+        )  # it subscribes again when its program next uses it
 
-    def reconnect(self, channel: str) -> None:
-        """One of its sockets was disconnected."""
-        if self._sockets is not None and not self.gone:
-            self._sockets.connect(self, channel)
+    def _connected(self, channel: str) -> None:
+        if channel == "iopub":
+            if self.subscribed_at < 0:
+                self.subscribed_at = self.world.now
+            return
+        unsent, self._unsent = self._unsent, []
+        for name, parts in unsent:
+            self._transmit(name, parts)
+
+    def reconnect(self, sockets: HubSockets, channel: str) -> None:
+        """One of its sockets connects again."""
+        if self._sockets is sockets and not self.gone:
+            sockets.connect(self, channel)
+            self._connected(channel)
 
     def leave(self) -> None:
         """The front end is closed."""
@@ -286,7 +305,7 @@ class Client:
         return request
 
     def _transmit(self, channel: str, parts: list[bytes]) -> None:
-        if self._sockets is None or self._unsent or not self._sockets.process.alive:
+        if self._sockets is None or not self._sockets.has_connected(self, channel):
             self._unsent.append((channel, parts))
             return
         self.world.later(self._delay(channel), self._sockets.arrive, self, channel, parts)
@@ -337,9 +356,6 @@ class Client:
     def _replied(self, parent_id: str, number: int, msg_type: str, content: dict[str, Any]) -> None:
         request = self.requests.get(parent_id)
         if request is None:
-            asker = self.world.all_requests[parent_id].client
-            if asker.gone and (msg_type != "execute_reply" or self.world.keeper_kills):
-                return  # its front end had the same number at the hub
             raise Failure("wrong client", f"{self.name} got a {msg_type} to {parent_id}")
         request.reply(number, msg_type, content)
 

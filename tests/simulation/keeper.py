@@ -139,7 +139,8 @@ class KeeperProcess(Process):
         """Start the kernel, or take it over."""
         self.keeper.begin()
 
-    def after_event(self) -> None:
+    def after_event(self) -> None:  # type: ignore[override]
+        """End when its loop was stopped."""
         if self.system.loop.stopped and not self.ended:
             self.ended = True
             self.keeper.clean_up()

@@ -112,11 +112,12 @@ class View:
         request = self.client.world.all_requests.get(self.msg_id)
         if request is not None and request.half_answered:
             return True
-        if self.client.world.keeper_kills and (
-            self.client.world.kills or request is None or request.cell is None
-        ):
+        world = self.client.world
+        if world.keeper_kills and (request is None or request.cell is None):
             return True
-        return self.client.world.kills > 0 and request is not None and request.cell is None
+        if world.kills and (world.keeper_kills or world.reboots):
+            return True
+        return world.kills > 0 and request is not None and request.cell is None
 
     @property
     def whole(self) -> bool:
@@ -167,33 +168,24 @@ def check_request(request: Request, disturbances: list[Disturbance], executed: l
     lives = {one.kind for one in disturbances if one.at >= request.sent_at - 60}
     if request.client.gone or request.client.lossy:
         return _check_executions(request, executed)
-    if request.needs_reply and not request.replies and not _needs_none(request, happened, lives):
+    if request.needs_reply and not request.replies and not _needs_none(request, lives):
         raise Failure("no reply", f"{request}, sent at {request.sent_at:.3f}, happened: {sorted(happened)}")
     _check_executions(request, executed)
     view = request.client.views.get(request.msg_id)
-    killed = request.client.world.keeper_kills > 0  # then the busy status may be lost
-    both = killed and request.client.world.kills > 0  # then the idle status may be lost, too
+    world = request.client.world
+    killed = world.keeper_kills > 0  # then the busy status may be lost
+    both = (killed or world.reboots) and world.kills > 0  # then the idle status may be lost, too
+    killed = killed or bool(both)
     states = view is not None and (view.busy or killed) and (view.idle or both)
-    if request.replies and not states and not _needs_none(request, happened, lives):
+    if request.replies and not states and not _needs_none(request, lives):
         raise Failure("no state", f"{request} has {view and (view.busy, view.idle)}")
     if request.cell is not None and request.replies and view is not None:
         _check_cell(request, view, happened, executed)
 
 
-def is_discarded(request: Request, disturbances: list[Disturbance]) -> bool:
-    """Whether the kernel was lost, and restarted after the request came: a front end waits for no such reply."""
-    lost = [one.at for one in disturbances if one.kind in ("reboot", "crash", "ended")]
-    restarts = [one.at for one in disturbances if one.kind == "restart"]
-    return any(at >= request.sent_at for at in restarts) and any(
-        min(lost, default=1e9) <= at for at in restarts
-    )
-
-
-def _needs_none(request: Request, happened: set[str], lives: set[str]) -> bool:
+def _needs_none(request: Request, lives: set[str]) -> bool:
     """Whether nobody can say what a kernel that has ended would have replied."""
     ended = {"restart", "shutdown", "crash", "reboot"} & lives
-    if "restart" in happened and ended & {"reboot", "crash"}:
-        return True  # see `is_discarded`
     return request.cell is None and bool(ended or {"hub killed", "keeper killed"} & lives)
 
 
@@ -301,6 +293,8 @@ def check_unexcused(
         return
     if any(one.at <= request.replied_at and one.kind in ("ended", "crash") for one in disturbances):
         return
+    if not request.user_cell and any(one.kind == "return" for one in disturbances):
+        return  # the keeper has answered it before it ran, and then the kernel ended
     for other in requests:  # an interrupt that waited for the next hub, and came after the cell
         at_once = other.sent_at <= request.replied_at and (other.replied_at or 1e9) >= request.sent_at
         if at_once and other.msg_type == "interrupt_request" and request.client.world.kills:

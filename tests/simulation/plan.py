@@ -87,9 +87,6 @@ def draw(seed: int) -> Plan:
     random = Random(f"plan {seed}")
     operations = ["run", *(one for one in OPERATIONS[1:] if random.random() < 0.4)]
     faults = [one for one in FAULTS if random.random() < 0.25]
-    if "node rebooted" in faults:
-        # A hub that finds no kernel for the front ends of a killed one answers their cells before all have connected.
-        faults = [one for one in faults if not one.startswith("hub killed")]
     length = random.choice((5.0, 15.0, 30.0))
     decisions = [_operation(random, random.choice(operations), length) for _ in range(random.randint(3, 8))]
     decisions += [

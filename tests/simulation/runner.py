@@ -67,6 +67,7 @@ def run(plan: Plan, folder: Path, *, traced: bool = False) -> tuple[Result, Worl
 def run_seeds(seeds: Iterable[int]) -> list[Result]:
     """Run the episodes of these seeds in this process."""
     gc.disable()
+    gc.freeze()  # the modules are no garbage: without this, each search for garbage goes through them
     try:
         with workplace() as folder:
             return [run(draw(seed), folder)[0] for seed in seeds]

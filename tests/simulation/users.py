@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpu_kernel.hub.kernel.states import Phase
-
 from .hub import UserFrontEnd
 from .oracle import Request
 from .plan import Decision
@@ -116,12 +114,9 @@ class Users(Base):
             front.send(front.remote.event())  # it was told that the kernel had ended, which it does not own
 
     def _restart_if_dead(self, front: UserFrontEnd) -> None:
-        """A server restarts a kernel that has died, but not one that starts with its user's next cell; and a user
-        restarts one that another front end has shut down, which did not own it any more when it was to start it."""
+        """A server restarts a kernel that has died, but not one that starts with its user's next cell."""
         wanted = any(one.wants_restart for one in self.fronts)
-        given_up = front.remote is not None and front.remote.phase is Phase.RESTART
-        by_itself = front.asked == "restart" or given_up or (not front.asked and not self.plan.revives)
-        dead = front.state == "ended" and by_itself and not wanted
+        dead = front.state == "ended" and not front.asked and not self.plan.revives and not wanted
         if dead and front.here and front.remote is not None and front.front is front.remote.front_ends.owner:
             front.wants_restart = True
             self.world.later(self.random.uniform(0.1, 3.0), self._in_hub, self._restart, front)

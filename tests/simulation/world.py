@@ -55,7 +55,10 @@ class Event:
 
 
 class Process:
-    """Something that can be killed, with all its events. `loop`: what asyncio uses while its events run."""
+    """Something that can be killed, with all its events. `loop`: what asyncio uses while its events run.
+    `after_event`: called after each of its events."""
+
+    after_event: Callable[[], None] | None = None
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
@@ -65,9 +68,6 @@ class Process:
     def failed(self, error: BaseException) -> None:
         """An event has raised an exception."""
         raise Failure("exception", f"{self.name}: {type(error).__name__}: {error}") from error
-
-    def after_event(self) -> None:
-        """One of its events has been handled."""
 
 
 class World:
@@ -92,6 +92,8 @@ class World:
         """How many of them within a send: that message may come twice."""
         self.keeper_kills = 0
         """How many keepers were killed."""
+        self.reboots = 0
+        """How often the node was rebooted."""
         self.largest = 100_000
         """Bytes of the largest message, and of what may be under way beside a limit."""
         self.caps = False
@@ -163,48 +165,45 @@ class World:
         heapq.heappush(self._heap, (event.when, self._count, event))
         return event
 
-    def run(self, until: float, done: Callable[[], object] = lambda: False, most: int = 200_000) -> None:
-        """Let everything happen until that time, or until `done()`, which is asked after each event that `wakes`."""
+    def run(self, until: float, most: int = 200_000) -> None:
+        """Let everything happen until that time."""
         limit, loop = self.steps + most, None
+        ready, heap, pop = self._ready, self._heap, heapq.heappop
         try:
             while True:
-                event = self._next(until)
-                if event is None:
-                    self.now = max(self.now, until)
-                    return
+                if ready:
+                    event = ready.popleft()
+                elif heap and heap[0][0] <= until:
+                    self.now, _, event = pop(heap)
+                else:
+                    break
                 process = event.process
+                if event.dead or not process.alive:
+                    continue
                 if process.loop is not loop:
                     loop = process.loop
                     asyncio._set_running_loop(loop)
-                self.steps += 1
-                try:
-                    event.callback(*event.args)
-                except Killed:
-                    pass
-                except Failure:
-                    raise
-                except Exception as error:
-                    process.failed(error)
-                if self.failure is not None:
-                    raise self.failure
-                process.after_event()
+                self._handle(event, process)
                 if self.steps > limit:
                     raise Failure("endless", f"more than {most} events")
-                if done():
-                    return
         finally:
             asyncio._set_running_loop(None)
+        self.now = max(self.now, until)
 
-    def _next(self, until: float) -> Event | None:
-        while True:
-            if self._ready:
-                event = self._ready.popleft()
-            elif self._heap and self._heap[0][0] <= until:
-                self.now, _, event = heapq.heappop(self._heap)
-            else:
-                return None
-            if not event.dead and event.process.alive:
-                return event
+    def _handle(self, event: Event, process: Process) -> None:
+        self.steps += 1
+        try:
+            event.callback(*event.args)
+        except Killed:
+            pass
+        except Failure:
+            raise
+        except Exception as error:
+            process.failed(error)
+        if self.failure is not None:
+            raise self.failure
+        if process.after_event is not None:
+            process.after_event()
 
     def pending(self) -> list[Event]:
         """Return what is still to happen."""

@@ -126,6 +126,8 @@ class Relay:
     def kernel_settled(self) -> None:
         """All requests of the killed keeper that the kernel still has are known."""
         self._presumed_busy = False
+        if not self.busy:
+            self._send_status("idle")  # until now each idle status was followed by a busy one
 
     def kernel_up(self, kernel_info: Dict[str, Any]) -> None:
         """The kernel takes requests: send it those that waited. `kernel_info`: the content of its kernel_info_reply."""

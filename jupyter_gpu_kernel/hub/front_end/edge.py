@@ -25,7 +25,7 @@ from .sockets import MAX_UNREAD, Bind, Sockets
 DELIMITER = b"<IDS|MSG>"
 _NAMES = {channel: channel.name.lower() for channel in Channel}
 SUBSCRIBE_TIMEOUT = 15.0
-"""Seconds in which a running client should have subscribed again; until then the other clients wait for it."""
+"""Seconds in which a running client should have subscribed again; until then what is sent to it waits."""
 _MAX_SIGNED = 64 * 1024 * 1024
 """Bytes of a request besides its buffers: they are hashed before the sender is known."""
 _MAX_PARTS = 1000
@@ -69,7 +69,10 @@ class Edge:
         self._clients = clients
         self._identities = list(clients.known) if clients is not None else []
         self._numbers = {identity: number for number, identity in enumerate(self._identities, 1)}
-        self._early = _EarlyOutput(runtime.monotonic, expected=known)
+        self._early = _EarlyMessages(runtime.monotonic, expected=known)
+        self._reached: set[tuple[Channel, int]] = (
+            set()
+        )  # clients of a killed hub that have sent a request to this one
         self._omitted = 0  # bytes of output that were dropped and that subscribers have not been told of
         self._last_parent = b"{}"
         self._subscriptions = 0
@@ -88,21 +91,27 @@ class Edge:
 
     def has_room(self, message: Message) -> bool:
         """Whether the clients that this message is for can receive more."""
-        waits = self._runtime.monotonic() < self._iopub_waits_until or not self._early.has_room
-        if message.channel is Channel.IOPUB and waits:
+        if message.channel is Channel.IOPUB and self._runtime.monotonic() < self._iopub_waits_until:
+            return False
+        if not (self._early.has_room or self._is_reached(message)):
             return False
         return self._sockets.has_room(_name(message))
+
+    def _is_reached(self, message: Message) -> bool:
+        """Return whether this message is for one client of a killed hub, which has connected to this hub."""
+        return (message.channel, message.client & _MAX_CLIENTS) in self._reached
 
     def stalled_since(self, message: Message) -> float:
         """The time (of `Runtime.monotonic`) since which the clients that this message is for have received nothing."""
         return self._sockets.stalled_since(_name(message))
 
     def send(self, message: Message) -> None:
-        """Send a message to its client; a message on iopub to all clients, once a client may have subscribed."""
+        """Send a message to its client; a message on iopub to all clients. While clients of a killed hub may not have
+        connected to this one, the message waits."""
+        if not self._is_reached(message) and self._keep_early(message):
+            return
         parts = (self._in_one_session(message.parts[0]), *message.parts[1:])
         if message.channel is Channel.IOPUB:
-            if self._keep_early(message):
-                return
             prefix, self._last_parent = b"kernel", parts[1]
             if self._omitted:
                 self._omitted += sum(map(len, parts))
@@ -151,7 +160,10 @@ class Edge:
         self.last_request = self._runtime.monotonic()
         number = self._number(frames[0])
         if number:
-            self._on_message(Message(Channel[name.upper()], number, parts))
+            request = Message(Channel[name.upper()], number, parts)
+            if self._early.waits:
+                self._reached.add((request.channel, number))
+            self._on_message(request)
 
     def _number(self, identity: bytes) -> int:
         """Return the client's number; 0 if there are too many clients."""
@@ -188,12 +200,16 @@ class Edge:
 
     def _keep_early(self, message: Message) -> bool:
         if self._early.overflowed:
-            self._omitted += sum(len(part) for one in self._early.release() for part in one.parts)
+            self._omitted += sum(len(part) for one in self._release_early() for part in one.parts)
         return self._early.keep(message)
 
     def _send_early(self) -> None:
-        for message in self._early.release():
+        for message in self._release_early():
             self.send(message)
+
+    def _release_early(self) -> list[Message]:
+        self._reached.clear()
+        return self._early.release()
 
     def _disconnect(self, name: str) -> None:
         if name == "iopub":
@@ -210,11 +226,11 @@ class Edge:
         self.send(Message(Channel.IOPUB, 0, notice))
 
 
-class _EarlyOutput:
-    """The iopub messages that wait until the clients of a killed hub have subscribed to its successor.
+class _EarlyMessages:
+    """The messages that wait until the clients of a killed hub have subscribed to its successor.
 
-    A client's socket subscribes again when its program next uses it, which may be long after the hub has bound the
-    port.
+    A client's iopub socket subscribes again when its program next uses it, which may be long after the hub has bound
+    the port. By then its other sockets have connected; before, ZeroMQ would drop what is sent to them.
     """
 
     def __init__(self, clock: Callable[[], float], expected: bool) -> None:
@@ -229,6 +245,11 @@ class _EarlyOutput:
         """Whether messages of the kernel may come. Until then they stay with the keeper: what is kept here would be
         lost if this hub was killed, too, and a reply would overtake it."""
         return self._messages is None or self._is_late
+
+    @property
+    def waits(self) -> bool:
+        """Whether messages wait."""
+        return self._messages is not None
 
     @property
     def overflowed(self) -> bool:

@@ -22,6 +22,8 @@ STALL_TIMEOUT = 10.0
 """Seconds without progress after which a front end that does not read is disconnected, if somebody waits for that."""
 _CLIENTS = 1 << 16
 """Clients of one front end: a client number on the wire is the front end's number times this, plus its client's."""
+_FIRST = 1 << 15
+"""A front end's number has 16 bits on the wire; the first one is below this."""
 
 
 class Listener(Protocol):
@@ -106,9 +108,10 @@ class FrontEnds:
         self._bind = bind
         self._delivered = delivered
         self._front_ends: dict[int, FrontEnd] = {}
-        self._missing = set(delivered.front_ends if delivered is not None else ())
-        # A number is not used again: a reply for a front end that has left must not go to another one.
-        self._next = max(self._missing, default=-1) + 1
+        # A number is not used again: a reply for a front end that has left must not go to another one. The front ends
+        # that had the kernel before, in this hub or another one, are not known; so the first number is random.
+        known = delivered.front_ends if delivered is not None else []
+        self._next = max(known, default=runtime.random.randrange(_FIRST)) + 1
 
     def __len__(self) -> int:
         return len(self._front_ends)
@@ -119,7 +122,7 @@ class FrontEnds:
     @property
     def complete(self) -> bool:
         """Whether all are here that a killed hub had."""
-        return not self._missing
+        return self._delivered is None or self._front_ends.keys() >= set(self._delivered.front_ends)
 
     @property
     def owners_label(self) -> str:
@@ -147,8 +150,7 @@ class FrontEnds:
         self._front_ends[number] = front
         self._next = max(self._next, number + 1)
         self.owner = self.owner or front
-        self._missing.discard(number)
-        if not self._missing:
+        if self.complete:
             self._on_complete()
         return front
 

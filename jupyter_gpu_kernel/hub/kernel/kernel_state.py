@@ -82,6 +82,12 @@ class KernelState:
         return self._taken_cause if self.link_state is LinkState.TAKEN else ""
 
     @property
+    def lost_cause(self) -> str:
+        """Why the kernel does not exist any more, and what to do; "" if it exists, or a request may start it."""
+        lost = self.link_state is LinkState.LOST and self.error is not None
+        return f"{self.error.cause}. {self.error.remedy}" if lost and self.error else ""
+
+    @property
     def closed(self) -> bool:
         """Whether the hub does not have the kernel any more."""
         return self.phase is Phase.CLOSED

@@ -261,6 +261,10 @@ class RemoteKernel(KernelState):
 
     def detached(self, reason: str) -> None:
         """The link is down, and reconnects by itself."""
+        if (
+            self.phase is Phase.REVIVE
+        ):  # the keeper may have started the kernel: its cell is not sent to another one
+            self.set_phase(Phase.RUN)
         if not self.open_arguments or self.waits_for_link:
             silence = self._runtime.monotonic() - self.link.last_received
             kernel = (
@@ -342,6 +346,11 @@ class RemoteKernel(KernelState):
         self.open_arguments = {"attach": {}}  # so the keeper greets the front end
         self.set_link_state(LinkState.CONNECTING)
         self.switch(self.kernel_id)
+
+    def taken_over(self) -> None:
+        """A front end has taken the kernel over from the one that owned it, and that may have asked for a restart."""
+        if self.phase is Phase.RESTART:
+            self.restart()
 
     def waiting_cells_ended(self) -> None:
         """The hub has ended all cells that waited. The keeper, which cannot be reached, does not know that yet."""

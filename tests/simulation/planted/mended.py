@@ -36,6 +36,42 @@ MENDED = [
         "        if self._delivered is not None:\n",
     ),
     Mutant(
+        "messages go to clients that have not connected to the next hub",
+        "hub.front_end.edge",
+        "        if not (self._early.has_room or self._is_reached(message)):\n",
+        "        if message.channel is Channel.IOPUB and not self._early.has_room:\n",
+    ),
+    Mutant(
+        "the next hub answers clients that have not connected to it",
+        "hub.front_end.edge",
+        "        if not self._is_reached(message) and self._keep_early(message):\n",
+        "        if message.channel is Channel.IOPUB and self._keep_early(message):\n",
+    ),
+    Mutant(
+        "a cell that may have started a kernel is sent to another one",
+        "hub.kernel.remote_kernel",
+        "        if self.phase is Phase.REVIVE:  # the keeper may have",
+        "        if False:  # the keeper may have",
+    ),
+    Mutant(
+        "a request to a lost kernel waits without a word",
+        "hub.kernel.messages.relay",
+        "        if self._kernel.lost_cause and",
+        "        if False and",
+    ),
+    Mutant(
+        "the next front end gets the replies of one that has left",
+        "hub.front_end.front_ends",
+        "default=runtime.random.randrange(_FIRST)",
+        "default=-1",
+    ),
+    Mutant(
+        "a kernel that is taken over while it restarts stays ended",
+        "hub.kernel.messages.relay",
+        "            self._kernel.taken_over()\n",
+        "            pass\n",
+    ),
+    Mutant(
         "an interrupt that comes late hits the next cell",
         "agent.relay.relay",
         "        return self._state is RelayState.UP and self.busy and not self.waiting_cells\n",

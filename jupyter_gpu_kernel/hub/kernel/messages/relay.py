@@ -205,6 +205,8 @@ class HubRelay:
             return self._receive_before_start(request)
         if self._may_use_placeholder() and self.placeholder.answer(request):
             return
+        if self._kernel.lost_cause and requests.has_reply(request) and not requests.needs_owner(request):
+            return self.placeholder.fail([request], self._notice.for_user(self._kernel.lost_cause))
         if request.channel is Channel.SHELL:
             self._kernel.observe_shell_request(request)
         self._take(request)
@@ -255,6 +257,7 @@ class HubRelay:
             self.placeholder.show_text(cell, f"You have this kernel now; {before} still sees its output.")
             text = f"taken over by {front.label}"
             self.send(Lane.URGENT, keeper_message(do="tell", event="takeover", text=text))
+            self._kernel.taken_over()
         self.front_ends.owner = front
 
     def _may_use_placeholder(self) -> bool:

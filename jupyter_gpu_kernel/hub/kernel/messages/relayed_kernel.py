@@ -42,6 +42,10 @@ class RelayedKernel(Protocol):
         """The sentence that another computer has taken the kernel over; "" if none has."""
 
     @property
+    def lost_cause(self) -> str:
+        """Why the kernel does not exist any more, and what to do; "" if it exists, or a request may start it."""
+
+    @property
     def is_reachable(self) -> bool:
         """Whether the kernel was attached before, or can be attached at present."""
 
@@ -76,6 +80,9 @@ class RelayedKernel(Protocol):
 
     def take_back(self) -> None:
         """A user's cell takes the kernel back from another computer."""
+
+    def taken_over(self) -> None:
+        """A front end has taken the kernel over from the one that owned it."""
 
     def waiting_cells_ended(self) -> None:
         """The hub has ended all cells that waited, as the keeper cannot be reached."""
