@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import HubError, SettingsError
 from jupyter_gpu_kernel.hub.front_end import edge as edge_module
+from jupyter_gpu_kernel.hub.front_end.delivered import Clients
 from jupyter_gpu_kernel.hub.front_end.edge import Edge
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -210,3 +212,42 @@ def test_an_address_of_another_computer_has_a_remedy_of_its_own() -> None:
         assert "address of this computer" in error.value.remedy
 
     asyncio.run(main())
+
+
+def test_what_is_for_a_client_of_a_killed_hub_waits_until_the_client_has_connected(tmp_path: Path) -> None:
+    """ZeroMQ would drop it, as nobody of that name is connected."""
+
+    async def test(meeting: Meeting) -> None:
+        clients = Clients(tmp_path / "clients")
+        clients.add(b"notebook")
+        edge = Edge(RUNTIME, dict(KEY), meeting.heard.append, lambda: None, clients, known=True)
+        meeting.edge.close()
+        meeting.edge = edge
+        question = Message(Channel.STDIN, 1, make("input_request", {"prompt": "? "}))
+        assert not edge.has_room(question)
+        edge.send(question)
+        stdin = meeting.client("stdin", identity=b"notebook")
+        meeting.client("iopub", zmq.SUB).subscribe(b"")
+        await meeting.until(lambda: stdin.poll(0))
+        assert stdin.recv_multipart()[-1] == question.parts[3]
+        assert edge.has_room(question)
+
+    meet(test)
+
+
+def test_a_client_that_has_asked_the_next_hub_need_not_wait(tmp_path: Path) -> None:
+    async def test(meeting: Meeting) -> None:
+        clients = Clients(tmp_path / "clients")
+        clients.add(b"notebook")
+        edge = Edge(RUNTIME, dict(KEY), meeting.heard.append, lambda: None, clients, known=True)
+        meeting.edge.close()
+        meeting.edge = edge
+        shell = meeting.client("shell", identity=b"notebook")
+        shell.send_multipart(request(b"key"))
+        await meeting.until(lambda: meeting.heard)
+        reply = Message(Channel.SHELL, 1, make("kernel_info_reply", {}))
+        assert edge.has_room(reply) and not edge.has_room(reply.replace(client=2))
+        edge.send(reply)
+        await meeting.until(lambda: shell.poll(0))
+
+    meet(test)

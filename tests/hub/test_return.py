@@ -94,9 +94,10 @@ def test_a_killed_hubs_successor_finds_what_was_passed_on_of_a_kernel_that_was_f
     until(again, "idle")
     with Front(again.edge.connection) as front:
         front.run("1")
+    (number,) = (one.number for one in again.front_ends)
     files = sorted(path.name for path in tmp_path.iterdir())
     loop.call(again.close)
-    assert files == [first.kernel_id, f"{first.kernel_id}.0.clients", f"{first.kernel_id}.cells"]
+    assert files == [first.kernel_id, f"{first.kernel_id}.{number}.clients", f"{first.kernel_id}.cells"]
 
 
 def test_its_notebook_was_opened_once_more_when_it_comes_back_after_a_drop(
