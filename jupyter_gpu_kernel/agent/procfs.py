@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import pwd
 import re
@@ -184,6 +185,7 @@ def boot_time() -> float:
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+@functools.lru_cache(maxsize=None)
 def boot_id() -> str:
     """An id that changes at every boot, also of a container; "" if the system has none."""
     machine = _read("sys", "kernel/random/boot_id").decode().strip()

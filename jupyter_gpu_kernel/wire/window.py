@@ -128,8 +128,3 @@ class Window:
                 self._newer_since = self._clock()
         self._newer_delay = min(self._newer_delay, seconds)
         self._delay = min(self._delay, seconds)
-
-
-def fixed_window(size: int) -> Window:
-    """Return a window that always has this size."""
-    return Window(lambda: 0.0, size, size, size)

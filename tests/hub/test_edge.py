@@ -233,21 +233,3 @@ def test_what_is_for_a_client_of_a_killed_hub_waits_until_the_client_has_connect
         assert edge.has_room(question)
 
     meet(test)
-
-
-def test_a_client_that_has_asked_the_next_hub_need_not_wait(tmp_path: Path) -> None:
-    async def test(meeting: Meeting) -> None:
-        clients = Clients(tmp_path / "clients")
-        clients.add(b"notebook")
-        edge = Edge(RUNTIME, dict(KEY), meeting.heard.append, lambda: None, clients, known=True)
-        meeting.edge.close()
-        meeting.edge = edge
-        shell = meeting.client("shell", identity=b"notebook")
-        shell.send_multipart(request(b"key"))
-        await meeting.until(lambda: meeting.heard)
-        reply = Message(Channel.SHELL, 1, make("kernel_info_reply", {}))
-        assert edge.has_room(reply) and not edge.has_room(reply.replace(client=2))
-        edge.send(reply)
-        await meeting.until(lambda: shell.poll(0))
-
-    meet(test)

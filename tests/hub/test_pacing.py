@@ -15,12 +15,12 @@ from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebso
 from runtimes import RUNTIME, make
 from tornado.platform.asyncio import BaseAsyncIOLoop
 from traitlets.config import LoggingConfigurable
+from windows import fixed_window
 
 from jupyter_gpu_kernel.hub.kernel.messages.pacing import STALL, Pacer
 from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message
 from jupyter_gpu_kernel.wire.streams import PIECE
-from jupyter_gpu_kernel.wire.window import fixed_window
 
 
 class Timeless(selectors.SelectSelector):

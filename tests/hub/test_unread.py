@@ -141,7 +141,7 @@ def test_what_waits_for_the_node_is_bounded_and_refused_beyond(
     def request(msg_type: str, size: int) -> Message:
         header = session.msg_header(msg_type)
         parts = tuple(map(session.pack, (header, {}, {}, {"code": "1"})))
-        return Message(Channel.SHELL, 1, (*parts, bytes(size)))
+        return Message(Channel.SHELL, (front.number << 16) + 1, (*parts, bytes(size)))
 
     (front,) = remote.front_ends
     printed: list[tuple[Channel, bytes]] = []

@@ -132,7 +132,9 @@ class Endings(Base):
         for front_end in list(self.fronts):
             self._leave(front_end)
         world.run(world.now + 1.0)
-        ends = self.plan.ends_with_shutdown and front.asked
+        ends = (
+            self.plan.ends_with_shutdown and front.asked == "shutdown"
+        )  # else the keeper waits for a restart
         self._stop_kernels(front.kernel_id if ends else "")
         self._until(
             lambda: all(not one.alive for one in self.node.keepers.values()), KEEPER_ENDS, "keeper left"

@@ -56,7 +56,8 @@ class Faults(Base):
         self.path.slow = 0.0
 
     def _fault_slow_reader(self, arguments: dict[str, Any]) -> None:
-        client = self.random.choice(self.fronts).client
+        front = self._front(arguments["front"]) if "front" in arguments else self.random.choice(self.fronts)
+        client = front.client
         client.paused = True
         self.world.later(arguments["seconds"], client.resume)
 

@@ -11,6 +11,7 @@ import hmac
 import json
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from .oracle import Request, View
@@ -34,6 +35,12 @@ def sign(parts: list[bytes]) -> bytes:
     for part in parts[:4]:
         mac.update(part)
     return mac.hexdigest().encode()
+
+
+@lru_cache(maxsize=256)
+def _parent(header: bytes) -> dict[str, Any]:
+    """Return the header of a request, which is the parent of several messages."""
+    return dict(json.loads(header))
 
 
 class Ports:
@@ -94,7 +101,11 @@ class HubSockets:
         return self.unread(channel) < self._ports.limit
 
     def unread(self, channel: str) -> int:
-        return max((size for (name, _), size in self._unread.items() if name == channel), default=0)
+        largest = 0
+        for (name, _), size in self._unread.items():
+            if size > largest and name == channel:
+                largest = size
+        return largest
 
     def stalled_since(self, channel: str) -> float:
         return self._progress[channel] if self.unread(channel) else self._clock()
@@ -173,7 +184,7 @@ class HubSockets:
             if self._world.kills > kills:
                 client.lost_request(frames[3])
 
-    def disconnect(self, channel: str, rebound: Callable[[], None]) -> None:
+    def disconnect(self, channel: str) -> None:
         """What clients have not received is lost, and they connect again."""
         for identity, client in self._clients[channel].items():
             client.left_out(channel)
@@ -182,7 +193,6 @@ class HubSockets:
             for _, frames in queue or ():
                 client.missed(frames)
         clients, self._clients[channel] = list(self._clients[channel].values()), {}
-        self._world.later(0.02, rebound, process=self.process)
         for client in clients:
             self._world.later(0.1 + self._ports.seconds(), client.reconnect, self, channel)
 
@@ -330,7 +340,8 @@ class Client:
         parts = frames[at + 2 :]
         if frames[at + 1] != sign(parts):
             raise Failure("signature", f"{self.name} got a message with a wrong signature")
-        header, parent, content = json.loads(parts[0]), json.loads(parts[1]), json.loads(parts[3])
+        header, content = json.loads(parts[0]), json.loads(parts[3])
+        parent = _parent(parts[1])
         msg_id, msg_type = str(header["msg_id"]), str(header["msg_type"])
         if (key := f"{channel}{msg_id}") in self._known:
             self._doubled += 1

@@ -1,7 +1,7 @@
 """The kernel's process as a model of ipykernel, and the keeper's end of its sockets.
 
 A cell's code is a JSON list of actions: ["print", NAME, TEXT], ["prints", COUNT, SIZE], ["display", ID, TEXT],
-["update", ID, TEXT], ["comm", ID, VALUE], ["sleep", SECONDS], ["input"], ["error"], ["crash"].
+["update", ID, TEXT], ["comm", ID, VALUE], ["sleep", SECONDS], ["input"], ["error"], ["crash"], ["comment", TEXT].
 
 Shell requests run one after another, control requests at once. A reply and the output before it leave on different
 sockets, so either may arrive first. A cell that fails aborts the cells that the kernel has received until then. Idle
@@ -202,6 +202,8 @@ class ModelKernel(Process):
         if not self._actions:
             return self._end("ok")
         kind, *more = self._actions.popleft()
+        if kind == "comment":
+            return self._act()
         if kind == "sleep":
             self._timer = self._later(more[0], self._act)
             return

@@ -11,8 +11,9 @@ from random import Random
 from typing import Any
 
 OPERATIONS = (
-    "run", "burst", "fail", "ask", "display", "comm", "sleep", "storm", "own code", "info", "complete", "interrupt",
-    "interrupt command", "restart", "restart now", "second front end", "second leaves", "return", "crash", "clear",
+    "run", "burst", "fail", "ask", "display", "displays", "large cell", "comm", "sleep", "storm", "own code", "info",
+    "complete", "interrupt", "interrupt command", "restart", "restart now", "second front end", "second leaves",
+    "return", "crash", "clear",
 )  # fmt: skip
 FAULTS = (
     "drop", "silent cut", "half-open", "stall", "unreachable", "slow path", "slow reader", "hub killed",
@@ -88,7 +89,8 @@ def draw(seed: int) -> Plan:
     operations = ["run", *(one for one in OPERATIONS[1:] if random.random() < 0.4)]
     faults = [one for one in FAULTS if random.random() < 0.25]
     length = random.choice((5.0, 15.0, 30.0))
-    decisions = [_operation(random, random.choice(operations), length) for _ in range(random.randint(3, 8))]
+    decisions = _story(Random(f"story {seed}"), length)
+    decisions += [_operation(random, random.choice(operations), length) for _ in range(random.randint(3, 8))]
     decisions += [
         _fault(random, random.choice(faults), length) for _ in range(random.randint(1, 4) if faults else 0)
     ]
@@ -97,7 +99,7 @@ def draw(seed: int) -> Plan:
         decisions=tuple(sorted(decisions, key=lambda one: one.at)),
         delay=random.choice((0.0003, 0.005, 0.025, 0.1)),
         rate=random.choice((2e5, 5e6, 1e8)),
-        memory_mib=random.choice((8.0, 8.0, 0.002)),
+        memory_mib=random.choice((8.0, 8.0, 0.002, 0.02)),
         cap_mib=random.choice((512.0, 512.0, 512.0, 0.01)),
         unread=random.choice((4 * 1024 * 1024, 20_000)),
         rate_limited=random.random() < 0.7,
@@ -105,6 +107,42 @@ def draw(seed: int) -> Plan:
         knows_info=random.random() < 0.5,
         ends_with_shutdown=random.random() < 0.6,
     )
+
+
+def _story(random: Random, length: float) -> list[Decision]:
+    """Return decisions that have to come together, in some seeds: single ones rarely meet."""
+    if random.random() > 0.2:
+        return []
+    at, seconds = random.uniform(0.0, length), random.choice((1.0, 4.0, 12.0))
+    kind = random.choice(("unread", "replay", "replay"))
+    flood = [["prints", 8, random.choice((5000, 60_000))] for _ in range(random.randint(1, 4))]
+    cells = {"front": 0, "cells": [[*flood, ["sleep", random.choice((0.05, 3.0))]]], "stop": True, "gap": 0.0}
+    if kind == "unread":  # something happens to a kernel whose output its front end does not read
+        begin = [
+            Decision(at, "slow reader", {"seconds": seconds, "front": 0}),
+            Decision(at + 0.01, "cells", cells),
+        ]
+        ends = random.choices(
+            ("drop", "node rebooted", "hub killed", "restart now", "return"), k=random.randint(1, 2)
+        )
+        later = [at + random.uniform(0.1, seconds) for _ in ends]
+    else:  # something happens while output comes that has waited
+        begin = [Decision(at, "cells", cells), Decision(at + 0.005, "unreachable", {"seconds": seconds})]
+        ends = random.choices(
+            (
+                "drop",
+                "restart",
+                "restart now",
+                "hub killed",
+                "return",
+                "hub killed in a send",
+                "node rebooted",
+            ),
+            k=random.randint(1, 2),
+        )
+        later = [at + seconds + random.uniform(0.0, 4.0) for _ in ends]
+    arguments = {"front": 0, "seconds": 1.0, "sends": random.randint(1, 12)}
+    return begin + [Decision(when, end, arguments) for end, when in zip(ends, later, strict=True)]
 
 
 def _cell(random: Random, kind: str) -> list[Any]:
@@ -119,6 +157,10 @@ def _cell(random: Random, kind: str) -> list[Any]:
     if kind == "display":
         actions += [["display", f"d{name}", "first"], ["sleep", 0.3]]
         actions += [["update", actions[-2][1], str(number)] for number in range(random.randint(1, 5))]
+    elif kind == "displays":
+        actions += [["display", f"d{name}-{number}", "x" * 30] for number in range(random.randint(10, 40))]
+    elif kind == "large cell":
+        actions.append(["comment", "x" * random.choice((5000, 70_000, 300_000))])
     elif kind == "comm":
         actions += [["comm", f"w{name}", number] for number in range(random.randint(1, 6))]
     elif kind == "ask":
@@ -138,7 +180,7 @@ def _cell(random: Random, kind: str) -> list[Any]:
 def _operation(random: Random, kind: str, length: float) -> Decision:
     at = random.uniform(0.0, length)
     front = random.choice((0, 0, 0, 1))
-    if kind in ("run", "display", "comm", "ask", "sleep", "storm", "crash", "fail"):
+    if kind in ("run", "display", "displays", "large cell", "comm", "ask", "sleep", "storm", "crash", "fail"):
         cells = [_cell(random, kind)]
         if kind == "fail":
             cells += [_cell(random, "run") for _ in range(random.randint(0, 2))]

@@ -114,9 +114,11 @@ class Users(Base):
             front.send(front.remote.event())  # it was told that the kernel had ended, which it does not own
 
     def _restart_if_dead(self, front: UserFrontEnd) -> None:
-        """A server restarts a kernel that has died, but not one that starts with its user's next cell."""
+        """A server restarts a kernel that has died, but not one that starts with its user's next cell; and one that was
+        shut down for a restart, as its launcher ends then."""
         wanted = any(one.wants_restart for one in self.fronts)
-        dead = front.state == "ended" and not front.asked and not self.plan.revives and not wanted
+        by_itself = front.asked == "restart" or (not front.asked and not self.plan.revives)
+        dead = front.state == "ended" and by_itself and not wanted
         if dead and front.here and front.remote is not None and front.front is front.remote.front_ends.owner:
             front.wants_restart = True
             self.world.later(self.random.uniform(0.1, 3.0), self._in_hub, self._restart, front)

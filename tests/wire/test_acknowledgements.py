@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from endpoint_pipe import Pipe
 from runtimes import RUNTIME
+from windows import fixed_window
 
 from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.frames import (
@@ -12,7 +13,6 @@ from jupyter_gpu_kernel.wire.frames import (
     Kind,
 )
 from jupyter_gpu_kernel.wire.messages import Lane
-from jupyter_gpu_kernel.wire.window import fixed_window
 
 
 def test_only_what_waits_since_the_last_time_is_acknowledged_alone() -> None:

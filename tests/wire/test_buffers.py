@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 from moves import Moves, lines
+from windows import fixed_window
 
 from jupyter_gpu_kernel.wire.frames import CHUNK, MAX_PAYLOAD, Frame, FrameReader, Kind
 from jupyter_gpu_kernel.wire.messages import Lane
 from jupyter_gpu_kernel.wire.queues import _LAST, Inbox, Outbox
-from jupyter_gpu_kernel.wire.window import fixed_window
 
 MB = 1_000_000
 PER_BYTE = 10

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from malformed import HELLO, NO_OBJECTS, frames, numbers, some
 from runtimes import RUNTIME
+from windows import fixed_window
 
 from jupyter_gpu_kernel.wire import PROTOCOL, queues
 from jupyter_gpu_kernel.wire.endpoint import Endpoint, EndpointState, ProtocolError
@@ -25,7 +26,7 @@ from jupyter_gpu_kernel.wire.frames import (
 )
 from jupyter_gpu_kernel.wire.messages import Lane, Message, MessageError
 from jupyter_gpu_kernel.wire.queues import Inbox, NumberingError, Outbox
-from jupyter_gpu_kernel.wire.window import Window, fixed_window
+from jupyter_gpu_kernel.wire.window import Window
 
 
 @some

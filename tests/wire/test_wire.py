@@ -12,6 +12,7 @@ from endpoint_pipe import Pipe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runtimes import RUNTIME
+from windows import fixed_window
 
 from jupyter_gpu_kernel.wire.endpoint import Endpoint, EndpointState, ProtocolError
 from jupyter_gpu_kernel.wire.fields import DEPTH
@@ -28,7 +29,7 @@ from jupyter_gpu_kernel.wire.frames import (
 )
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, MessageError, keeper_message, lane_of
 from jupyter_gpu_kernel.wire.queues import Inbox, NumberingError, Outbox
-from jupyter_gpu_kernel.wire.window import Window, fixed_window
+from jupyter_gpu_kernel.wire.window import Window
 
 # ---------------------------------------------------------------------------------------------- frames
 

@@ -22,6 +22,8 @@ from .output.reduction import MESSAGE_LIMITS, limit_size
 from .reattach import Greeting, GreetingText, Reattach, ToHub
 from .requests import Aborts, Executions, InternalRequests, QueueLimit, ToKernel, is_misattributed
 
+_SHUTDOWN = "shutdown_request"
+
 
 class RelayState(enum.Enum):
     """Whether the kernel takes requests. DOWN: requests wait for the kernel. ENDED: each is answered with an error."""
@@ -201,8 +203,8 @@ class Relay:
         msg_type = request.msg_type
         if msg_type == "interrupt_request" and not self._can_be_interrupted:
             self._interrupt_waiting(request)
-        elif self._state is RelayState.ENDED:
-            self.executions.refuse(request, self._end_reason)
+        elif self._state is RelayState.ENDED or (self._state is RelayState.DOWN and msg_type == _SHUTDOWN):
+            self.executions.refuse(request, self._end_reason)  # the keeper ends a process that is not up
         elif self._state is RelayState.DOWN:
             self._early.append(request.unparsed())
         elif msg_type == "execute_request":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -69,19 +68,16 @@ class Edge:
         self._clients = clients
         self._identities = list(clients.known) if clients is not None else []
         self._numbers = {identity: number for number, identity in enumerate(self._identities, 1)}
-        self._early = _EarlyMessages(runtime.monotonic, expected=known)
-        self._reached: set[tuple[Channel, int]] = (
-            set()
-        )  # clients of a killed hub that have sent a request to this one
+        self._early = _EarlyMessages(runtime.monotonic)
         self._omitted = 0  # bytes of output that were dropped and that subscribers have not been told of
         self._last_parent = b"{}"
         self._subscriptions = 0
-        self._subscriptions_before = 0  # before the clients were disconnected
-        self._iopub_waits_until = 0.0  # for clients that were disconnected: a time of the runtime
         self._announcing = False  # whether new subscribers are about to be announced
         self._closed = False
         self.last_request = 0.0
         """When a client that knows the key sent a request, by `Runtime.monotonic`."""
+        if known:
+            self._early.begin(SUBSCRIBE_TIMEOUT)
         self._sockets = bind(connection, self._receive, runtime.monotonic)
 
     @property
@@ -91,24 +87,16 @@ class Edge:
 
     def has_room(self, message: Message) -> bool:
         """Whether the clients that this message is for can receive more."""
-        if message.channel is Channel.IOPUB and self._runtime.monotonic() < self._iopub_waits_until:
-            return False
-        if not (self._early.has_room or self._is_reached(message)):
-            return False
-        return self._sockets.has_room(_name(message))
-
-    def _is_reached(self, message: Message) -> bool:
-        """Return whether this message is for one client of a killed hub, which has connected to this hub."""
-        return (message.channel, message.client & _MAX_CLIENTS) in self._reached
+        return self._early.has_room and self._sockets.has_room(_name(message))
 
     def stalled_since(self, message: Message) -> float:
         """The time (of `Runtime.monotonic`) since which the clients that this message is for have received nothing."""
         return self._sockets.stalled_since(_name(message))
 
     def send(self, message: Message) -> None:
-        """Send a message to its client; a message on iopub to all clients. While clients of a killed hub may not have
-        connected to this one, the message waits."""
-        if not self._is_reached(message) and self._keep_early(message):
+        """Send a message to its client; a message on iopub to all clients. While clients may not have connected again,
+        the message waits."""
+        if (message.channel is Channel.IOPUB or not self._early.has_room) and self._keep_early(message):
             return
         parts = (self._in_one_session(message.parts[0]), *message.parts[1:])
         if message.channel is Channel.IOPUB:
@@ -160,10 +148,7 @@ class Edge:
         self.last_request = self._runtime.monotonic()
         number = self._number(frames[0])
         if number:
-            request = Message(Channel[name.upper()], number, parts)
-            if self._early.waits:
-                self._reached.add((request.channel, number))
-            self._on_message(request)
+            self._on_message(Message(Channel[name.upper()], number, parts))
 
     def _number(self, identity: bytes) -> int:
         """Return the client's number; 0 if there are too many clients."""
@@ -190,8 +175,6 @@ class Edge:
         self._announcing = False
         if self._closed:
             return
-        if self._subscriptions >= self._subscriptions_before:
-            self._iopub_waits_until = 0.0
         omitted, self._omitted = self._omitted, 0
         if omitted:
             self._send_omission_notice(omitted)
@@ -200,25 +183,18 @@ class Edge:
 
     def _keep_early(self, message: Message) -> bool:
         if self._early.overflowed:
-            self._omitted += sum(len(part) for one in self._release_early() for part in one.parts)
+            self._omitted += sum(len(part) for one in self._early.release() for part in one.parts)
         return self._early.keep(message)
 
     def _send_early(self) -> None:
-        for message in self._release_early():
+        for message in self._early.release():
             self.send(message)
-
-    def _release_early(self) -> list[Message]:
-        self._reached.clear()
-        return self._early.release()
 
     def _disconnect(self, name: str) -> None:
         if name == "iopub":
-            self._subscriptions_before, self._subscriptions = self._subscriptions, 0
-            self._iopub_waits_until = math.inf
-        self._sockets.disconnect(name, self._rebound)
-
-    def _rebound(self) -> None:
-        self._iopub_waits_until = min(self._iopub_waits_until, self._runtime.monotonic() + _RECONNECT)
+            self._subscriptions = 0
+            self._early.begin(_RECONNECT)
+        self._sockets.disconnect(name)
 
     def _send_omission_notice(self, size: int) -> None:
         text = f"\n[… {size / 1e6:.1f} MB left out here: this front end had not read for a while …]\n"
@@ -227,29 +203,29 @@ class Edge:
 
 
 class _EarlyMessages:
-    """The messages that wait until the clients of a killed hub have subscribed to its successor.
+    """The messages that wait until clients have subscribed again: the clients of a killed hub, and those that were
+    disconnected.
 
     A client's iopub socket subscribes again when its program next uses it, which may be long after the hub has bound
     the port. By then its other sockets have connected; before, ZeroMQ would drop what is sent to them.
     """
 
-    def __init__(self, clock: Callable[[], float], expected: bool) -> None:
-        """`expected`: whether there are such clients. If not, nothing is kept."""
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._messages: list[Message] | None = [] if expected else None
-        self._deadline = self._clock() + SUBSCRIBE_TIMEOUT
+        self._messages: list[Message] | None = None
+        self._deadline = 0.0
         self._size = 0
+
+    def begin(self, seconds: float) -> None:
+        """Messages wait from now on. `seconds`: the time in which running clients subscribe again."""
+        self._messages = self._messages or []
+        self._deadline = self._clock() + seconds
 
     @property
     def has_room(self) -> bool:
         """Whether messages of the kernel may come. Until then they stay with the keeper: what is kept here would be
         lost if this hub was killed, too, and a reply would overtake it."""
         return self._messages is None or self._is_late
-
-    @property
-    def waits(self) -> bool:
-        """Whether messages wait."""
-        return self._messages is not None
 
     @property
     def overflowed(self) -> bool:

@@ -83,12 +83,12 @@ class Sockets:
             frames = [*envelope, *self._unread[channel].track(parts, client)]
             self._sockets[channel].send(frames, copy=isinstance(frames[-1], bytes))
 
-    def disconnect(self, channel: str, rebound: Callable[[], None]) -> None:
+    def disconnect(self, channel: str) -> None:
         """Close all connections of a socket and drop what its clients have not received. Running clients connect again
-        by themselves. `rebound()` is called when the port is bound again."""
+        by themselves."""
         self._unread[channel] = _UnreadBytes(self._clock)
         self._sockets.pop(channel).close(linger=0)
-        self._rebind(channel, rebound)
+        self._rebind(channel)
 
     def restore_ipc_files(self) -> None:
         """Bind ipc sockets again whose files jupyter_client removed, as it does before a restart: it uses the same
@@ -159,16 +159,14 @@ class Sockets:
         elif not self._is_ipc:
             local_peers.guard(socket)
 
-    def _rebind(self, channel: str, rebound: Callable[[], None]) -> None:
+    def _rebind(self, channel: str) -> None:
         """libzmq releases a port a moment after its socket was closed."""
         if self._closed:
             return
         try:
             self._bind(channel)
         except HubError:
-            asyncio.get_running_loop().call_later(_BIND_RETRY, self._rebind, channel, rebound)
-        else:
-            rebound()
+            asyncio.get_running_loop().call_later(_BIND_RETRY, self._rebind, channel)
 
     def _bind_address(self, socket: zmq.Socket[bytes], channel: str) -> None:
         port = int(self.connection.get(f"{channel}_port") or 0)

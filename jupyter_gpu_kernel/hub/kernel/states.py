@@ -90,28 +90,23 @@ class AttachTiming:
         self._link = link
         self._attachment = attachment
         self._state = _Timing.DETACHED
-        self._complete = self._subscribed = False
+        self._complete = False
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, at_once: bool) -> None:
-        """Attach the kernel: `at_once`, or when all front ends have connected (output for the others would be lost) and
-        one of them has subscribed. The wait is limited, as a front end may never come back."""
-        if at_once:
+        """Attach the kernel: `at_once`, or when all front ends have connected, as output for the others would be lost.
+        The wait is limited, as a front end may never come back."""
+        if at_once or self._complete:
             self.attach()
         else:
             self._state = _Timing.WAITING
             self._timer = asyncio.get_running_loop().call_later(SUBSCRIBE_TIMEOUT, self.attach)
-            self._attach_if_ready()
 
     def complete(self) -> None:
         """All front ends that a killed hub had have connected."""
         self._complete = True
-        self._attach_if_ready()
-
-    def subscribed(self) -> None:
-        """A front end has subscribed to iopub."""
-        self._subscribed = True
-        self._attach_if_ready()
+        if self._state is _Timing.WAITING:
+            self.attach()
 
     def attach(self) -> None:
         """Let the link carry the kernel."""
@@ -144,10 +139,6 @@ class AttachTiming:
         """Detach the kernel from the link for good."""
         self._end(_Timing.CLOSED)
         self._link.release(self._attachment)
-
-    def _attach_if_ready(self) -> None:
-        if self._state is _Timing.WAITING and self._complete and self._subscribed:
-            self.attach()
 
     def _end(self, state: _Timing) -> None:
         self._state = state

@@ -98,11 +98,8 @@ KEEPER = [
     Mutant(
         "requests to an ended kernel are not refused",
         "agent.relay.relay",
-        (
-            "        elif self._state is RelayState.ENDED:\n"
-            "            self.executions.refuse(request, self._end_reason)\n"
-        ),
-        ("        elif self._state is RelayState.ENDED:\n            pass\n"),
+        ("            self.executions.refuse(request, self._end_reason)  # the keeper ends a process"),
+        "            pass  # the keeper ends a process",
     ),
     Mutant(
         "cells of an ended kernel get no reply",

@@ -38,20 +38,20 @@ MENDED = [
     Mutant(
         "messages go to clients that have not connected to the next hub",
         "hub.front_end.edge",
-        "        if not (self._early.has_room or self._is_reached(message)):\n",
-        "        if message.channel is Channel.IOPUB and not self._early.has_room:\n",
+        "        return self._early.has_room and self",
+        "        return (message.channel is not Channel.IOPUB or self._early.has_room) and self",
     ),
     Mutant(
         "the next hub answers clients that have not connected to it",
         "hub.front_end.edge",
-        "        if not self._is_reached(message) and self._keep_early(message):\n",
+        "        if (message.channel is Channel.IOPUB or not self._early.has_room) and self._keep_early(message):\n",
         "        if message.channel is Channel.IOPUB and self._keep_early(message):\n",
     ),
     Mutant(
         "a cell that may have started a kernel is sent to another one",
         "hub.kernel.remote_kernel",
-        "        if self.phase is Phase.REVIVE:  # the keeper may have",
-        "        if False:  # the keeper may have",
+        "            self.set_phase(Phase.RUN)  # the keeper may",
+        "            pass  # the keeper may",
     ),
     Mutant(
         "a request to a lost kernel waits without a word",

@@ -56,7 +56,6 @@ class HubRelay:
         self._runtime = runtime
         self._kernel = kernel
         self._link = link
-        self._attach_timing = attach_timing
         self._delivered = delivered
         was_up = delivered is not None and delivered.counts is not None
         self._requests = RequestTable(was_up=was_up)
@@ -67,9 +66,8 @@ class HubRelay:
         self.displays = TransientDisplays(runtime, self._send_to_front_ends)
         self._notice = OfflineNotice(runtime, self.displays.send, link.name, settings, self._requests)
         self.not_started = UnstartedKernel(runtime, self.placeholder, self.displays.send, self._requests)
-        self.front_ends = FrontEnds(
-            runtime, self._receive_request, self._subscribed, attach_timing.complete, delivered, context.bind
-        )
+        greet, complete = self.placeholder.greet_subscriber, attach_timing.complete
+        self.front_ends = FrontEnds(runtime, self._receive_request, greet, complete, delivered, context.bind)
         self._pacer = Pacer(
             self._pass_on,
             self._pacer_progressed,
@@ -325,10 +323,6 @@ class HubRelay:
     def _report_failure_seen(self, cell: str) -> None:
         """The front end has the reply of this cell, which failed: cells that are sent from now on are not aborted."""
         self.send(Lane.ORDERED, keeper_message(do="failure_seen", reply=cell))
-
-    def _subscribed(self) -> None:
-        self.placeholder.greet_subscriber()
-        self._attach_timing.subscribed()
 
     def _send_to_front_ends(self, message: Message) -> None:
         """Send a message that the hub made."""
