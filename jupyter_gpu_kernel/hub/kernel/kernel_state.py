@@ -84,8 +84,8 @@ class KernelState:
     @property
     def lost_cause(self) -> str:
         """Why the kernel does not exist any more, and what to do; "" if it exists, or a request may start it."""
-        lost = self.link_state is LinkState.LOST and self.error is not None
-        return f"{self.error.cause}. {self.error.remedy}" if lost and self.error else ""
+        lost = self.error if self.link_state is LinkState.LOST else None
+        return f"{lost.cause}. {lost.remedy}" if lost else ""
 
     @property
     def closed(self) -> bool:

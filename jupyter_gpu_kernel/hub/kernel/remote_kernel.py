@@ -262,9 +262,8 @@ class RemoteKernel(KernelState):
     def detached(self, reason: str) -> None:
         """The link is down, and reconnects by itself."""
         if self.phase is Phase.REVIVE:
-            self.set_phase(
-                Phase.RUN
-            )  # the keeper may have started the kernel: its cell must not run once more
+            # The keeper may have started the kernel: its cell must not run once more, in another one.
+            self.set_phase(Phase.RUN)
         if not self.open_arguments or self.waits_for_link:
             silence = self._runtime.monotonic() - self.link.last_received
             kernel = (

@@ -50,8 +50,8 @@ MENDED = [
     Mutant(
         "a cell that may have started a kernel is sent to another one",
         "hub.kernel.remote_kernel",
-        "            self.set_phase(Phase.RUN)  # the keeper may",
-        "            pass  # the keeper may",
+        "in another one.\n            self.set_phase(Phase.RUN)\n",
+        "in another one.\n            pass\n",
     ),
     Mutant(
         "a request to a lost kernel waits without a word",
