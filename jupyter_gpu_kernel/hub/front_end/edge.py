@@ -182,7 +182,7 @@ class Edge:
         asyncio.get_running_loop().call_later(_OTHERS, self._send_early)
 
     def _keep_early(self, message: Message) -> bool:
-        if self._early.overflowed:
+        if self._early.size >= MAX_UNREAD and self._early.has_room:  # no client has subscribed in time
             self._omitted += sum(len(part) for one in self._early.release() for part in one.parts)
         return self._early.keep(message)
 
@@ -214,7 +214,8 @@ class _EarlyMessages:
         self._clock = clock
         self._messages: list[Message] | None = None
         self._deadline = 0.0
-        self._size = 0
+        self.size = 0
+        """The bytes that wait."""
 
     def begin(self, seconds: float) -> None:
         """Messages wait from now on. `seconds`: the time in which running clients subscribe again."""
@@ -225,29 +226,20 @@ class _EarlyMessages:
     def has_room(self) -> bool:
         """Whether messages of the kernel may come. Until then they stay with the keeper: what is kept here would be
         lost if this hub was killed, too, and a reply would overtake it."""
-        return self._messages is None or self._is_late
-
-    @property
-    def overflowed(self) -> bool:
-        """Whether more than the limit waits for a client that has not subscribed in time."""
-        return self._size >= MAX_UNREAD and self._is_late
+        return self._messages is None or self._clock() > self._deadline
 
     def keep(self, message: Message) -> bool:
         """Keep this message, if messages have to wait. Return whether it was kept."""
         if self._messages is None:
             return False
         self._messages.append(message.unparsed())
-        self._size += sum(map(len, message.parts))
+        self.size += sum(map(len, message.parts))
         return True
 
     def release(self) -> list[Message]:
         """Return all messages that wait, in order. From now on no message is kept."""
-        messages, self._messages, self._size = self._messages or [], None, 0
+        messages, self._messages, self.size = self._messages or [], None, 0
         return messages
-
-    @property
-    def _is_late(self) -> bool:
-        return self._clock() > self._deadline
 
 
 class _Signer:

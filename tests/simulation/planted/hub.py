@@ -63,8 +63,8 @@ HUB = [
     Mutant(
         "an interrupt does not cancel the cells that wait",
         "hub.kernel.messages.request_table",
-        "        for cell in cells:\n            self._forget(id_of(cell))\n",
-        "",
+        "            self._requests.pop(id_of(cell), None)\n",
+        "            pass\n",
     ),
     Mutant(
         "an interrupt that was lost is not answered",

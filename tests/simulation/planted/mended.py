@@ -8,8 +8,8 @@ MENDED = [
     Mutant(
         "output is kept for clients of a killed hub, and lost with this one",
         "hub.front_end.edge",
-        "        return self._messages is None or self._is_late\n",
-        "        return self._size < MAX_UNREAD or self._is_late\n",
+        "        return self._messages is None or self._clock() > self._deadline\n",
+        "        return self.size < MAX_UNREAD or self._clock() > self._deadline\n",
     ),
     Mutant(
         "cells with a reply stay in the file after an adoption",
@@ -34,6 +34,12 @@ MENDED = [
         "hub.kernel.remote_kernel",
         "        if self._delivered is not None and self.front_ends.complete:\n",
         "        if self._delivered is not None:\n",
+    ),
+    Mutant(
+        "requests of a lost kernel are forgotten before they are answered",
+        "hub.kernel.messages.request_table",
+        "                unanswered.append(self._requests.pop(msg_id).message)\n",
+        "                unanswered.append(one.message)\n                self._forget(msg_id)\n",
     ),
     Mutant(
         "messages go to clients that have not connected to the next hub",

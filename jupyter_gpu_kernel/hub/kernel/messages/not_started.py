@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from ....errors import GpuKernelError
 from ....wire.compose import TransientDisplay, composer
-from ....wire.messages import Channel, Message, content_of, type_of
+from ....wire.messages import Channel, Message, content_of, id_of, type_of
 from ....wire.runtime import Runtime
 from .placeholder import Placeholder
 from .request_table import RequestTable
@@ -126,14 +126,18 @@ class UnstartedKernel:
 
     def end_cells(self, name: str, reason: str) -> None:
         """No kernel is started for the cells that wait: they end with an error."""
-        self._placeholder.end_cells(self.discard(), name, reason)
+        self._placeholder.end_cells(self._cancel(), name, reason)
 
     def cancel_cells(self) -> None:
         """The user has interrupted the cells that wait."""
         self.end_cells("KeyboardInterrupt", "the kernel had not started yet; its start was cancelled")
 
-    def discard(self) -> list[Message]:
-        """The kernel is shut down or restarted: nobody waits for the user's cells any more. Return these cells."""
+    def discard(self) -> None:
+        """The kernel is shut down or restarted: nobody waits for the user's cells any more."""
+        for cell in self._cancel():
+            self._table.answered(id_of(cell))
+
+    def _cancel(self) -> list[Message]:
         self.hide()
         cells = self._table.cancel_waiting()
         if self.active:

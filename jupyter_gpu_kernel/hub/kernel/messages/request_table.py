@@ -156,7 +156,10 @@ class RequestTable:
     def answered(self, msg_id: str) -> None:
         """The hub is about to reply to this request, which is forgotten unless the kernel executes it as well."""
         if msg_id not in self._later:
-            self._forget(msg_id)
+            self._requests.pop(msg_id, None)
+            self._changes.append(
+                (msg_id, None)
+            )  # also of a request that the table has returned to be answered
 
     def end(self, request: Message) -> None:
         """The hub is about to reply to this request, of which front ends get nothing else, whatever the kernel does."""
@@ -181,10 +184,8 @@ class RequestTable:
         """The link is down: from now on requests wait, and what was sent may be lost with the link."""
         self.link_down = True
         sent = [one for one in self._requests.values() if one.place is Place.SENT]
-        own_code = [
-            one.message for one in sent if is_own_code(one.message) and self._is_open(id_of(one.message))
-        ]
-        own_code = [] if self._was_up else own_code
+        own_code = [one.message for one in sent if is_own_code(one.message) and not self._was_up]
+        own_code = [one for one in own_code if self._is_open(id_of(one))]
         for request in own_code:
             self._set_later(id_of(request), Later.NOTHING)
         interrupts = [one.message for one in sent if one.msg_type == "interrupt_request"]
@@ -195,11 +196,12 @@ class RequestTable:
         return Outage(own_code, interrupts, cells)
 
     def cancel_waiting(self) -> list[Message]:
-        """The kernel is interrupted, or does not start. Forget the cells of users that wait, and return them."""
+        """The kernel is interrupted, or does not start. Forget the cells of users that wait, and return them. They stay
+        in the file until they are `answered`, one by one."""
         self.interrupted = self.link_down
         cells = self.waiting_cells
         for cell in cells:
-            self._forget(id_of(cell))
+            self._requests.pop(id_of(cell), None)
         return cells
 
     def end_in_flight(self) -> list[Message]:
@@ -210,13 +212,15 @@ class RequestTable:
         return cells
 
     def clear(self) -> list[Message]:
-        """The kernel is gone: forget its requests, and return those that have no reply at all."""
-        lost = {msg_id: one for msg_id, one in self._requests.items() if one.place is not Place.START}
-        for msg_id in lost:
-            self._forget(msg_id)
-        return [
-            one.message for msg_id, one in lost.items() if self._is_open(msg_id) and has_reply(one.message)
-        ]
+        """The kernel is gone: forget its requests, and return those that have no reply at all. These stay in the file
+        until they are `answered`, one by one."""
+        unanswered = []
+        for msg_id, one in list(self._requests.items()):
+            if one.place is not Place.START and self._is_open(msg_id) and has_reply(one.message):
+                unanswered.append(self._requests.pop(msg_id).message)
+            elif one.place is not Place.START:
+                self._forget(msg_id)
+        return unanswered
 
     def forget_shutdown(self) -> None:
         """The kernel is used again: the successor of this hub must not shut it down."""
