@@ -220,7 +220,7 @@ def test_what_is_for_a_client_of_a_killed_hub_waits_until_the_client_has_connect
     async def test(meeting: Meeting) -> None:
         clients = Clients(tmp_path / "clients")
         clients.add(b"notebook")
-        edge = Edge(RUNTIME, dict(KEY), meeting.heard.append, lambda: None, clients, known=True)
+        edge = Edge(RUNTIME, dict(KEY), lambda message: None, lambda: None, clients, known=True)
         meeting.edge.close()
         meeting.edge = edge
         question = Message(Channel.STDIN, 1, make("input_request", {"prompt": "? "}))
