@@ -143,7 +143,7 @@ def test_the_place_in_the_queue(row: dict[str, Any], shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(12_030.0, "3:20 h"), (3590.0, "59 min"), (90.0, "1 min"), (50.0, r"[1-5]\d s"), (-5.0, "0 s")],
+    [(12_030.0, "3 h 20 min"), (3590.0, r"59 min \d+ s"), (50.0, r"[1-5]\d s"), (-5.0, "0 s")],
 )
 def test_the_time_that_is_left_of_a_job(seconds: float, shown: str) -> None:
     job = {"id": "17", "end_time": time.time() + seconds}

@@ -222,23 +222,15 @@ def _state(row: dict[str, Any]) -> str:
 
 
 def _job_facts(job: dict[str, Any]) -> list[str]:
-    """The job in which the kernel runs, or for which it waits: "job 12", "Resources", "3:20 h left",
-    "5 min left" or "40 s left"."""
+    """The job in which the kernel runs, or for which it waits: "job 12", "Resources", "3 h 20 min left"."""
     if not job.get("id"):
         return []
     facts = [f"job {job['id']} by {job['way']}" if job.get("way") else f"job {job['id']}"]
     if job.get("state") == "PENDING":
         return facts + ([job["reason"]] if job.get("reason") else [])
     if end := job.get("end_time"):
-        facts.append(f"{_time_left(max(0, int(end - time.time())))} left")
+        facts.append(f"{duration(max(0, int(end - time.time())))} left")
     return facts
-
-
-def _time_left(seconds: int) -> str:
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes = seconds // 60
-    return f"{minutes // 60}:{minutes % 60:02} h" if minutes >= 60 else f"{minutes} min"
 
 
 def ordinal(number: int) -> str:
