@@ -97,7 +97,7 @@ def test_a_killed_hubs_successor_finds_what_was_passed_on_of_a_kernel_that_was_f
     (number,) = (one.number for one in again.front_ends)
     files = sorted(path.name for path in tmp_path.iterdir())
     loop.call(again.close)
-    assert files == [first.kernel_id, f"{first.kernel_id}.{number}.clients", f"{first.kernel_id}.cells"]
+    assert files == [first.kernel_id, f"{first.kernel_id}.{number}.clients"]
 
 
 def test_its_notebook_was_opened_once_more_when_it_comes_back_after_a_drop(

@@ -73,23 +73,25 @@ class OfflineNotice:
         self._problem = problem
         self._kernel = kernel
         self.since = self.since or self._runtime.time() - silence
-        self.update(max(0.0, NOTICE_DELAY - silence))
+        self.update(silence)
 
     def link_up(self) -> None:
         """The link is up, or nobody waits for the link any more: remove the notice."""
         self.since = 0.0
         self.update()
 
-    def update(self, delay: float = NOTICE_DELAY) -> None:
-        """The table may have changed. A cell that is to show the notice does so after `delay` seconds."""
+    def update(self, silence: float = 0.0) -> None:
+        """The table may have changed. A cell shows the notice when it has waited for NOTICE_DELAY, less `silence`."""
         cell = self._table.first_cell if self.since else None
         if cell is self._cell:
             return self._show() if self._display.is_shown else None
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         self._display.clear(has_output=self._cell is not None and self._cell.has_output)
         self._cell = cell
         if cell is not None:
+            delay = max(0.0, NOTICE_DELAY - silence)
             self._timer = asyncio.get_running_loop().call_later(delay, self._show)
 
     def for_user(self, text: str) -> str:

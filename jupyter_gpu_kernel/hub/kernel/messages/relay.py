@@ -122,8 +122,9 @@ class HubRelay:
             return
         if do == "interrupt":
             late = self._requests.must_wait  # when it arrives the kernel may have nothing to interrupt
-            self.placeholder.cancel(self._requests.cancel_waiting())
+            canceled = self._requests.cancel_waiting()
             self._notice.update()
+            self.placeholder.cancel(canceled)
             arguments = {"cells": self._requests.in_flight_ids, "late": late, **arguments}
             if late:
                 self._end_interrupted()
@@ -328,7 +329,7 @@ class HubRelay:
         """Send a message that the hub made."""
         if message.channel in (Channel.SHELL, Channel.CONTROL):
             self._requests.answered(parent_id_of(message))
-            self._save()
+        self._save()
         self.front_ends.send(message)
 
     # -------------------------------------------------------------------------------------- link and kernel
