@@ -114,7 +114,7 @@ def test_it_is_gone_when_the_kernel_is(
         cell = front.finish(asked)
         answered = ["status", "execute_input", "error", "status"]  # busy first, as of every cell
         assert kinds(cell) == ["clear_output"] * shown + answered
-        assert remote._relay._notice._timer is None
+        assert remote._relay._notice._cell is None
 
 
 def away(loop: LoopThread, node: Node) -> RemoteKernel:

@@ -56,7 +56,6 @@ class OfflineNotice:
         self._kernel = KEEPS_RUNNING
         self._cell: PendingRequest | None = None  # which shows the notice, or is about to show it
         self._display = TransientDisplay(runtime, composer(runtime, send), _OFFLINE)
-        self._timer: asyncio.TimerHandle | None = None
 
     def set_node(self, node: str) -> None:
         """The kernel is on another node now."""
@@ -84,24 +83,21 @@ class OfflineNotice:
         """The table may have changed. A cell shows the notice when it has waited for NOTICE_DELAY, less `silence`."""
         cell = self._table.first_cell if self.since else None
         if cell is self._cell:
-            return self._show() if self._display.is_shown else None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+            return self._show(cell) if self._display.is_shown else None
         self._display.clear(has_output=self._cell is not None and self._cell.has_output)
         self._cell = cell
         if cell is not None:
             delay = max(0.0, NOTICE_DELAY - silence)
-            self._timer = asyncio.get_running_loop().call_later(delay, self._show)
+            asyncio.get_running_loop().call_later(delay, self._show, cell)
 
     def for_user(self, text: str) -> str:
         """Return the text with our commands as this user can run them."""
         text = text.replace(" login NAME", f" login {self._name}") if self._name else text
         return with_program(text, self._program)
 
-    def _show(self) -> None:
-        if self._cell is not None:
-            self._display.show(self._text(self._cell), self._cell.message.parts[0])
+    def _show(self, cell: PendingRequest | None) -> None:
+        if cell is not None and cell is self._cell:
+            self._display.show(self._text(cell), cell.message.parts[0])
 
     def _text(self, cell: PendingRequest) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self.since))

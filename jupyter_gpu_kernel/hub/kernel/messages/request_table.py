@@ -157,9 +157,7 @@ class RequestTable:
         """The hub is about to reply to this request, which is forgotten unless the kernel executes it as well."""
         if msg_id not in self._later:
             self._requests.pop(msg_id, None)
-            self._changes.append(
-                (msg_id, None)
-            )  # also of a request that the table has returned to be answered
+            self._changes.append((msg_id, None))  # also if the table has returned the request to be answered
 
     def end(self, request: Message) -> None:
         """The hub is about to reply to this request, of which front ends get nothing else, whatever the kernel does."""
