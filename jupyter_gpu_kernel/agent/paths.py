@@ -65,9 +65,12 @@ def touch(*paths: Path) -> None:
 
 
 def read_tail(path: Path, most: int) -> str:
-    """The end of what processes have printed into this file, without control characters; "" if it cannot be read."""
+    """The last `most` bytes of what processes have printed into this file, without control characters; "" if it cannot
+    be read."""
     try:
-        text = path.read_bytes()[-most:].decode("utf-8", "replace")
+        with open(str(path), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+            text = file.read(most).decode("utf-8", "replace")
     except OSError:
         return ""
     return "".join(char for char in text if char.isprintable() or char in "\n\t").strip()

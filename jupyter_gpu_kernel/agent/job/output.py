@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Dict
 
 from ...wire.texts import one_line
-from ..paths import Root
+from ..paths import Root, read_tail
 
 KEPT = 7 * 86400.0
 """Seconds for which the output of a job that has ended is kept."""
@@ -34,9 +34,7 @@ def adopt_output(root: Root, job_id: str, now: float) -> None:
 
 def own_output() -> Dict[str, str]:
     """Return {path, text}: the file with this process's output, and its end; both "" if it is no file."""
-    with contextlib.suppress(OSError):
-        path = Path(os.readlink(_STDOUT))
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            return {"path": one_line(str(path), 1000), "text": file.read(_TAIL).decode("utf-8", "replace")}
-    return {"path": "", "text": ""}
+    path = os.readlink(_STDOUT)
+    if not os.path.isfile(path):
+        return {"path": "", "text": ""}
+    return {"path": one_line(path, 1000), "text": read_tail(Path(path), _TAIL)}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import select
 import socket
 from pathlib import Path
@@ -28,8 +27,8 @@ _SOCKET = "start"
 _STARTED = b"begun"
 _POLL_INTERVAL = 0.05
 """Seconds between two checks whether the started process has ended."""
-_LOG_TAIL = 2000
-"""Characters of the log that go into the error of a failed start."""
+LOG_TAIL = 2000
+"""Bytes of the log that go into the error of a failed start."""
 
 
 class KeeperTimeout(Exception):
@@ -139,17 +138,6 @@ def receive_request(folder: Path) -> StartRequest:
     return StartRequest(settings, received[0], sock, received[1] if len(received) > 1 else -1)
 
 
-def log_tail(log: Path) -> str:
-    """The end of what a start printed, without control characters."""
-    try:
-        with open(str(log), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 4 * _LOG_TAIL))
-            text = file.read(4 * _LOG_TAIL).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    return "".join(one for one in text if one.isprintable() or one in "\n\t").strip()[-_LOG_TAIL:]
-
-
 def _accept(
     runtime: Runtime, listener: socket.socket, process: ChildProcess, deadline: float
 ) -> socket.socket:
@@ -176,6 +164,6 @@ def _exchange(sock: socket.socket, settings: KernelSettings, passed: Sequence[in
         sock.sendall(json.dumps(settings.to_json()).encode())
         sock.shutdown(socket.SHUT_WR)
         with sock.makefile("rb") as file:
-            return file.read(4 * _LOG_TAIL)
+            return file.read(4 * LOG_TAIL)
     except OSError as error:
         raise StartError(f"the keeper did not report that it had started: {error}") from None

@@ -17,10 +17,10 @@ from typing import List
 from ...wire.files import private, replace_file
 from ...wire.runtime import Runtime
 from ..exit.descendants import ROOT, SETUP, end_all, find_descendants
-from ..paths import Root, agent_command
+from ..paths import Root, agent_command, read_tail
 from ..process_control import ChildProcess, ProcessControl, Streams
 from ..story import Story
-from .client import StartError, StartRequest, log_tail, start_keeper
+from .client import LOG_TAIL, StartError, StartRequest, start_keeper
 
 TIMEOUT = 60.0
 """Seconds that the lines and the start of the keeper may take, together."""
@@ -42,7 +42,7 @@ def run_setup(
     def tell() -> None:
         nonlocal reported
         reported = True
-        _tell(story, log_tail(folder / "log"))
+        _tell(story, read_tail(folder / "log", LOG_TAIL))
 
     try:
         launch = partial(_launch, processes, root, script)
@@ -51,7 +51,7 @@ def run_setup(
         if not reported:
             tell()
         end_all(runtime, processes, find_descendants(kernel_id, SETUP, str(root.path)))
-        text = _error(error, log_tail(folder / "log"))
+        text = _error(error, read_tail(folder / "log", LOG_TAIL))
         story.tell("end", text)
         request.failed(text)
     else:

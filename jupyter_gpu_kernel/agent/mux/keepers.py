@@ -21,10 +21,10 @@ from ..exit.leftovers import Leftovers, has_keeper, is_being_served
 from ..file_lock import lock_now
 from ..gpus.early_reading import EarlyReadings
 from ..job.client import JobChild, job_is_over, why_no_process
-from ..keeper.client import KeeperTimeout, StartError, ask_keeper, log_tail, start_keeper
+from ..keeper.client import LOG_TAIL, KeeperTimeout, StartError, ask_keeper, start_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
 from ..kernel_settings import KernelSettings
-from ..paths import Root, agent_command, is_job_id
+from ..paths import Root, agent_command, is_job_id, read_tail
 from ..pinned_code.checkout import Checkouts, Pin
 from ..pinned_code.git import PinError
 from ..policy import PolicyError, read_policy
@@ -307,7 +307,7 @@ class Keepers:
                 self.checkouts.remove(pin)
             if verb == "setup":
                 raise Refused("setup", str(error)) from None
-            raise Refused("keeper", log_tail(folder / "log") or str(error)) from None
+            raise Refused("keeper", read_tail(folder / "log", LOG_TAIL) or str(error)) from None
 
     def _check_job(self, job: str) -> None:
         """Raise Refused if the job's process does not run here."""

@@ -12,7 +12,6 @@ All calls block.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
@@ -24,6 +23,7 @@ from typing import IO, Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
 from ...wire import revisions
 from ...wire.runtime import Runtime
 from ...wire.texts import one_line
+from ..file_lock import lock_now
 from ..paths import FolderError, Root, check_private
 from ..process_control import ProcessControl
 from .git import MAX_OUTPUT, Git, PinError
@@ -160,8 +160,7 @@ class Checkouts:
     def _lock(self, file: IO[str]) -> bool:
         deadline = self._runtime.monotonic() + LIMIT
         while self._runtime.monotonic() < deadline:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock_now(file.fileno()):
                 return True
             self._runtime.sleep(0.05)
         return False
