@@ -23,7 +23,7 @@ from .jobs.job_starter import JobStarter
 from .kernel.kernel_state import Origin
 from .kernel.messages.placeholder import KernelInfoCache
 from .kernel.messages.relayed_kernel import HubContext
-from .kernel.messages.request_table import for_the_start
+from .kernel.messages.request_table import waiting
 from .kernel.reconnect_grace import ReconnectGrace, can_be_found, ports_of
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState, Phase
@@ -164,7 +164,7 @@ class Kernels:
             if how != "adopt":
                 delivered.requests.replace([])  # nobody waits for the replies of another front end
             elif starter is not None:  # a job may have another kernel by now
-                delivered.requests.replace(for_the_start(delivered.requests.recall()))
+                delivered.requests.replace(waiting(delivered.requests.recall()))
             origin = Origin(how, delivered, session, starter)
             front_end = front_end_of(call, number)
             remote = RemoteKernel(self._context, kernel_id, settings, front_end, link, origin)

@@ -12,7 +12,7 @@ from jupyter_gpu_kernel.hub.kernel.messages.request_table import (
     _MAX_ANSWERED,
     _MAX_OTHERS,
     RequestTable,
-    for_the_start,
+    waiting,
 )
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
@@ -109,17 +109,16 @@ def test_when_the_kernel_is_known_and_the_link_is_down_only_urgent_requests_go()
     assert released(table) == [bulk]
 
 
-def test_what_waits_for_the_start_is_sent_at_the_start_also_to_a_kernel_that_is_held() -> None:
+def test_before_the_start_all_requests_wait() -> None:
     table = RequestTable()
     table.not_started = True
-    asked = [cell(), request("comm_open")]
+    asked = [cell(), request("comm_open"), request("input_reply", Channel.STDIN)]
     assert {table.add(one) for one in asked} == {Taken.WAIT}
-    table.held = True
+    assert table.clear() == [] and table.waiting == asked, "they are for the next kernel"
+    table.not_started, table.held = False, True
     assert released(table) == []
-    table.not_started = False
-    later = cell()
-    table.add(later)
-    assert released(table) == asked and table.waiting == [later]
+    table.held = False
+    assert released(table) == asked
 
 
 def test_an_interrupt_cancels_users_cells_that_wait_and_nothing_else() -> None:
@@ -208,7 +207,7 @@ def test_a_cell_is_silent_until_it_shows_something() -> None:
 
 
 def test_an_outage_is_noticed_in_the_first_cell_of_a_user_that_has_not_ended() -> None:
-    """Users do not see code of the front end itself. A cell that waits for the start shows something else."""
+    """Users do not see code of the front end itself."""
     ended, waits, later = cell(), cell(), cell()
     table = known(own_code(), ended)
     table.end_in_flight()
@@ -222,9 +221,7 @@ def test_an_outage_is_noticed_in_the_first_cell_of_a_user_that_has_not_ended() -
     table.cancel_waiting()
     assert table.first_cell is None and table.interrupted
     table.link_is_up()
-    table.not_started = True
-    table.add(cell())
-    assert table.first_cell is None and not table.interrupted
+    assert not table.interrupted
 
 
 def test_another_kernel_gets_each_request_once_and_no_commands() -> None:
@@ -258,7 +255,7 @@ def test_own_code_is_answered_until_the_kernel_was_connected_once() -> None:
     """VS Code waits for the reply without a limit. Later, code may want the kernel's variables."""
     sent, waits, later = own_code(), own_code(), own_code()
     table = known(sent, was_up=False)
-    assert table.link_is_down().own_code == [sent] and table.link_is_down().own_code == []
+    assert table.link_is_down() == ([sent], []) and table.link_is_down() == ([], [])
     assert table.add(waits) is Taken.ANSWER
     table.answered(waits.msg_id)
     table.link_is_up()
@@ -270,7 +267,7 @@ def test_own_code_is_answered_until_the_kernel_was_connected_once() -> None:
         status(waits, "idle"),
     ):
         assert table.received(message) is Decision.DROP
-    assert table.link_is_down().own_code == [] and table.add(later) is Taken.WAIT
+    assert table.link_is_down() == ([], []) and table.add(later) is Taken.WAIT
 
 
 def test_an_interrupt_that_was_answered_is_not_answered_again() -> None:
@@ -278,12 +275,12 @@ def test_an_interrupt_that_was_answered_is_not_answered_again() -> None:
     before, first, between, second, behind = cell(), interrupt(), cell(), interrupt(), cell()
     table = known(before, first, between, second, behind)
     assert table.received(message_about(first, "interrupt_reply", status="ok")) is Decision.PASS
-    outage = table.link_is_down()
-    assert outage.interrupts == [second]
-    assert outage.cells == [before.msg_id, between.msg_id], "it may overtake these"
+    answered, cells = table.link_is_down()
+    assert answered == [second]
+    assert cells == [before.msg_id, between.msg_id], "it may overtake these"
     assert table.received(message_about(second, "interrupt_reply", status="ok")) is Decision.DROP
     table.link_is_up()
-    assert table.link_is_down().interrupts == [], "once"
+    assert table.link_is_down() == ([], []), "once"
 
 
 def test_front_ends_get_nothing_but_output_of_a_cell_that_the_hub_has_ended() -> None:
@@ -384,12 +381,11 @@ def test_a_shutdown_is_repeated_only_if_nothing_was_sent_since() -> None:
     assert table.clear()[0] == shutdown, "if the kernel is lost, the request still gets a reply"
 
 
-def test_what_waits_for_the_start_is_known_as_such() -> None:
-    table = RequestTable()
+def test_what_no_kernel_has_got_is_known_as_such() -> None:
+    """A job may have another kernel by now."""
     waits, sent = cell(), cell()
+    table = known(sent)
     table.not_started = True
     table.add(waits)
-    table.not_started = False
-    table.sent(sent)
     saved = [one for _, one in table.take_changes() if one is not None]
-    assert [one.message for one in for_the_start(saved)] == [waits]
+    assert [one.message for one in waiting(saved)] == [waits]

@@ -51,13 +51,13 @@ HUB = [
     Mutant(
         "deferred requests are lost when the link is up",
         "hub.kernel.messages.request_table",
-        "        return [one for one in self._requests.values() if self._can_be_sent(one)]\n",
-        "        return [one for one in self._requests.values() if self._can_be_sent(one)][1:]\n",
+        "        return [one for one in self._requests.values() if one.waits and not self._waits(one.message)]\n",
+        "        return [one for one in self._requests.values() if one.waits and not self._waits(one.message)][1:]\n",
     ),
     Mutant(
         "deferred requests are sent and kept",
         "hub.kernel.messages.request_table",
-        "            pending.place = Place.SENT\n",
+        "            pending.waits = False\n",
         "            pass\n",
     ),
     Mutant(
@@ -69,8 +69,8 @@ HUB = [
     Mutant(
         "an interrupt that was lost is not answered",
         "hub.kernel.messages.relay",
-        "            self.placeholder.acknowledge(interrupt)\n",
-        "            pass\n",
+        "        for request in answered:\n            self.placeholder.acknowledge(request)\n",
+        "",
     ),
     Mutant(
         "an interrupt is answered here and by the kernel",

@@ -15,7 +15,7 @@ from ....wire.messages import Message
 from ....wire.runtime import Runtime
 from ....wire.texts import with_program
 from ...kernel_settings import KernelSettings
-from .pending_request import PendingRequest, Place
+from .pending_request import PendingRequest
 from .request_table import RequestTable
 
 NOTICE_DELAY = 3.0
@@ -106,7 +106,7 @@ class OfflineNotice:
         return self.for_user(f"{text}\n{self._problem}") if self._problem is not None else text
 
     def _cell_text(self, cell: PendingRequest) -> str:
-        if cell.place is not Place.SENT:
+        if cell.waits:
             return _WAITS
         if self._table.interrupted:
             return _INTERRUPTED

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ....wire.messages import Channel, Message, type_of
-
-
-class Place(enum.IntEnum):
-    """Where a request is. The numbers are in files."""
-
-    SENT = 0
-    """It was given to the keeper's endpoint."""
-    WAITS = 1
-    """It waits at the hub: the link is down, or the kernel that will get the request is not known yet."""
-    START = 2
-    """It waits at the hub for the start of the kernel, which a cell of the kernel's user starts."""
 
 
 class Later(enum.IntEnum):
@@ -50,20 +38,11 @@ class Taken(enum.Enum):
     """The request waits, and the hub answers it now: it is code that a front end runs by itself."""
 
 
-class Outage(NamedTuple):
-    """What the hub does when the link is down. `own_code`: requests to answer, which front ends have made by
-    themselves. `interrupts`: interrupt requests to answer, as they may be lost. `cells`: the msg_ids of the cells that
-    the interrupts were for: an interrupt may overtake these cells when the link is up again."""
-
-    own_code: list[Message]
-    interrupts: list[Message]
-    cells: list[str]
-
-
 @dataclass
 class PendingRequest:
     """A request without a reply of the kernel.
 
+    waits: Whether the request waits at the hub. Else it was given to the keeper's endpoint.
     state: The last execution state that front ends have received for this request: "", busy or idle; "?" if that is
         not known, as a killed hub may have sent one.
     has_output: Whether front ends have received output of this cell.
@@ -71,7 +50,7 @@ class PendingRequest:
     """
 
     message: Message
-    place: Place
+    waits: bool
     state: str = ""
     has_output: bool = False
     repeated: bool = False

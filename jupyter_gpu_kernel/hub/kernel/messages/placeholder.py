@@ -21,7 +21,7 @@ from ....wire.messages import Channel, Message, type_of
 from ....wire.runtime import Runtime
 from ....wire.texts import wrapped
 from ...background import DiskThread
-from ...front_end.requests import has_reply, wants_restart
+from ...front_end.requests import EXECUTED, has_reply, wants_restart
 
 _MAX_KERNEL_INFO = 64 * 1024
 """Bytes of a kernel_info_reply that is remembered."""
@@ -115,10 +115,9 @@ class Placeholder:
             content = {"name": "stderr", "text": wrapped(f"{type_of(request)} was dropped: {reason}\n")}
             self._make(Channel.IOPUB, 0, "stream", content, request.parts[0])
 
-    def acknowledge(self, interrupt: Message) -> None:
-        """Answer an interrupt_request. The cells wait at the hub, or are interrupted when the link is up."""
-        self._answers.reply(interrupt, {"status": "ok"})
-        self._repeat_busy()
+    def acknowledge(self, request: Message) -> None:
+        """Answer an interrupt_request, or code that a front end runs by itself, whose effect comes later."""
+        self.reply(request, {"status": "ok"} if request.channel is Channel.CONTROL else EXECUTED)
 
     def reply(self, request: Message, content: dict[str, Any]) -> None:
         """Answer a request with this content."""

@@ -216,7 +216,7 @@ class HubRelay:
         if taken is Taken.SEND:
             self._forward(request)
         elif taken is Taken.ANSWER:
-            self.placeholder.reply(request, requests.EXECUTED)
+            self.placeholder.acknowledge(request)
 
     def _receive_before_start(self, request: Message) -> None:
         """Take a request for a kernel that has not been started, and that a cell of its user starts."""
@@ -347,15 +347,13 @@ class HubRelay:
 
     def link_down(self, problem: GpuKernelError | None, silence: float, kernel: str) -> None:
         """The link is down; the node has been silent for so many seconds. `kernel`: see OfflineNotice.link_down."""
-        outage = self._requests.link_is_down()
+        answered, cells = self._requests.link_is_down()
         self._notice.link_down(problem, silence, kernel)
-        for request in outage.own_code:
-            self.placeholder.reply(request, requests.EXECUTED)
-        for interrupt in outage.interrupts:
-            self.placeholder.acknowledge(interrupt)
-        if outage.cells:
+        for request in answered:
+            self.placeholder.acknowledge(request)
+        if cells:
             self._end_interrupted()
-            self.send(Lane.URGENT, keeper_message(do="cancel", cells=outage.cells))
+            self.send(Lane.URGENT, keeper_message(do="cancel", cells=cells))
         self._save()
 
     def stop_waiting(self) -> None:

@@ -15,7 +15,7 @@ from ....wire.compose import is_user_cell
 from ....wire.messages import Channel, Lane, Message, id_of, parent_id_of
 from ...front_end.request_file import Change, SavedRequest
 from ...front_end.requests import has_reply, is_own_code, lane_of_request
-from .pending_request import Decision, Later, Outage, PendingRequest, Place, Taken
+from .pending_request import Decision, Later, PendingRequest, Taken
 
 _MAX_ANSWERED = 1000
 """Requests of which it is known that the hub has answered them; of more the oldest are forgotten."""
@@ -23,6 +23,8 @@ _MAX_OTHERS = 1000
 """Requests besides cells that were sent; of more the oldest are forgotten, as a kernel may leave some without reply."""
 _MAX_NAMED = 1000
 """Cells in flight that an interrupt names."""
+_WAITS = 4
+"""The bit of a mark for a request that waits. The lower bits are its `Later`."""
 _UNKNOWN_STATE = "?"
 
 
@@ -60,7 +62,7 @@ class RequestTable:
     @property
     def waiting(self) -> list[Message]:
         """The requests that wait at the hub, in order."""
-        return [one.message for one in self._requests.values() if one.place is not Place.SENT]
+        return [one.message for one in self._requests.values() if one.waits]
 
     @property
     def waiting_cells(self) -> list[Message]:
@@ -69,8 +71,8 @@ class RequestTable:
 
     def size(self, unsent: int) -> int:
         """Return the bytes of all requests. `unsent`: the bytes that wait in the keeper's endpoint."""
-        sent = sum(one.size for one in self._requests.values() if one.place is Place.SENT)
-        waiting = sum(one.size for one in self._requests.values() if one.place is not Place.SENT)
+        sent = sum(one.size for one in self._requests.values() if not one.waits)
+        waiting = sum(one.size for one in self._requests.values() if one.waits)
         return max(sent, unsent) + waiting
 
     @property
@@ -90,10 +92,9 @@ class RequestTable:
 
     @property
     def first_cell(self) -> PendingRequest | None:
-        """The oldest cell of a user that runs or waits for the link."""
-        cells = (one for one in self._requests.values() if one.place is not Place.START and one.is_cell)
-        open_cells = (one for one in cells if id_of(one.message) not in self._later)
-        return next((one for one in open_cells if is_user_cell(one.message)), None)
+        """The oldest cell of a user that has not ended."""
+        cells = (one for msg_id, one in self._requests.items() if one.is_cell and self._is_open(msg_id))
+        return next((one for one in cells if is_user_cell(one.message)), None)
 
     def describe_cells(self) -> list[dict[str, Any]]:
         """Return the cells in flight, oldest first, as a keeper needs them: [{"client", "parts", "state"}]. `parts` may
@@ -109,31 +110,30 @@ class RequestTable:
 
     def _in_flight(self) -> Iterator[PendingRequest]:
         for msg_id, one in self._requests.items():
-            if one.place is Place.SENT and one.is_cell and self._later.get(msg_id) is not Later.OUTPUT:
+            if one.is_cell and not one.waits and self._later.get(msg_id) is not Later.OUTPUT:
                 yield one
 
     # -------------------------------------------------------------------------------------- requests of front ends
 
     def add(self, request: Message) -> Taken:
         """Take a new request, which waits if it cannot be sent now."""
-        place = Place.START if self.not_started else Place.WAITS
-        if place is Place.WAITS and not self._must_wait(request):
+        if not self._waits(request):
             return Taken.SEND
         never_up = self.not_started or (self.link_down and not self._was_up)
         if never_up and is_own_code(request) and len(self._later) < _MAX_ANSWERED:
-            self.add_answered(request, place)
+            self.add_answered(request)
             return Taken.ANSWER
-        self._put(request, place)
+        self._put(request, waits=True)
         return Taken.WAIT
 
-    def add_answered(self, request: Message, place: Place = Place.START) -> None:
+    def add_answered(self, request: Message) -> None:
         """Let a request wait that the hub answers, and that the kernel executes later."""
-        self._put(request, place)
+        self._put(request, waits=True)
         self._set_later(id_of(request), Later.NOTHING)
 
     def release(self) -> list[PendingRequest]:
         """Return the requests that waited and can be sent now, in order."""
-        return [one for one in self._requests.values() if self._can_be_sent(one)]
+        return [one for one in self._requests.values() if one.waits and not self._waits(one.message)]
 
     def sent(self, request: Message) -> None:
         """This request is about to be sent to the keeper. If it has no reply, it is forgotten."""
@@ -144,12 +144,12 @@ class RequestTable:
         if not has_reply(request) or not msg_id:
             return self._forget(msg_id)
         pending = self._requests.get(msg_id)
-        if pending is not None and pending.place is not Place.SENT:
-            pending.place = Place.SENT
+        if pending is not None and pending.waits:
+            pending.waits = False
             self._note(msg_id)
         else:
-            self._put(request, Place.SENT)
-        others = [key for key, one in self._requests.items() if one.place is Place.SENT and not one.is_cell]
+            self._put(request, waits=False)
+        others = [key for key, one in self._requests.items() if not one.waits and not one.is_cell]
         for oldest in others[:-_MAX_OTHERS]:
             self._forget(oldest)
 
@@ -164,13 +164,9 @@ class RequestTable:
         self._set_later(id_of(request), Later.NOTHING)
         self._forget(id_of(request))
 
-    def _must_wait(self, request: Message) -> bool:
-        return self.held or (self.link_down and lane_of_request(request) is not Lane.URGENT)
-
-    def _can_be_sent(self, pending: PendingRequest) -> bool:
-        if pending.place is Place.START:
-            return not self.not_started
-        return pending.place is Place.WAITS and not self._must_wait(pending.message)
+    def _waits(self, request: Message) -> bool:
+        is_urgent = lane_of_request(request) is Lane.URGENT
+        return self.held or self.not_started or (self.link_down and not is_urgent)
 
     # -------------------------------------------------------------------------------------- link, interrupt, end
 
@@ -178,10 +174,14 @@ class RequestTable:
         """The link carries the kernel."""
         self.link_down, self.interrupted, self._was_up = False, False, True
 
-    def link_is_down(self) -> Outage:
-        """The link is down: from now on requests wait, and what was sent may be lost with the link."""
+    def link_is_down(self) -> tuple[list[Message], list[str]]:
+        """The link is down: from now on requests wait, and what was sent may be lost with the link.
+
+        Return the requests that the hub answers now: interrupts, and code that front ends run by themselves. And the
+        msg_ids of the cells that the interrupts were for, which may overtake these cells when the link is up again.
+        """
         self.link_down = True
-        sent = [one for one in self._requests.values() if one.place is Place.SENT]
+        sent = [one for one in self._requests.values() if not one.waits]
         own_code = [one.message for one in sent if is_own_code(one.message) and not self._was_up]
         own_code = [one for one in own_code if self._is_open(id_of(one))]
         for request in own_code:
@@ -191,7 +191,7 @@ class RequestTable:
         cells = self._cells_before(interrupts)
         for request in interrupts:
             self.end(request)
-        return Outage(own_code, interrupts, cells)
+        return own_code + interrupts, cells
 
     def cancel_waiting(self) -> list[Message]:
         """The kernel is interrupted, or does not start. Forget the cells of users that wait, and return them. They stay
@@ -214,21 +214,23 @@ class RequestTable:
         until they are `answered`, one by one."""
         unanswered = []
         for msg_id, one in list(self._requests.items()):
-            if one.place is not Place.START and self._is_open(msg_id) and has_reply(one.message):
+            if one.waits and self.not_started:
+                continue  # for the next kernel
+            if self._is_open(msg_id) and has_reply(one.message):
                 unanswered.append(self._requests.pop(msg_id).message)
-            elif one.place is not Place.START:
+            else:
                 self._forget(msg_id)
         return unanswered
 
     def forget_shutdown(self) -> None:
         """The kernel is used again: the successor of this hub must not shut it down."""
         for msg_id, one in self._requests.items():
-            if one.place is Place.SENT and one.msg_type == "shutdown_request":
+            if not one.waits and one.msg_type == "shutdown_request":
                 self._changes.append((msg_id, None))
 
     def discard_sent(self) -> None:
         """Forget what was sent to a kernel that does not exist any more."""
-        for msg_id in [msg_id for msg_id, one in self._requests.items() if one.place is Place.SENT]:
+        for msg_id in [msg_id for msg_id, one in self._requests.items() if not one.waits]:
             self._forget(msg_id)
 
     def to_repeat(self, queued: list[Message]) -> list[Message]:
@@ -239,7 +241,7 @@ class RequestTable:
         sent = [
             one.message
             for msg_id, one in self._requests.items()
-            if one.place is Place.SENT and one.message.channel is Channel.SHELL and msg_id not in ids
+            if not one.waits and one.message.channel is Channel.SHELL and msg_id not in ids
         ]
         return [one for one in sent + queued if self._later.get(id_of(one)) is not Later.OUTPUT]
 
@@ -314,29 +316,27 @@ class RequestTable:
         """
         interrupts: list[Message] = []
         for mark, message in saved:
-            place, later, msg_id = Place(mark >> 2), Later(mark & 3), id_of(message)
-            sent = place is Place.SENT
-            pending = PendingRequest(message, place, _UNKNOWN_STATE, has_output=sent, repeated=sent)
+            sent, later, msg_id = not mark & _WAITS, Later(mark & 3), id_of(message)
+            pending = PendingRequest(message, not sent, _UNKNOWN_STATE, has_output=sent, repeated=sent)
             self._requests[msg_id] = pending
             if later is not Later.ALL:
                 self._later[msg_id] = later
             if pending.msg_type == "interrupt_request":
                 interrupts.append(message)
-            if sent and not pending.is_cell:
-                pending.place = Place.WAITS
+            pending.waits = pending.waits or not pending.is_cell
         interrupted = self._cells_before(interrupts)
         ended = [msg_id for msg_id, later in self._later.items() if later is Later.OUTPUT]
         return "interrupt" if interrupted else "cancel", ended + interrupted
 
     # -------------------------------------------------------------------------------------- the table itself
 
-    def _put(self, request: Message, place: Place) -> None:
+    def _put(self, request: Message, *, waits: bool) -> None:
         """Add a request. One without a msg_id, or with that of a request that waits, would have no reply either."""
         msg_id = id_of(request)
         before = self._requests.get(msg_id)
-        if msg_id and (before is None or before.place is Place.SENT):
+        if msg_id and (before is None or not before.waits):
             self._later.pop(msg_id, None)  # a front end may use its msg_id again
-            self._requests[msg_id] = PendingRequest(request, place)
+            self._requests[msg_id] = PendingRequest(request, waits)
             self._note(msg_id)
 
     def _set_later(self, msg_id: str, later: Later) -> None:
@@ -355,10 +355,10 @@ class RequestTable:
         """The request with this msg_id is to be in the file."""
         pending = self._requests.get(msg_id)
         if pending is not None:
-            mark = pending.place << 2 | self._later.get(msg_id, Later.ALL)
+            mark = _WAITS * pending.waits | self._later.get(msg_id, Later.ALL)
             self._changes.append((msg_id, SavedRequest(mark, pending.message)))
 
 
-def for_the_start(saved: list[SavedRequest]) -> list[SavedRequest]:
-    """Return those of a killed hub's requests that wait for the start of their kernel."""
-    return [one for one in saved if one.mark >> 2 == Place.START]
+def waiting(saved: list[SavedRequest]) -> list[SavedRequest]:
+    """Return those of a killed hub's requests that no kernel has got."""
+    return [one for one in saved if one.mark & _WAITS]
