@@ -9,7 +9,7 @@ from .. import kernelspecs
 from ..errors import SettingsError
 from ..wire.kernel_settings import KernelSettings
 from .show import tables
-from .verb import NO_KERNELSPEC, Verb, print_error, print_json
+from .verb import NO_KERNELSPEC, Verb, print_errors, print_json
 
 
 class List(Verb):
@@ -25,9 +25,7 @@ class List(Verb):
             print(tables.table(("NAME", "GPUS", "PYTHON", "WAY", "KERNELSPEC"), list(map(_row, specs))))
         elif not bad:
             sys.stderr.write(f"{NO_KERNELSPEC}\n")
-        for error in bad:
-            print_error(error)
-        return 1 if bad else 0
+        return print_errors(bad)
 
 
 def _row(spec: kernelspecs.Kernelspec) -> tuple[str, ...]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from .. import kernelspecs
 from ..adding import stays_note
-from ..errors import AgentError, GpuKernelError, SettingsError
+from ..errors import AgentError, SettingsError
 from ..wire.kernel_settings import KernelSettings
 from ..wire.texts import printable
 from .terminal import agrees, can_ask
-from .verb import Verb, print_json
+from .verb import Verb, errors_of, print_json
 
 
 class Remove(Verb):
@@ -106,9 +106,8 @@ class Remove(Verb):
     def _refuse_jobs(self, spec: kernelspecs.Kernelspec) -> None:
         """Raise if kernels of the kernelspec are in jobs: their nodes cannot be searched from the login node."""
         rows = self.ask_hub("ps", specs=[spec.for_hub])
-        for row in rows:
-            if "error" in row:
-                raise GpuKernelError.from_json(row["error"])
+        for error in errors_of(rows):
+            raise error
         users = [{"kernel": row["id"]} for row in rows if row.get("name") in (spec.name, "", None)]
         _refuse_running({"users": users, "node": spec.settings.route[-1]}, spec.settings.env_dir)
 

@@ -8,7 +8,7 @@ import difflib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from jupyter_core.application import JupyterApp
@@ -57,9 +57,8 @@ class Listing(NamedTuple):
 
     @property
     def errors(self) -> list[GpuKernelError]:
-        """The errors of nodes. One of a login node that several have in common is among them once."""
-        errors = [GpuKernelError.from_json(row["error"]) for row in self.rows if "error" in row]
-        return list({str(error): error for error in errors}.values())
+        """The errors of nodes."""
+        return errors_of(self.rows)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -174,9 +173,7 @@ class Verb(JupyterApp):
             print(listing.text)
         elif listing.nothing:
             sys.stderr.write(f"{listing.nothing}\n")
-        for error in listing.errors:
-            print_error(error)
-        return 1 if listing.errors else 0
+        return print_errors(listing.errors)
 
     def specs(self, names: Sequence[str] = ()) -> list[dict[str, Any]]:
         """The named kernelspecs, those that lead to the named nodes, or all, as arguments for the hub."""
@@ -223,6 +220,21 @@ def _nodes() -> Iterator[tuple[str, dict[str, Any]]]:
             if not (one.slurm or one.via):
                 settings = one.replace(hosts=()).to_json()
                 yield name_of(one.route[-1]), {"name": spec.name, "settings": settings}
+
+
+def errors_of(rows: Sequence[dict[str, Any]]) -> list[GpuKernelError]:
+    """Return the errors among these rows. One of a login node that several nodes have in common is among them once."""
+    errors = [GpuKernelError.from_json(row["error"]) for row in rows if "error" in row]
+    return list({str(error): error for error in errors}.values())
+
+
+def print_errors(errors: Iterable[GpuKernelError]) -> int:
+    """Write errors to stderr. Return the exit status: 1 if there are any."""
+    status = 0
+    for error in errors:
+        print_error(error)
+        status = 1
+    return status
 
 
 def print_error(error: GpuKernelError) -> None:

@@ -19,7 +19,7 @@ from .show import gpu_hours, tables
 from .show import slurm as slurm_tables
 from .show.watch import WatchedVerb
 from .terminal import Progress
-from .verb import Ask, Listing, Verb, print_error
+from .verb import Ask, Listing, Verb, print_errors
 
 _NODES_OF_JOBS = "Of a cluster with Slurm, only nodes are asked on which a job with your kernel runs now."
 
@@ -43,12 +43,11 @@ class CheckVerb(Verb):
         with self.hub(lines=lines) as ask:
             rows = self._rows(ask, progress, spec)
         self.print_result(rows, tables.check(rows))
-        bad = [row for row in rows if not row["ok"]]
-        for row in bad:
-            print_error(
-                GpuKernelError(f"{row['step']}: {row['message']}", hop=row["hop"], remedy=row["remedy"])
-            )
-        return 1 if bad else 0
+        return print_errors(
+            GpuKernelError(f"{row['step']}: {row['message']}", hop=row["hop"], remedy=row["remedy"])
+            for row in rows
+            if not row["ok"]
+        )
 
     def _rows(self, ask: Ask, progress: Progress, spec: kernelspecs.Kernelspec) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -85,9 +84,7 @@ class Login(Verb):
             sys.stderr.write(printable(f"Deleted from the system keyring: the answer for {forgotten}\n"))
         answer = self.ask_hub("login", lines=not self.args.json, **spec.for_hub)
         self.print_result(answer, printable(f"Connected to {answer['node']}."))
-        for error in answer.get("errors", []):
-            print_error(GpuKernelError.from_json(error))
-        return 1 if answer.get("errors") else 0
+        return print_errors(map(GpuKernelError.from_json, answer.get("errors", [])))
 
 
 class Gpus(WatchedVerb):

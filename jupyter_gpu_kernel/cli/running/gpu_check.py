@@ -23,7 +23,7 @@ from ...errors import GpuKernelError, KernelStartError
 from ...hub import sanitize
 from ...wire.kernel_settings import KernelSettings
 from ..terminal import Progress
-from ..verb import Ask
+from ..verb import Ask, errors_of
 from .gpu_verdicts import FRAMEWORKS, StackVerdict, conclude, judge_driver, judge_framework
 
 _ANSWERS_WITHIN = 60.0
@@ -200,7 +200,7 @@ class GpuCheck:
         self._listed = [row for row in rows if "error" not in row]
         names = [row["name"] for row in self._listed if not row["uuid"].startswith("MIG-")]
         facts = {"driver": described.get("driver", ""), "cuda": described.get("cuda", ""), "gpus": names}
-        errors = [GpuKernelError.from_json(row["error"]) for row in rows if "error" in row]
+        errors = errors_of(rows)
         return judge_driver(facts, errors[0] if errors else None), facts
 
     def _framework(self, kernel: _Kernel, name: str) -> dict[str, Any]:

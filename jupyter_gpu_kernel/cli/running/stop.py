@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import GpuKernelError
 from ..show import tables
-from ..verb import Verb, kernel_id, print_error
+from ..verb import Verb, errors_of, kernel_id, print_errors
 
 _NOTHING_GIVEN = "Give the IDs of kernels, as “jupyter gpu-kernel ps” shows them, or --all, or --leftovers.\n"
 _EXCLUSIVE = "The IDs of kernels, --all and --leftovers exclude each other. Give only one of them.\n"
@@ -60,9 +60,7 @@ class Stop(Verb):
             self.ask_hub("hang_up")  # leave no process on any machine
         text = f"Stopped: {', '.join(stopped) or 'none'}" if stopped or not errors else ""
         self.print_result({"stopped": stopped, "errors": [error.to_json() for error in errors]}, text)
-        for one in errors:
-            print_error(one)
-        return 1 if errors else 0
+        return print_errors(errors)
 
     def _stop_leftovers(self, specs: list[dict[str, Any]]) -> int:
         """List processes and pinned code, then end and remove exactly these."""
@@ -72,22 +70,18 @@ class Stop(Verb):
         if processes and not self.args.json:
             print(tables.leftovers(processes))
         ended = self.ask_hub("end_leftovers", specs=specs, leftovers=found) if found else []
-        bad = [row["error"] for row in rows + ended if "error" in row]
-        errors = {str(error): GpuKernelError.from_json(error) for error in bad}  # each error of a node once
+        errors = errors_of(rows + ended)
         code = [row for row in ended if "folder" in row]
         ended = [row for row in ended if "pid" in row]
         lines = [f"Ended: {', '.join(str(row['pid']) for row in ended) or 'none'}"]
         lines += [tables.pinned_code(code)] if code else []
-        result = {"ended": ended, "code": code, "errors": [error.to_json() for error in errors.values()]}
+        result = {"ended": ended, "code": code, "errors": [error.to_json() for error in errors]}
         self.print_result(result, "\n".join(lines))
-        for error in errors.values():
-            print_error(error)
-        return 1 if errors else 0
+        return print_errors(errors)
 
     def _chosen(self, specs: list[dict[str, Any]]) -> tuple[list[str], list[GpuKernelError]]:
         """The ids of the kernels to stop, and the errors of nodes that could not be asked."""
         if self.args.kernels or not specs:
             return list(dict.fromkeys(self.kernel_of(text, specs) for text in self.args.kernels)), []
         rows = self.ask_hub("ps", specs=specs)
-        errors = [GpuKernelError.from_json(row["error"]) for row in rows if "error" in row]
-        return list(dict.fromkeys(row["id"] for row in rows if "error" not in row)), errors
+        return list(dict.fromkeys(row["id"] for row in rows if "error" not in row)), errors_of(rows)

@@ -20,7 +20,7 @@ from typing import Any
 
 from ...errors import GpuKernelError
 from ...wire.texts import printable
-from ..verb import Ask, Listing, Verb, print_error
+from ..verb import Ask, Listing, Verb, print_error, print_errors
 from .gpu_hours import span
 from .tables import Shown
 
@@ -118,8 +118,7 @@ def _print(listing: Listing, as_json: bool) -> None:
         print(json.dumps(listing.rows))
     else:
         print(f"{_clock()}\n{listing.text or listing.nothing}\n")
-        for error in listing.errors:
-            print_error(error)
+        print_errors(listing.errors)
     sys.stdout.flush()
 
 
