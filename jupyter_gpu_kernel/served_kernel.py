@@ -106,8 +106,8 @@ class ServedKernel:
             self.id = str(event["kernel"])  # the hub may have found the kernel that the notebook had left
             self.arguments["notebook"] = event.get("notebook") or self.arguments.get("notebook", "")
             self.arguments["from_vs_code"] = event.get("from_vs_code") is True
-            moved = {key: event[key] for key in ("route", "python") if event.get(key)}  # to another host
-            self.arguments["settings"] = {**self.arguments["settings"], **moved}
+            host = {key: event[key] for key in ("route", "python", "given_python") if key in event}
+            self.arguments["settings"] = {**self.arguments["settings"], **host}
         if event["event"] != "gone" or self._state is _State.CLOSED:
             return self._on_event(event)
         if not self.id:

@@ -34,12 +34,13 @@ from jupyter_gpu_kernel.hub.node.install import agent_file
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.operations import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
-from jupyter_gpu_kernel.hub.several_hosts import shared_wait
+from jupyter_gpu_kernel.hub.several_hosts import host_starter
+from jupyter_gpu_kernel.hub.several_hosts.placement import Offer
 from jupyter_gpu_kernel.hub.ssh import Attempt
 from jupyter_gpu_kernel.hub.transport.stream import CommandStream
 
-NO_LAPSE = """from jupyter_gpu_kernel.agent.gpus import gate
-gate.LAPSES_AFTER = 600.0"""
+NO_LAPSE = """from jupyter_gpu_kernel.agent.keeper import housekeeping
+housekeeping.LAPSES_AFTER = 600.0"""
 """In the agent: what the hub forgets to end would end by itself only after the test."""
 
 
@@ -210,11 +211,10 @@ class Lab:
         assert len(found) == 1, found
         return found[0]
 
-    def choose(self, **settings: Any) -> KernelSettings:
-        """The settings for the host on which a kernel with these settings would start."""
-        placement, owner = self.operations._kernels.relocation._placement, self.operations._kernels.owner
+    def offers(self, **settings: Any) -> list[Offer]:
+        """What the hosts offer to a kernel with these settings, the best one first."""
         given = KernelSettings.from_json(self.settings(name="lab", **settings))
-        return self.loop.run(placement.choose(given, None, owner))
+        return self.loop.run(self.operations._kernels._placement.ask(given, None))
 
     def clear(self) -> None:
         """Ends all kernels; the hosts and their GPUs can be used again."""
@@ -248,7 +248,7 @@ def hosts(loop: LoopThread) -> Iterator[Lab]:
         (Path(folder) / "local").mkdir(mode=0o700)
         patch.setenv("XDG_RUNTIME_DIR", str(Path(folder) / "local"))
         patch.setenv("JUPYTER_DATA_DIR", str(Path(folder) / "local"))
-        patch.setattr(shared_wait, "OPEN_AFTER", 0.3)
+        patch.setattr(host_starter, "OPEN_AFTER", 0.3)
         patch.setattr(agent_file, "_MAIN_PY", f"{NO_LAPSE}\n{AGENT}")
         agent_file.packed_once.cache_clear()
         lab = Lab(Path(folder), loop, "gpu1", "gpu2")

@@ -15,6 +15,7 @@ from ..wire.runtime import Runtime
 from . import sanitize
 from .clients.client_connection import ClientConnection
 from .kernel.cell_history import read_cell_history
+from .kernel.kernel_state import Origin
 from .kernel.reconnect_grace import can_be_found
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
@@ -22,9 +23,9 @@ from .kernel.vscode.notebook import is_file
 from .kernel_settings import KernelSettings
 from .kernels import Kernels, front_end_of
 from .node.node import Node
+from .node.node_link import NodeLink
 from .node.nodes import Nodes, conflict, distinct, has_kernel, not_found
 from .rpc import Call
-from .several_hosts.placement import Placement
 
 START_TIMEOUT = 200.0
 """Seconds, for a slow file system: longer than for the agent's answer. Permanent errors are raised much earlier."""
@@ -35,9 +36,8 @@ _GPUS_TIMEOUT = 30.0
 class FrontEndOperations:
     """The operations. `kernels`: the kernels that the front ends of this hub have."""
 
-    def __init__(self, runtime: Runtime, nodes: Nodes, kernels: Kernels, placement: Placement) -> None:
+    def __init__(self, runtime: Runtime, nodes: Nodes, kernels: Kernels) -> None:
         self._runtime = runtime
-        self._placement = placement
         self._nodes = nodes
         self._kernels = kernels
 
@@ -56,10 +56,13 @@ class FrontEndOperations:
     async def _start(self, settings: KernelSettings, call: Call) -> dict[str, Any]:
         kernel_id = _kernel_id(call.arguments.get("kernel") or self._runtime.new_id()[:12])
         login_wait = float(call.arguments.get("login_wait") or 0)
-        if settings.slurm:
-            return await self._start_later(kernel_id, settings, call, login_wait)
-        restarted_on = self._kernels.restarted_on(settings, call)
-        settings = await self._placement.choose(settings, call, self._kernels.owner, login_wait, restarted_on)
+        starter = self._kernels.starter(settings)
+        if starter is not None:
+            restarted_on = self._kernels.restarted_on(settings, call)
+            settings = await starter.prepare(call, login_wait, restarted_on)
+        origin, no_link = Origin("create", starter=starter), self._nodes.no_link(settings)
+        if no_link is not None:  # a cell of its user starts it
+            return await self._serve(self._kernels.create(kernel_id, settings, call, no_link, origin), call)
         node = self._nodes.of(settings)
         self._nodes.record_start(kernel_id, node)
         node.add_name(settings.name)
@@ -69,7 +72,7 @@ class FrontEndOperations:
             await node.connected(call)
         python = settings.python or await node.best_python(call, settings.setup)
         link = node.begin_link(python, call)
-        remote = self._kernels.create(kernel_id, settings.replace(python=python), call, link, "create")
+        remote = self._kernels.create(kernel_id, settings.replace(python=python), call, link, origin)
         return await self._serve(remote, call)
 
     async def op_attach(self, call: Call) -> dict[str, Any]:
@@ -83,12 +86,12 @@ class FrontEndOperations:
                 name=str(state.get("name", "")),
                 notebook=str(state.get("notebook", "")),
                 kernel_id=str(call.arguments.get("kernel_id") or ""),
-                python=node.python,
-            )
+            ).placed(node.python)
             link = await node.link(node.python, call)
             remote = self._kernels.find(kernel_id, node)  # another front end may have come to it meanwhile
             if remote is None:
-                remote = self._kernels.create(kernel_id, settings, call, link, "attach")
+                origin = Origin("attach", starter=self._kernels.starter(settings))
+                remote = self._kernels.create(kernel_id, settings, call, link, origin)
         new = remote not in self._kernels
         front = self._kernels.connect(remote, call) if new else remote.front_ends.add(front_end_of(call))
         try:
@@ -106,20 +109,18 @@ class FrontEndOperations:
         """Serve a kernel whose hub was killed, with the same ports and key. Return at once; events tell the rest."""
         kernel_id, number = _kernel_id(call.arguments["kernel"]), int(call.arguments.get("front", 0))
         settings = _settings(call)
-        node = self._nodes.of(settings)
-        in_job = settings.slurm  # then its node is another one
-        remote = self._kernels.by_id(kernel_id) if in_job else self._kernels.find(kernel_id, node)
+        node, no_link = self._nodes.of(settings), self._nodes.no_link(settings)
+        remote = self._kernels.by_id(kernel_id) if no_link else self._kernels.find(kernel_id, node)
         if remote is not None:
             remote.front_ends.add(front_end_of(call, number))
-        elif in_job:
-            no_link = self._kernels.jobs.no_link(settings)
-            remote = self._kernels.create(kernel_id, settings, call, no_link, "adopt", number)
-            self._kernels.connect(remote, call)
         else:
-            settings = settings.replace(python=settings.python or node.python)
-            link = node.begin_link(settings.python, None)
-            link.keep_trying()  # the hub before had it up: the kernel is there, whatever keeps us from it now
-            remote = self._kernels.create(kernel_id, settings, call, link, "adopt", number)
+            link: NodeLink | None = no_link
+            if link is None:
+                settings = settings.replace(python=settings.python or node.python)
+                link = to_node = node.begin_link(settings.python, None)
+                to_node.keep_trying()  # the hub before had it up: the kernel is there, whatever keeps us from it now
+            origin = Origin("adopt", starter=self._kernels.starter(settings))
+            remote = self._kernels.create(kernel_id, settings, call, link, origin, number)
             self._kernels.connect(remote, call)
         self._kernels.watch_client(remote, call)
         return _answer(remote, call.client)
@@ -132,7 +133,7 @@ class FrontEndOperations:
             remedy = "Run a cell here first: that takes it over."
             raise KernelStartError(cause, hop=remote.link.name, remedy=remedy)
         try:
-            await self._kernels.relocation.restart(remote, call)
+            await self._kernels.restart(remote)
             await self._until_usable(remote, call)
         except GpuKernelError as error:  # the client says bye next, and the user has given up the old process
             remote.refuse(error)
@@ -227,24 +228,14 @@ class FrontEndOperations:
             )
         return remote
 
-    async def _start_later(
-        self, kernel_id: str, settings: KernelSettings, call: Call, login_wait: float
-    ) -> dict[str, Any]:
-        """Prepare a kernel in a job, which a cell of its user submits. Only the sign-in takes place now."""
-        login = self._nodes.of(settings)
-        login.add_name(settings.name)
-        await (login.signed_in(call, login_wait) if login_wait else login.connected(call))
-        no_link = self._kernels.jobs.no_link(settings)
-        return await self._serve(self._kernels.create(kernel_id, settings, call, no_link, "create"), call)
-
     async def _serve(self, remote: RemoteKernel, call: Call, *, restart: bool = False) -> dict[str, Any]:
         """The call's client serves the kernel from now on; return the answer when the kernel can be used."""
         front = self._kernels.connect(remote, call)
         started = remote.kernel_id
         try:
             if restart:
-                await self._kernels.relocation.restart(remote, call)
-                started = remote.kernel_id  # another one, if the kernel restarts on another host
+                await self._kernels.restart(remote)
+                started = remote.kernel_id  # another one, if the kernel does not exist any more
             await self._until_usable(remote, call)
         except BaseException as error:  # also when the client left meanwhile
             if isinstance(error, GpuKernelError):

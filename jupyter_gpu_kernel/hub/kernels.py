@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ..errors import HubError
@@ -19,7 +22,6 @@ from .front_end.front_ends import FrontEnd, FrontEndSpec
 from .front_end.request_file import remove_old
 from .jobs.job_files import JobFiles
 from .jobs.job_kernels import JobKernels
-from .jobs.job_starter import JobStarter
 from .kernel.kernel_state import Origin
 from .kernel.messages.placeholder import KernelInfoCache
 from .kernel.messages.relayed_kernel import HubContext
@@ -31,13 +33,15 @@ from .kernel.vscode.pending_stops import PendingStops
 from .kernel.vscode.sessions import VSCodeSession, VSCodeSessions, Window
 from .kernel_settings import KernelSettings
 from .node.node import Node
-from .node.node_link import NodeLink
+from .node.node_link import NodeLink, NoLink
 from .node.nodes import Nodes, conflict
 from .node.shared_connection import RouteSettings
 from .paths import data_folder, hub_folder, owner
+from .pending.pending_kernels import PendingKernels
+from .pending.starter import KernelStarter
 from .rpc import Call
+from .several_hosts.host_starter import HostStarter
 from .several_hosts.placement import Placement
-from .several_hosts.relocation import Relocation
 from .slurm.scheduler import Schedulers
 
 _SAVE_WITHIN = 2.0
@@ -51,7 +55,6 @@ class Kernels:
         self,
         runtime: Runtime,
         nodes: Nodes,
-        placement: Placement,
         schedulers: Schedulers,
         log: logging.Logger,
     ) -> None:
@@ -65,9 +68,10 @@ class Kernels:
         self._owner = owner(runtime)  # once: a laptop's name may change with its network
         infos = KernelInfoCache(data_folder() / "kernel-info", self._disk)
         self._context = HubContext(runtime, log, infos, self._owner)
-        self.relocation = Relocation(runtime, nodes, placement, self._owner, log)
+        self.pending = PendingKernels()
+        self._placement = Placement(nodes, self._owner, log)
         job_files = JobFiles(data_folder() / "jobs", self._disk)
-        self.jobs = JobKernels(runtime, nodes, schedulers, job_files, self.relocation.delivered, log)
+        self.jobs = JobKernels(runtime, nodes, schedulers, job_files, self.pending, log)
         self._stops = PendingStops(self._owner["owner"], hub_folder() / "stops")
         self._vscode_sessions = VSCodeSessions(
             runtime.monotonic, self._stops, self._reconnect_grace.release, self._find_elsewhere
@@ -125,13 +129,13 @@ class Kernels:
 
     def listed(self, states: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the states of a node's kernels without reservations, which belong to a kernel on another host."""
-        reserved = self.relocation.reserved
+        reserved = self.pending.reserved
         return [one for one in states if not one.get("reservation") and one["id"] not in reserved]
 
     def in_queue(self, queue: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the kernels that wait for a GPU. A reservation is listed with the id of the kernel that waits by
         it."""
-        reserved = self.relocation.reserved
+        reserved = self.pending.reserved
         return [dict(one, id=reserved.get(one["id"], one["id"])) for one in queue]
 
     def restarted_on(self, settings: KernelSettings, call: Call) -> str:
@@ -146,35 +150,43 @@ class Kernels:
         if window is not None:
             self._vscode_sessions.start_failed(window, self._age(call))
 
+    def starter(self, settings: KernelSettings) -> KernelStarter | None:
+        """Return what starts a kernel with these settings when its user runs a cell; None if it is started at once."""
+        if settings.slurm:
+            return self.jobs.starter(settings)
+        if len(settings.hosts) < 2:
+            return None
+        return HostStarter(self._runtime, self._nodes, self._placement, settings, self._owner, self._log)
+
     def create(
         self,
         kernel_id: str,
         settings: KernelSettings,
         call: Call,
         link: NodeLink,
-        how: str,
+        origin: Origin,
         number: int | None = None,
     ) -> RemoteKernel:
-        """Make a kernel for the call's client, which serves its first front end. `how`: see Origin. `number`: the
-        number of this front end at a killed hub."""
+        """Make a kernel for the call's client, which serves its first front end. `number`: the number of this front end
+        at a killed hub."""
         session = self._new_session(settings, call)
-        starter = self.jobs.starter(settings)
-        delivered = Delivered(self.relocation.delivered(settings, kernel_id))
+        how, starter = origin.how, origin.starter
+        delivered = Delivered(self._delivered(settings, kernel_id))
         try:
             if how != "adopt":
                 delivered.requests.replace([])  # nobody waits for the replies of another front end
-            elif starter is not None:  # a job may have another kernel by now
+            elif isinstance(link, NoLink):  # what was sent, was sent to a kernel that may not exist any more
                 delivered.requests.replace(waiting(delivered.requests.recall()))
-            origin = Origin(how, delivered, session, starter)
+            origin = replace(origin, delivered=delivered, session=session)
             front_end = front_end_of(call, number)
             remote = RemoteKernel(self._context, kernel_id, settings, front_end, link, origin)
         except BaseException:
             # The ports are in use. A client that adopts the kernel tries again, and needs the counts.
             delivered.close() if how == "adopt" else delivered.forget()
             raise
-        self.relocation.watch(remote)
+        remote.on_create = partial(self._link_anew, settings)
         if starter is not None:
-            self.jobs.begin(starter, remote, adopted=how == "adopt")
+            self.pending.begin(starter, remote, adopted=how == "adopt")
         if session is not None:
             self._vscode_sessions.begin(session)
             call.client.add_close_callback(lambda: self._vscode_sessions.end(session, remote))
@@ -236,6 +248,11 @@ class Kernels:
         else:
             self.release(remote)
 
+    async def restart(self, remote: RemoteKernel) -> None:
+        """Restart the kernel: on its host, unless that or its GPUs are lost, and there are others."""
+        starter = remote.late_start.starter
+        remote.restart(host_lost=starter is not None and await starter.host_lost())
+
     def stop(self, remote: RemoteKernel, why: str) -> None:
         """End a kernel for good, as soon as the link is up."""
         self._forget(remote)
@@ -263,11 +280,7 @@ class Kernels:
     async def _find_elsewhere(self, remote: RemoteKernel, wanted: dict[str, Any]) -> bool:
         """Give the front ends the kernel that their notebook has left on another host, or in a job."""
         starter = remote.late_start.starter
-        if isinstance(starter, JobStarter):
-            remote.settings = remote.settings.replace(notebook=wanted["notebook"])
-            starter.notebook_known()
-            return False
-        return await self.relocation.find_elsewhere(remote, wanted)
+        return starter is not None and await starter.find_left(wanted["notebook"])
 
     def _new_session(self, settings: KernelSettings, call: Call) -> VSCodeSession | None:
         """Return a session for a launcher whose front end may name its notebook later; None for other clients."""
@@ -300,6 +313,17 @@ class Kernels:
             self._forget(remote)  # else the others go on, and may leave meanwhile
         front.disconnect()
         self._reconnect_grace.add(remote, front.edge.connection, restarts=restarts)
+
+    def _delivered(self, settings: KernelSettings, kernel_id: str) -> Path:
+        """Return the file for the counts of a kernel."""
+        return hub_folder() / "delivered" / self._nodes.of(settings.before_start()).digest / kernel_id
+
+    def _link_anew(self, settings: KernelSettings, kernel_id: str) -> NodeLink:
+        """Return the link to the node on which a kernel is created anew, with this id. The link before may have been
+        closed."""
+        node = self._nodes.of(settings)
+        self._nodes.record_start(kernel_id, node)
+        return node.begin_link(settings.python, None)
 
     def _open_link(self, settings: KernelSettings) -> NodeLink:
         """Return the link to the node of a kernel of a killed hub. That hub has reached the node, so the link keeps

@@ -41,7 +41,6 @@ from .node.nodes import (
 from .node.shared_connection import Connect
 from .rows import code_rows, gpu_key, left_out_row, process_key, process_rows, rows_of, still_runs_row
 from .rpc import Call
-from .several_hosts.placement import Placement
 from .slurm.operations import check_slurm, cluster_rows, probe_slurm, with_clusters
 from .slurm.scheduler import Schedulers
 from .virtual_env.operations import EnvironmentOperations
@@ -55,12 +54,11 @@ class Operations:
 
     def __init__(self, runtime: Runtime, connect: Connect, log: logging.Logger) -> None:
         self._nodes = Nodes(runtime, connect, log)
-        placement = Placement(self._nodes, log)
         self._schedulers = Schedulers(runtime, self._nodes, log)
-        self._kernels = Kernels(runtime, self._nodes, placement, self._schedulers, log)
+        self._kernels = Kernels(runtime, self._nodes, self._schedulers, log)
         self._jobs = self._kernels.jobs
         self._others = (
-            FrontEndOperations(runtime, self._nodes, self._kernels, placement),
+            FrontEndOperations(runtime, self._nodes, self._kernels),
             EnvironmentOperations(runtime, self._nodes, self._kernels),
         )
 
@@ -272,7 +270,11 @@ class Operations:
 
     async def op_priority(self, call: Call) -> dict[str, Any]:
         """Change the priority of a kernel among the user's kernels that wait. Return {"node", "priority", "place"}."""
-        reply = await self._ask_keeper("priority", call, priority=call.arguments["priority"])
+        kernel_id, priority = str(call.arguments["kernel"]), call.arguments["priority"]
+        pending = await self._kernels.pending.set_priority(kernel_id, int(priority))
+        if pending is not None:
+            return pending
+        reply = await self._ask_keeper("priority", call, priority=priority)
         return {**reply.answer, "node": reply.node.name}
 
     async def op_leftovers(self, call: Call) -> list[dict[str, Any]]:
@@ -315,7 +317,7 @@ class Operations:
         remote = self._attached(call)
         if remote is None:
             return {"node": (await self._ask_keeper("restart", call)).node.name, "link": LinkState.UP.value}
-        await self._kernels.relocation.restart(remote, call)
+        await self._kernels.restart(remote)
         return {"node": remote.link.name, "link": remote.link_state.value}
 
     # -------------------------------------------------------------------------------------- helpers

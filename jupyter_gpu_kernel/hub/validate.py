@@ -196,7 +196,6 @@ _STATUS = fields(
     stderr=lines,
     placement=text(),
     job=or_none(_JOB),
-    standby=flag,
     reservation=flag,
     waiting_text=lines,
     problem=lines,

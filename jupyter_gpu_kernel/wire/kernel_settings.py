@@ -61,7 +61,8 @@ class KernelSettings:
     fresh: Whether the notebook wants a new kernel, although it has left one.
     given_python: The Python that the user gave, if `python` is the one of the host that was chosen; "" if none.
     placement: Why this host was chosen.
-    standby, reserved_for: See agent/gpus/gate.py; a reservation has no notebook yet, but one for which it is made.
+    reservation: Whether the kernel only waits for its GPUs so far, as one of several that wait on several hosts: it
+        gets them without a cell, and no notebook finds it.
     job: The id of the Slurm job in which the kernel runs.
     login_route, login_via: `route` and `via` of its login node; those of a kernel in a job lead to the job's node.
     started, held_since: When the kernel was started, and since when it has had its GPUs, in seconds since the epoch.
@@ -240,8 +241,7 @@ class KernelSettings:
     fresh: bool = False
     given_python: Optional[str] = None
     placement: str = ""
-    standby: str = ""
-    reserved_for: str = ""
+    reservation: bool = False
     job: str = ""
     login_route: Tuple[str, ...] = ()
     login_via: Tuple[str, ...] = ()
@@ -279,15 +279,20 @@ class KernelSettings:
         routes = ((*self.route[:-1], host) for host in self.hosts)
         return [self.replace(route=route) for route in routes] or [self]
 
-    def placed(self, python: str, placement: str = "", standby: str = "") -> KernelSettings:
+    def placed(self, python: str, placement: str = "") -> KernelSettings:
         """Return the settings of a kernel on one of the hosts: with its Python there, and why this host was chosen."""
-        return self.replace(python=python, given_python=self.python, placement=placement, standby=standby)
+        return self.replace(python=python, given_python=self.python, placement=placement)
 
     def as_given(self) -> KernelSettings:
         """Return such settings without what belongs to that host."""
         if self.given_python is None:
             return self
-        return self.replace(python=self.given_python, given_python=None, placement="", standby="")
+        return self.replace(python=self.given_python, given_python=None, placement="")
+
+    def before_start(self) -> KernelSettings:
+        """Return the settings of the kernel before it was started, which lead to its login node, or to the first of its
+        hosts."""
+        return self.at_login().as_given().each_host()[0]
 
     def at_login(self) -> KernelSettings:
         """Return the settings that lead to the login node, from those of a kernel in a job."""

@@ -93,9 +93,7 @@ def test_a_users_cancel_while_the_jobs_node_refuses_is_no_error(
         schedulers, job_nodes = Schedulers(RUNTIME, nodes, log), RefusedNodes(nodes, log)
         files = JobFiles(tmp_path / "jobs", DiskThread())
         table = JobTable(RUNTIME, schedulers, files, no_output, job_nodes.leave, log)
-        starter = JobStarter(
-            RUNTIME, table, schedulers.of(SETTINGS), job_nodes, lambda *_: tmp_path / "delivered", log
-        )
+        starter = JobStarter(RUNTIME, nodes, table, SETTINGS, schedulers.of(SETTINGS), job_nodes, log)
         starter._remote = kernel  # type: ignore[assignment]
         job = table.get(JOB, SETTINGS, "login")
         reaching = asyncio.ensure_future(starter._reach(kernel, job))  # type: ignore[arg-type]

@@ -14,12 +14,12 @@ from streams import LoopThread, log, wait_for
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError, KernelStartError
-from jupyter_gpu_kernel.hub.kernel.reservation import Reservation
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
-from jupyter_gpu_kernel.hub.several_hosts.placement import GRACE, PATIENCE, Offer, wait_until
+from jupyter_gpu_kernel.hub.several_hosts.placement import GRACE, PATIENCE, Offer, left_out, wait_until
+from jupyter_gpu_kernel.hub.several_hosts.reservation import Reservation
 from jupyter_gpu_kernel.wire.messages import keeper_message
 
 __all__ = ["hosts", "lab", "loop"]
@@ -74,21 +74,23 @@ def test_how_long_hosts_are_waited_for(
     assert wait_until(offers, home_is_pending) == until
 
 
-@pytest.mark.parametrize("state", ["waiting", "idle"])  # the second one after an outage
-def test_a_reservation_is_granted_once_its_keeper_has_gpus(loop: LoopThread, state: str) -> None:
-    def granted() -> list[bool]:  # in one step, before the link reports that it cannot connect
-        reservation = Reservation(RUNTIME, "k", KernelSettings(), {}, link, lambda: None)
+@pytest.mark.parametrize(("state", "granted"), [("waiting", False), ("idle", True)])
+def test_a_reservation_is_granted_once_its_kernel_knows_its_gpus(
+    loop: LoopThread, state: str, granted: bool
+) -> None:
+    def each() -> list[bool]:  # in one step, before the link reports that it cannot connect
+        reservation = Reservation(RUNTIME, "k", KernelSettings(gpus=1), {}, link, lambda: None)
         reservation.attached()
         seen = []
         for gpus in ([], ["GPU-1"]):
-            status = keeper_message(event="state", id="k", state=state, gpus=gpus, standby=True)
+            status = keeper_message(event="state", id="k", state=state, gpus=gpus, reservation=True)
             reservation.deliver(status.encode())
             seen.append(reservation.granted)
         reservation.detached("an outage")
         return [*seen, reservation.granted]
 
     link = loop.call(lambda: Link(RUNTIME, "gpu2", refuse, log))
-    assert loop.call(granted) == [False, True, False]
+    assert loop.call(each) == [False, granted, False]
     loop.run(link.close())
 
 
@@ -99,13 +101,16 @@ def test_a_kernel_starts_on_the_best_host_and_its_notebook_finds_it_there(lab: L
     )
     client = lab.client()
     remote = lab.start("/home/me/a.ipynb", client)
-    assert remote.link.name == "gpu2" and remote.kernel_id in two.kernels() and not one.kernels()
-    assert "gpu2 was chosen: nobody uses its GPUs" in two.story(remote.kernel_id)
-    assert remote.describe()["placement"].startswith("gpu2 was chosen")
+    assert not one.kernels() and not two.kernels(), "opening a notebook starts nothing"
+    specs = [{"name": "lab", "settings": lab.settings()}]
+    (row,) = lab.call("ps", specs=specs)
+    assert (row["id"], row["hop"], row["state"]) == (remote.kernel_id, "gpu1, gpu2", "idle")
     with Front(remote.edge.connection) as front:
         assert front.run(VISIBLE).text.strip() in two.gpus.uuids
         front.run("treasure = 42")
-    specs = [{"name": "lab", "settings": lab.settings()}]
+    assert remote.link.name == "gpu2" and remote.kernel_id in two.kernels()
+    assert "gpu2 was chosen: nobody uses its GPUs" in two.story(remote.kernel_id)
+    assert remote.describe()["placement"].startswith("gpu2 was chosen")
     # Where the cell had to wait for a moment, a reservation on the other host may just be ending.
     wait_for(
         lambda: (
@@ -120,16 +125,16 @@ def test_a_kernel_starts_on_the_best_host_and_its_notebook_finds_it_there(lab: L
     assert (again.kernel_id, again.link.name) == (remote.kernel_id, "gpu2")
     with Front(again.edge.connection) as front:
         assert "42" in str(front.run("treasure").outputs)
-    assert lab.choose(notebook="/home/me/b.ipynb").route == ("gpu1",)
+    assert lab.offers(notebook="/home/me/b.ipynb")[0].settings.route == ("gpu1",)
 
 
 def test_dead_hosts_are_left_out_and_delay_nothing(lab: Lab) -> None:
     one, two = lab.hosts.values()
     one.unplug()
     one.answers.clear()
-    assert "gpu2 was chosen: nobody uses its GPUs. Left out: gpu1: no answer yet" in chosen(lab)
+    assert chosen(lab) == "gpu2: nobody uses its GPUs. Left out: gpu1: no answer yet"
     one.answers.set()
-    assert "gpu2 was chosen: nobody uses its GPUs. Left out: gpu1: the connection timed out" in chosen(lab)
+    assert chosen(lab) == "gpu2: nobody uses its GPUs. Left out: gpu1: the connection timed out"
     two.unplug()
     for operation in (lab.start, lambda: lab.call("probe", settings=lab.settings())):
         with pytest.raises(KernelStartError, match=r"none of the hosts can be used: gpu1: .*; gpu2: .*"):
@@ -137,7 +142,8 @@ def test_dead_hosts_are_left_out_and_delay_nothing(lab: Lab) -> None:
 
 
 def chosen(lab: Lab) -> str:
-    return lab.choose().placement
+    offers = lab.offers()
+    return f"{offers[0].node.name}: {offers[0].reason}{left_out(offers)}"
 
 
 BUSY = {"pid": 1, "memory": 900}
@@ -168,113 +174,154 @@ def queued(lab: Lab) -> list[tuple[str, int]]:
     return [(one["notebook"], one["priority"]) for row in rows for one in row["queue"]]
 
 
+def until_both_wait(lab: Lab) -> None:
+    """Wait until GPUs are reserved on both hosts."""
+    wait_for(lambda: len(queued(lab)) == 2, "the reservations")
+
+
 def test_a_cell_that_waits_runs_where_a_gpu_is_free_first(lab: Lab) -> None:
-    """It moves with the cells behind it, each of which is answered once; nothing is left on the host before."""
+    """So do the cells behind it, each of which is answered once; nothing is left on the other host."""
     crowd(lab, "gpu1", "gpu2")
     remote = lab.start("/home/me/a.ipynb")
-    home, other = remote.link.name, "gpu2" if remote.link.name == "gpu1" else "gpu1"
+    waiting = remote.kernel_id
     with Front(remote.edge.connection) as front:
-        front.run("setup = 5", silent=True)
+        front.run("setup = 5", silent=True, store_history=False)
         cells = [front.client.execute(code) for code in (VISIBLE, "print(setup)", "1 / 0")]
         await_text(front, "Or waiting for 1 GPU on")
-        assert len(lab.hosts[other].kernels()) == 1
         specs = [{"name": "lab", "settings": lab.settings()}]
-        assert [row["state"] for row in lab.call("ps", specs=specs)] == ["waiting"]
+        assert [(row["id"], row["state"]) for row in lab.call("ps", specs=specs)] == [(waiting, "waiting")]
         queues = [[one["id"] for one in row["queue"]] for row in lab.call("gpus", specs=specs)]
-        assert all(queue == [remote.kernel_id] for queue in queues), queues
-        lab.call("priority", kernel=remote.kernel_id, priority=7, specs=specs)
+        assert all(queue == [waiting] for queue in queues), queues
+        assert lab.call("priority", kernel=waiting, priority=7, specs=specs)["priority"] == 7
         wait_for(
             lambda: all(one == ("/home/me/a.ipynb", 7) for one in queued(lab)), "its priority on both hosts"
         )
-        lab.hosts[other].gpus.report(1)
+        lab.hosts["gpu2"].gpus.report(1)
         found = [front.finish(cell) for cell in cells]
-        assert found[0].text.strip() == lab.hosts[other].gpus.uuids[0]
+        assert found[0].text.strip() == lab.hosts["gpu2"].gpus.uuids[0]
         assert found[1].text.strip() == "5", "what front ends ran before is repeated"
         assert [one.reply["status"] for one in found] == ["ok", "ok", "error"]
         for one in found[1:]:
             kinds = [m["content"].get("execution_state", m["msg_type"]) for m in one.messages]
             assert kinds[:2] == ["busy", "execute_input"] and kinds.count("idle") == 1
         assert front.run("setup").reply["execution_count"] == 4
-        assert remote.link.name == other
+        assert remote.link.name == "gpu2" and remote.describe()["priority"] == 7
         wait_for(lambda: "its GPUs were free first" in remote.describe()["placement"], "the reason")
-        assert f"{other} was chosen: its GPUs were free first" in lab.hosts[other].story(remote.kernel_id)
-    nothing_left(lab, **{other: [remote.kernel_id]})
+        assert "gpu2 was chosen: its GPUs were free first" in lab.hosts["gpu2"].story(remote.kernel_id)
+    nothing_left(lab, gpu2=[remote.kernel_id])
     assert remote.describe()["notebook"] == "/home/me/a.ipynb"
-    assert home != other
 
 
-def test_a_cell_that_is_interrupted_or_runs_at_home_leaves_no_reservation(lab: Lab) -> None:
-    """It is interrupted while its host can be reached, and while it cannot."""
+def test_a_wait_that_ends_leaves_nothing_on_the_hosts(lab: Lab) -> None:
+    """A cell is interrupted, its kernel is stopped, and one of the hosts is out of reach in between."""
     crowd(lab, "gpu1", "gpu2")
     remote = lab.start()
-    home, other = remote.link.name, "gpu2" if remote.link.name == "gpu1" else "gpu1"
+    specs = [{"name": "lab", "settings": lab.settings()}]
     with Front(remote.edge.connection) as front:
         cell = front.client.execute(VISIBLE)
-        wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
+        until_both_wait(lab)
         front.control("interrupt_request")
         assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"
-        nothing_left(lab, **{home: [remote.kernel_id]})
+        nothing_left(lab)
+        assert [row["state"] for row in lab.call("ps", specs=specs)] == ["idle"]
         cells = [front.client.execute(VISIBLE) for _ in range(2)]
-        wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
-        lab.hosts[home].unplug()
-        wait_for(lambda: remote.link_state.value == "away", "the loss of the link")
+        until_both_wait(lab)
+        lab.hosts["gpu1"].unplug()
         front.control("interrupt_request")
         assert front.finish(cells[0]).reply["ename"] == "KeyboardInterrupt"
         assert front.reply(cells[1])["status"] == "aborted"
-        nothing_left(lab, **{home: [remote.kernel_id]})
+        lab.hosts["gpu1"].reachable = True
+        nothing_left(lab)
         cell = front.client.execute(VISIBLE)
-        lab.hosts[home].reachable = True
-        wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
-        lab.hosts[home].gpus.report(1)
-        assert front.finish(cell).text.strip() == lab.hosts[home].gpus.uuids[0]
-    nothing_left(lab, **{home: [remote.kernel_id]})
+        until_both_wait(lab)
+        lab.call("stop", kernel=remote.kernel_id, specs=specs)
+        assert "the kernel was stopped before it was started" in front.finish(cell).reply["evalue"]
+    nothing_left(lab)
+
+
+def test_a_cell_waits_on_for_a_host_that_is_out_of_reach(lab: Lab) -> None:
+    crowd(lab, "gpu1", "gpu2")
+    remote = lab.start()
+    with Front(remote.edge.connection) as front:
+        cell = front.client.execute(VISIBLE)
+        until_both_wait(lab)
+        for host in lab.hosts.values():
+            host.crash()
+        await_text(front, "the connection is down")
+        lab.hosts["gpu2"].reachable = True
+        lab.hosts["gpu2"].gpus.report(1)
+        assert front.finish(cell).text.strip() == lab.hosts["gpu2"].gpus.uuids[0]
+    assert remote.link.name == "gpu2"
+
+
+def test_a_cell_fails_with_the_reasons_of_all_hosts_if_none_can_give_gpus(lab: Lab) -> None:
+    remote = lab.start(gpu_type="H9000")
+    with Front(remote.edge.connection) as front:
+        reason = front.finish(front.client.execute(VISIBLE)).reply["evalue"]
+    assert all(text in reason for text in ("none of the hosts can be used: ", "gpu1: 1 GPU", "gpu2: 1 GPU"))
+    nothing_left(lab)
+
+
+def test_a_notebook_that_is_closed_while_its_cell_waits_finds_the_result(lab: Lab) -> None:
+    """The cell goes on waiting on one of the hosts."""
+    crowd(lab, "gpu1", "gpu2")
+    client = lab.client()
+    remote = lab.start("/home/me/a.ipynb", client)
+    with Front(remote.edge.connection) as front:
+        front.client.execute("treasure = 42")
+        until_both_wait(lab)
+    lab.call("release", client, kernel=remote.kernel_id)
+    wait_for(lambda: len(queued(lab)) == 1, "one host is chosen")
+    specs = [{"name": "lab", "settings": lab.settings()}]
+    wait_for(lambda: lab.call("ps", specs=specs), "it is a kernel of the user's")
+    (row,) = lab.call("ps", specs=specs)
+    assert (row["state"], row["cells"]) == ("waiting", 1)
+    lab.hosts[row["hop"]].gpus.report(1)
+    again = lab.start("/home/me/a.ipynb")
+    assert (again.kernel_id, again.link.name) == (row["id"], row["hop"])
+    with Front(again.edge.connection) as front:
+        assert "42" in str(front.run("treasure").outputs)
+    nothing_left(lab, **{row["hop"]: [row["id"]]})
 
 
 def test_a_kernel_leaves_a_host_that_crashes_or_loses_its_gpu(lab: Lab) -> None:
-    """While a cell waits it leaves at once, and at a restart later; at another restart it stays."""
-    crowd(lab, "gpu1", "gpu2")
+    """At a restart, after which the next cell starts it on another host; at another restart it stays."""
+    crowd(lab, "gpu1")
     client = lab.client()
     remote = lab.start("", client)
-    home, other = remote.link.name, "gpu2" if remote.link.name == "gpu1" else "gpu1"
-    one, two = lab.hosts[home].gpus, lab.hosts[other].gpus
+    one, two = lab.hosts["gpu1"].gpus, lab.hosts["gpu2"].gpus
     with Front(remote.edge.connection) as front:
-        cell = front.client.execute(VISIBLE)
-        wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
-        lab.hosts[home].crash()
-        two.report(1)
-        mine = front.finish(cell).text.strip()
-        assert (remote.link.name, mine) == (other, two.uuids[0])
-        lab.hosts[home].reachable = True
-        one.report(1)
+        mine = front.run(VISIBLE).text.strip()
+        assert (remote.link.name, mine in two.uuids) == ("gpu2", True)
         lab.call("restart", client, kernel=remote.kernel_id)
-        assert remote.link.name == other and front.run(VISIBLE).text.strip() == mine
+        assert remote.link.name == "gpu2" and front.run(VISIBLE).text.strip() == mine
+        one.report(1)
         two.show({"gpus": [{"uuid": mine, "lost": True}, {"uuid": two.uuids[1], "processes": [BUSY]}]})
         lab.call("restart", client, kernel=remote.kernel_id)
-        assert remote.link.name == home and front.run(VISIBLE).text.strip() == one.uuids[0]
-        nothing_left(lab, **{home: [remote.kernel_id]})
+        nothing_left(lab)
+        assert front.run(VISIBLE).text.strip() == one.uuids[0] and remote.link.name == "gpu1"
         two.report(4)
-        lab.hosts[home].unplug()
+        lab.hosts["gpu1"].crash()
         wait_for(lambda: remote.link_state.value == "away", "the loss of the link")
         lab.call("restart", client, kernel=remote.kernel_id)
-        assert remote.link.name == other, "its host is out of reach"
+        assert front.run(VISIBLE).text.strip() in two.uuids and remote.link.name == "gpu2"
 
 
 def test_vs_code_finds_its_kernel_on_another_host(lab: Lab) -> None:
-    """Its launcher does not know the notebook, so a new kernel was started where GPUs are free."""
+    """Its launcher does not know the notebook, so the kernel could have been a new one, where GPUs are free."""
     startup = "__vsc_ipynb_file__ = '/home/me/a.ipynb'"
     crowd(lab, "gpu1")
     client = lab.client()
     first = lab.start("", client, parent=1)
-    assert first.link.name == "gpu2"
     with Front(first.edge.connection) as front:
         front.run(startup, store_history=False)
         front.run("treasure = 42")
+        assert first.link.name == "gpu2"
         lab.call("release", client, kernel=first.kernel_id)
     lab.hosts["gpu1"].gpus.report(4)
     lab.hosts["gpu2"].gpus.show({"gpus": []})
     again = lab.start("", parent=2)
     fresh = again.kernel_id
-    assert again.link.name == "gpu1"
     with Front(again.edge.connection) as front:
         front.run(startup, store_history=False)
         assert "42" in str(front.run("treasure").outputs)

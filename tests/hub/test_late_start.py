@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from edges import KEY
 from runtimes import RUNTIME, make
+from streams import log
 
 from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
@@ -16,32 +16,35 @@ from jupyter_gpu_kernel.hub.kernel.messages.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
+from jupyter_gpu_kernel.hub.node.nodes import Nodes
+from jupyter_gpu_kernel.hub.pending.starter import KernelStarter
+from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
-class NoJob:
+class NoJob(KernelStarter):
     """A starter that never starts its kernel."""
 
-    def cell_waits(self) -> None:
-        pass
+    async def prepare(self, call: Call, login_wait: float, restarted_on: str) -> KernelSettings:
+        raise NotImplementedError
 
-    def interrupted(self) -> None:
-        pass
+    async def _live(self, remote: RemoteKernel) -> None:
+        raise NotImplementedError
 
-    def restart(self) -> None:
-        pass
-
-    def replace(self, kernel_id: str, stop: Callable[[], Awaitable[None]]) -> bool:
+    def replace(self, kernel_id: str, settings: KernelSettings, stop: Callable[[], Awaitable[None]]) -> bool:
         return False
 
     def lost(self, error: GpuKernelError) -> bool:
         return True
 
+    async def find_left(self, notebook: str) -> bool:
+        return False
+
 
 def test_a_kernel_whose_cell_waits_for_the_start_is_busy() -> None:
     async def run() -> None:
-        context = HubContext(RUNTIME, logging.getLogger("tests"))
-        origin = Origin(starter=NoJob())
+        context = HubContext(RUNTIME, log)
+        origin = Origin(starter=NoJob(RUNTIME, Nodes(RUNTIME, lambda *_: None, log), log))
         settings = KernelSettings(("login",), slurm=True)
         remote = RemoteKernel(context, "k1", settings, FrontEndSpec(dict(KEY)), NoLink("login"), origin)
         try:
@@ -59,8 +62,8 @@ def test_a_kernel_whose_cell_waits_for_the_start_is_busy() -> None:
 
 def test_a_kernel_that_is_restarted_before_its_start_does_not_look_ended() -> None:
     async def run() -> None:
-        context = HubContext(RUNTIME, logging.getLogger("tests"))
-        origin = Origin(starter=NoJob())
+        context = HubContext(RUNTIME, log)
+        origin = Origin(starter=NoJob(RUNTIME, Nodes(RUNTIME, lambda *_: None, log), log))
         settings = KernelSettings(("login",), slurm=True)
         remote = RemoteKernel(context, "k1", settings, FrontEndSpec(dict(KEY)), NoLink("login"), origin)
         try:

@@ -19,8 +19,6 @@ from jupyter_gpu_kernel.hub.kernel.states import LINK_STATES, PHASES, LinkState,
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
-from jupyter_gpu_kernel.hub.several_hosts.placement import Placement
-from jupyter_gpu_kernel.hub.several_hosts.relocation import Relocation
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
 GONE = AgentRefusal("there is no such kernel", code="gone", hop="node")
@@ -160,13 +158,17 @@ def test_a_kernel_is_created_anew_over_a_new_link_if_its_own_was_closed_meanwhil
 
     async def main() -> None:
         nodes, settings = Nodes(RUNTIME, connect, log), KernelSettings(("node",), python="python", gpus=0)
-        relocation = Relocation(RUNTIME, nodes, Placement(nodes, log), {}, log)
+
+        def link_anew(kernel_id: str) -> Link:
+            nodes.record_start(kernel_id, nodes.of(settings))
+            return nodes.of(settings).begin_link("python", None)
+
         link = nodes.of(settings).begin_link("python", None)
         remote = RemoteKernel(
             HubContext(RUNTIME, log), "k1", settings, FrontEndSpec(dict(KEY), revives=True), link
         )
         try:
-            relocation.watch(remote)
+            remote.on_create = link_anew
             remote.attached()
             remote.lost(GONE)
             await nodes.hang_up(unused_only=True)

@@ -17,7 +17,7 @@ from ..kernel_context import KernelContext
 from ..loop import Timer
 from ..relay.requests import InternalRequests
 from .acquisition import Acquisition
-from .gate import Gate, GpuStandby
+from .gate import Gate
 from .hours import GpuTime
 from .judge import WAITING
 from .sharing.announcements import Details
@@ -53,13 +53,11 @@ class GpuCallbacks(NamedTuple):
 
     on_state: Called with "waiting" and "idle" as the kernel's state changes.
     details: Return what other kernels show of this kernel: see `LeaseTaker`. Called whenever somebody asks.
-    on_lapse: Called with the reason when the hub does not renew the standby of a kernel that waits.
     on_given: Called when it is known which GPUs the scheduler has given.
     """
 
     on_state: Callable[[str], None]
     details: Details
-    on_lapse: Callable[[str], None] = lambda why: None
     on_given: Callable[[], None] = lambda: None
 
 
@@ -72,8 +70,8 @@ class GpuManager:
         """`early`: see Acquisition."""
         loop, self._story = context.loop, context.story
         self._loop = loop
-        self._program = context.settings.now.program
-        self._notice = ""
+        self._settings = context.settings
+        self._notice = self._problem = ""
         self._internal_requests = messages.internal_requests
         self._on_state, self._on_given = callbacks.on_state, callbacks.on_given
         self._retry: Optional[Timer] = None
@@ -89,7 +87,6 @@ class GpuManager:
         self.gpu_time = GpuTime(
             loop.time, self._story, lambda: self.acquisition.uuids, lambda: self.acquisition.names
         )
-        self._standby = GpuStandby(loop, context.settings.now.standby, callbacks.on_lapse)
         self._is_informed = False  # whether the kernel knows its GPUs
         self._text = ""
         self._waits_since: Optional[float] = None  # when the story has said that cells wait
@@ -102,9 +99,12 @@ class GpuManager:
         )
 
     @property
-    def standby_status(self) -> Dict[str, Any]:
-        """What the hub needs to know of a kernel on standby; {} of any other."""
-        return self._standby.status(self._text)
+    def reservation_status(self) -> Dict[str, Any]:
+        """What the hub needs to know of a reservation; {} for a kernel that is none. `waiting_text`: what it waits for;
+        `problem`: why it cannot get GPUs, "" if it can."""
+        if not self._settings.now.reservation:
+            return {}
+        return {"reservation": True, "waiting_text": self._text, "problem": self._problem}
 
     @property
     def wait_text(self) -> str:
@@ -148,8 +148,7 @@ class GpuManager:
         """The kernel has its GPUs from its start on."""
         if self.acquisition.acquired:
             self._is_informed = True
-            if not self._standby.active:
-                self._gate.open()
+            self._gate.open()
 
     def receive(self, leases: Sequence[socket.socket], since: Optional[float] = None) -> None:
         """Take over the leases, by their sockets, of the kernel that this one replaces, and that got them at `since`.
@@ -171,30 +170,8 @@ class GpuManager:
 
     def kernel_up(self) -> None:
         """The kernel takes requests. A reservation requests its GPUs now."""
-        if self._standby.is_reservation:
+        if self._settings.now.reservation and not self.acquisition.acquired:
             self._request()
-
-    def renew_standby(self, elsewhere: str) -> None:
-        """The hub still waits for this kernel's GPUs. `elsewhere`: what the waiting cell shows of the other hosts."""
-        self._standby.renew()
-        self._standby.elsewhere = elsewhere
-        if self._standby.problem:
-            self._standby.problem = ""
-            self.acquisition.request()  # it may have passed
-        self._show()
-
-    def confirm(self) -> None:
-        """The hub has decided that this kernel runs the cells: as soon as it has its GPUs."""
-        if not self._standby.active:
-            return
-        self._standby.confirm()
-        if self._is_informed:
-            self._open()
-        elif self._gate.cells:
-            self.acquisition.request()
-        else:
-            self.acquisition.cancel()
-            self._on_state("idle")
 
     def admit(self, message: Message) -> bool:
         """Return whether this cell may go to the kernel; otherwise it waits, and GPUs are requested."""
@@ -205,7 +182,6 @@ class GpuManager:
         return False
 
     def _request(self) -> None:
-        self._standby.begin()
         self._on_state("waiting")
         self.acquisition.request()
 
@@ -217,7 +193,6 @@ class GpuManager:
         if not self._gate.cells:
             self.acquisition.cancel()
             self._waits_since, self._text = None, ""
-            self._standby.end()
             self._on_state("idle")
         return True
 
@@ -251,20 +226,20 @@ class GpuManager:
             self._waits_since = self._loop.time()
             self._story.tell("wait", text.partition("\n")[0].replace(STOP_HINT, ""))
         self._show()
-        if self._standby.active:
+        if self._settings.now.reservation:
             self._on_state("waiting")
 
     def _show(self) -> None:
-        """Show in the first waiting cell what it waits for, here and on other hosts."""
-        text = "\n".join(one for one in (self._text, self._notice, self._standby.elsewhere) if one)
-        self._gate.set_text(with_program(text, self._program))
+        """Show in the first waiting cell what it waits for."""
+        text = "\n".join(one for one in (self._text, self._notice) if one)
+        self._gate.set_text(with_program(text, self._settings.now.program))
 
     def _failed(self, reason: str) -> None:
         self._story.tell("gpu", reason)
-        if self._standby.active:  # the GPUs of another host may do; the hub decides
-            self._standby.problem = reason
+        if self._settings.now.reservation:  # the GPUs of another host may do; the hub decides
+            self._problem = reason
             return self._on_state("waiting")
-        self.fail_all_cells("GpuError", "\n".join(one for one in (reason, self._standby.elsewhere) if one))
+        self.fail_all_cells("GpuError", reason)
 
     def _given(self) -> None:
         """A scheduler has given these GPUs, which the kernel can use from its start on."""
@@ -303,8 +278,6 @@ class GpuManager:
         if reply.get("status") != "ok":
             self._story.tell("gpu", f"telling the kernel its GPUs failed: {reply.get('evalue')}")
         self._is_informed = True
-        if self._standby.active:
-            return self._on_state("waiting")  # with its GPUs, for the hub to confirm
         self._open()
 
     def _open(self) -> None:

@@ -16,7 +16,6 @@ from ..story import Limited
 if TYPE_CHECKING:
     from .keeper import Keeper
 
-MAX_ELSEWHERE = 20_000
 """Characters about other hosts in one command."""
 MAX_OTHERS = 1000
 """Other kernels of the notebook that one request names."""
@@ -41,8 +40,6 @@ class KernelCommands:
             "stop": self._stop,
             "tell": self._tell,
             "notebook": self._notebook,
-            "standby": self._standby,
-            "confirm": self._confirm,
             "unanswered": keeper.set_unanswered,
         }
         if keeper.job_notices is not None:
@@ -79,19 +76,6 @@ class KernelCommands:
     def _tell(self, command: Dict[str, Any]) -> None:
         self._story.tell(text(command, "event", most=64), text(command, "text"))
 
-    def _standby(self, command: Dict[str, Any]) -> None:
-        self._keeper.relay.gpus.renew_standby(text(command, "elsewhere", "", most=MAX_ELSEWHERE))
-
-    def _confirm(self, command: Dict[str, Any]) -> None:
-        """`notebook`: a reservation becomes that notebook's kernel."""
-        changes: Dict[str, Any] = {
-            key: text(command, key) for key in ("notebook", "placement") if key in command
-        }
-        self._keeper.settings.change(**changes, standby="")
-        if "placement" in changes:
-            self._story.tell("host", changes["placement"])
-        self._keeper.relay.gpus.confirm()
-
     def _notebook(self, command: Dict[str, Any]) -> None:
         notebook = text(command, "notebook")
         self._story.tell("notebook", f"the kernel's notebook is {notebook}", notebook=notebook)
@@ -111,6 +95,7 @@ class KernelRequests:
             "resume": self._end_pause,
             "return": self._return,
             "owner": self._owner,
+            "confirm": self._confirm,
             "priority": self._set_priority,
             "interrupt": self._interrupt,
             "restart": self._restart,
@@ -179,6 +164,13 @@ class KernelRequests:
         self._keeper.pause.end()
         others = texts(request, "others", MAX_OTHERS, default=[])
         self._keeper.relay.front_end_returned(self._keeper.server.withdraw(), others)
+
+    def _confirm(self, request: Dict[str, Any]) -> None:
+        """A reservation becomes the kernel of a notebook. `placement`: why this host was chosen."""
+        if self._keeper.settings.now.reservation:
+            changes = {key: text(request, key, "") for key in ("notebook", "placement")}
+            self._keeper.settings.change(**changes, reservation=False)
+            self._keeper.story.tell("host", changes["placement"])
 
     def _set_priority(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Set the priority, which also counts when the kernel waits later. `place`: None if it does not wait now."""

@@ -1,9 +1,11 @@
-"""What a keeper does from time to time: it ends an idle kernel, releases unused GPUs, and looks after its files."""
+"""What a keeper does from time to time: it ends an idle kernel or a forgotten reservation, releases unused GPUs, and
+looks after its files."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
+from ..loop import Timer
 from ..paths import touch, touch_agent
 from .idle_timer import tree_cpu
 from .setup import trim
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
 
 TOUCH_INTERVAL = 12 * 3600.0
 """Seconds after which the keeper's files are touched again."""
+LAPSES_AFTER = 45.0
+"""Seconds without a hub after which a reservation ends."""
+_LAPSED = "its hub has gone, and the kernel was only a reservation of GPUs on one of several hosts"
 
 
 class Housekeeping:
@@ -20,11 +25,27 @@ class Housekeeping:
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
+        self._lapse: Optional[Timer] = None
 
     def begin(self) -> None:
         """Touch the files now; the rest comes after the first interval."""
         self._keeper.loop.later(self._keeper.idle_timer.tick, self._tick)
         self._touch_files()
+        self.detached()
+
+    def attached(self) -> None:
+        """A hub is attached."""
+        if self._lapse is not None:
+            self._lapse.cancel()
+
+    def detached(self) -> None:
+        """No hub is attached, so that a reservation ends if none comes back in time."""
+        if self._keeper.settings.now.reservation:
+            self._lapse = self._keeper.loop.later(LAPSES_AFTER, self._end_reservation)
+
+    def _end_reservation(self) -> None:
+        if self._keeper.settings.now.reservation:
+            self._keeper.stop(_LAPSED)
 
     def _touch_files(self) -> None:
         """Keep our files from being cleaned up as old: a successor needs them, also weeks after the start."""

@@ -118,7 +118,7 @@ class Keeper:
         self._output_pace = OutputPace(loop, self.server, self.kernel.return_mark)
         self._shutdown = Shutdown(loop, self.server, self.idle_timer, self.exit_report.cleanup)
         self.received_cells = ReceivedCells()
-        gpu_callbacks = GpuCallbacks(self._gpus_changed_state, self.status.brief, self.stop, self.status.tell)
+        gpu_callbacks = GpuCallbacks(self._gpus_changed_state, self.status.brief, self.status.tell)
         self.relay = relay = Relay(
             loop,
             settings,
@@ -342,6 +342,7 @@ class Keeper:
     # -------------------------------------------------------------------------------------- hub
 
     def _attached(self) -> None:
+        self._housekeeping.attached()
         self.pause.end()
         self.story.tell("attach", "a front end is connected")
         if ABORTS_FEATURE not in self.server.endpoint.features:
@@ -354,6 +355,7 @@ class Keeper:
 
     def _detached(self) -> None:
         self.story.tell("drop", "no front end is connected: it was closed, or the link is down")
+        self._housekeeping.detached()
 
     def _from_hub(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:

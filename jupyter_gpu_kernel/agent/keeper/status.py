@@ -54,7 +54,7 @@ class Status:
         settings = self._keeper.settings.now
         idle_for = self._keeper.idle_timer.idle_for() if self.state == "idle" else None
         return {
-            "notebook": (settings.notebook or settings.reserved_for)[-_NOTEBOOK:],
+            "notebook": settings.notebook[-_NOTEBOOK:],
             "state": self.state,
             "state_since": self._since,
             "idle_since": None if idle_for is None else round(self._time() - idle_for, 1),
@@ -66,7 +66,7 @@ class Status:
         reason = keeper.exit_report.reason._asdict() if self.state == "ended" else {}
         return {
             **reason,
-            **keeper.gpus.standby_status,
+            **keeper.gpus.reservation_status,
             **({} if keeper.job is None else {"job": keeper.job.status()}),
             "id": settings.id,
             "name": settings.name,

@@ -48,7 +48,7 @@ MAX_HOLDS = 3000
 STOP_TIMEOUT = 20.0
 """Seconds that a kernel and its keeper have to end."""
 _POLL_INTERVAL = 0.05
-_FORWARDED = ("pause", "resume", "priority", "interrupt", "restart", "journal")
+_FORWARDED = ("confirm", "pause", "resume", "priority", "interrupt", "restart", "journal")
 """The requests that the kernel's keeper answers."""
 
 
@@ -103,7 +103,8 @@ class RequestHandlers:
 
         request: {"owner": the hub that asks, "by": its name}. With "create": settings, a kernel is found or started:
         if the notebook has left a kernel with this kernelspec, that kernel and its id are returned. With "attach": {…},
-        the kernel is taken over from its owner. With neither, the hub connects again. "boot": the boot id when the
+        the kernel is taken over from its owner. With neither, the hub connects again. A reservation becomes a kernel if
+        the settings are not those of a reservation. "boot": the boot id when the
         kernel was last seen, for a node that loses everything at a reboot.
         """
         kernel_id, owner = _checked(kernel_id), _owner(request)
@@ -119,6 +120,9 @@ class RequestHandlers:
                     self._keepers.request(kernel_id, dict(attach, do="return", **owner))
                 else:
                     _refuse_others(kernel_id, owner_now, owner)
+                if create is not None and not create.get("reservation"):
+                    known = {key: create[key] for key in ("notebook", "placement") if key in create}
+                    self._keepers.request(kernel_id, {**known, "do": "confirm"})
                 on_error.pop_all()
         if sock is None and create is not None:
             settings = settings_from(dict(create, **owner, id=kernel_id))

@@ -196,7 +196,8 @@ class Keepers:
         notebook = settings.notebook, settings.name
         if not all(notebook) or settings.fresh:
             return []
-        same = [one for one in self.states() if (one.get("notebook"), one.get("name")) == notebook]
+        kernels = [one for one in self.states() if not one.get("reservation")]
+        same = [one for one in kernels if (one.get("notebook"), one.get("name")) == notebook]
         for state in same:
             if state["state"] == "unresponsive":
                 raise self.unresponsive(str(state["id"]))

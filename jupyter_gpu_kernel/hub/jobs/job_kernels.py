@@ -1,4 +1,4 @@
-"""All kernels in jobs, as the hub sees them: their starters, the nodes of their jobs, and the jobs that wait.
+"""All kernels in jobs, as the hub sees them: their starters, the nodes of their jobs, and the jobs without a kernel.
 
 A kernelspec with `slurm` leads to a login node, where no agent runs. So requests to all nodes go to those of the jobs
 that run, and rows about the jobs that wait are made from what Slurm says.
@@ -12,20 +12,18 @@ import logging
 import weakref
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError, KernelStartError
+from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError
 from ...wire.runtime import Runtime
-from ..background import BackgroundTasks
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel_settings import KernelSettings, Spec
 from ..node.hosts import each_spec
 from ..node.link import TRY_AGAIN_SOON
 from ..node.node import Node
-from ..node.node_link import NoLink
 from ..node.nodes import NodeReply, Nodes
 from ..node.shared_connection import RouteSettings
+from ..pending.pending_kernels import NO_CELLS, PendingKernels
 from ..rpc import Call
 from ..slurm.dialect import JobState
 from ..slurm.scheduler import Schedulers
@@ -40,12 +38,10 @@ _REACH_WITHIN = 8.0
 """Seconds to connect to the node of a job that runs, for one request."""
 _READ_WITHIN = 5.0
 """Seconds that a command waits for the files in the user's home. Without them the command shows less."""
-_NO_CELLS = {"priority": 0, "place": None, "cells": 0, "last_cell": None}
-"""What `ps` tells of a kernel that has run no cell."""
 
 
 class JobKernels:
-    """All kernels in jobs: `starter` and `begin` start each of them, and the operations of commands ask about all."""
+    """All kernels in jobs: `starter` starts each of them, and the operations of commands ask about all."""
 
     def __init__(
         self,
@@ -53,20 +49,18 @@ class JobKernels:
         nodes: Nodes,
         schedulers: Schedulers,
         files: JobFiles,
-        delivered: Callable[[KernelSettings, str], Path],
+        pending: PendingKernels,
         log: logging.Logger,
     ) -> None:
-        """`delivered(settings, kernel id)`: the file for the counts of a kernel."""
+        """`pending`: the kernels of this hub that have not been started, in jobs or not."""
         self._runtime = runtime
         self._nodes = nodes
         self._schedulers = schedulers
-        self._delivered = delivered
+        self._pending = pending
         self._log = log
         self._job_nodes = JobNodes(nodes, log)
         read = partial(job_output.read_output, self._job_nodes)
         self._table = JobTable(runtime, schedulers, files, read, self._job_nodes.leave, log)
-        self._kernels: weakref.WeakSet[RemoteKernel] = weakref.WeakSet()
-        self._tasks = BackgroundTasks()
         self._failed: weakref.WeakKeyDictionary[Call, dict[Node, ConnectError]] = weakref.WeakKeyDictionary()
 
     @property
@@ -74,25 +68,16 @@ class JobKernels:
         """Whether a job is kept for a notebook, or is being ended."""
         return self._table.in_use
 
-    def starter(self, settings: KernelSettings) -> JobStarter | None:
-        """Return what starts a kernel with these settings; None if it does not run in a job."""
-        if not settings.slurm:
-            return None
+    def starter(self, settings: KernelSettings) -> JobStarter:
+        """Return what starts a kernel with these settings."""
         scheduler = self._schedulers.of(settings.at_login())
-        return JobStarter(self._runtime, self._table, scheduler, self._job_nodes, self._delivered, self._log)
-
-    def no_link(self, settings: KernelSettings) -> NoLink:
-        """Return the link of a kernel that is not started."""
-        return NoLink(self._job_nodes.login(settings).name)
+        return JobStarter(
+            self._runtime, self._nodes, self._table, settings, scheduler, self._job_nodes, self._log
+        )
 
     def routes(self, settings: KernelSettings) -> str:
         """Return by which routes the nodes of jobs are reached, in words."""
         return self._job_nodes.routes(settings)
-
-    def begin(self, starter: JobStarter, remote: RemoteKernel, *, adopted: bool) -> None:
-        """Let the starter start this kernel when its user runs a cell."""
-        self._kernels.add(remote)
-        self._tasks.spawn(starter.run(remote, adopted=adopted))
 
     # -------------------------------------------------------------------------------------- for all nodes
 
@@ -128,8 +113,8 @@ class JobKernels:
         return [reply for one in answers for reply in one]
 
     async def with_jobs(self, rows: list[dict[str, Any]], call: Call) -> list[dict[str, Any]]:
-        """Return the rows of `ps` with the kernels' jobs, and rows for the kernels that wait for a job."""
-        waiting = {one.kernel_id: self._waiting_row(one) for one in self._waiting}
+        """Return the rows of `ps` with the kernels' jobs, and rows for the kernels that have not been started."""
+        waiting = self._pending.rows()
         rows = [row for row in rows if row.get("id") not in waiting]
         for spec, jobs in await self._active_jobs(call):
             login = self._job_nodes.login(spec.settings).name
@@ -144,25 +129,11 @@ class JobKernels:
                     rows.append(self._row(job, login))
         return rows + list(waiting.values())
 
-    @property
-    def _waiting(self) -> list[RemoteKernel]:
-        """The kernels of front ends of this hub that have not been started, and may be."""
-        pending = (one for one in self._kernels if one.late_start.pending)
-        return [one for one in pending if not (one.closed or one.end_wanted)]
-
-    @staticmethod
-    def _waiting_row(remote: RemoteKernel) -> dict[str, Any]:
-        notebook = remote.settings.notebook
-        row = {"attached": True, "attached_from": "", "notebook": notebook, "job": None, **remote.describe()}
-        place = (row["job"] or {}).get("place") or None
-        row = {**_NO_CELLS, **row, "place": place, "cells": remote.late_start.cells}
-        return {key: value for key, value in row.items() if key not in ("error", "kernel_id")}
-
     def _row(self, job: JobState, login: str) -> dict[str, Any]:
         """Return the row of `ps` for a job in which no kernel was found, as far as it is known."""
         file = self._table.files.get(job.kernel_id)
         return {
-            **_NO_CELLS,
+            **NO_CELLS,
             "id": job.kernel_id,
             "name": file.name,
             "node": login,
@@ -279,19 +250,9 @@ class JobKernels:
                 if kernel_id in self._kernels_in(job, login) and (job.state == "PENDING" or kill):
                     call.progress(login, f"cancelling job {job.id}")
                     await scheduler.cancel(job.id, call, kill=job.state != "PENDING")
-                    self._stop_waiting(kernel_id)
+                    self._pending.stop(kernel_id)
                     return True
-        return self._stop_waiting(kernel_id)
-
-    def _stop_waiting(self, kernel_id: str) -> bool:
-        """Shut down a kernel of a front end of this hub that has not been started. Return False if there is none."""
-        remote = next((one for one in self._waiting if one.kernel_id == kernel_id), None)
-        if remote is None:
-            return False
-        cause, remedy = "the kernel was stopped before it was started", "Start it again to run the cell."
-        remote.late_start.failed(KernelStartError(cause, hop=remote.link.name, remedy=remedy))
-        remote.shut_down_before_start(restart=False)
-        return True
+        return self._pending.stop(kernel_id)
 
     async def cancel(self, kernel_id: str, call: Call) -> bool:
         """Cancel the job of this name, in which no node has found a kernel. Return False if there is none."""

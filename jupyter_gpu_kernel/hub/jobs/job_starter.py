@@ -7,19 +7,18 @@ submits another one.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
-from ...errors import AgentError, GpuKernelError, HostKeyError, HubError, KernelStartError, SettingsError
+from ...errors import AgentError, GpuKernelError, HostKeyError, KernelStartError, SettingsError
 from ...wire.runtime import Runtime
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.states import LinkState, Phase
 from ..kernel_settings import KernelSettings
 from ..node.install.agent_file import pack
-from ..node.node_link import NoLink
-from ..rpc import REPORT_BUG
+from ..node.nodes import Nodes
+from ..pending.starter import KernelStarter
+from ..rpc import Call
 from ..slurm import words
 from ..slurm.commands import batch_script, job_name
 from ..slurm.dialect import GONE
@@ -35,68 +34,50 @@ _RESTART_WITHIN = 1.0
 _RETRY = 10.0
 
 
-class JobStarter:
-    """The `Starter` of one kernel: `await run(remote)` with that kernel."""
+class JobStarter(KernelStarter):
+    """Starts one kernel in a job."""
 
     def __init__(
         self,
         runtime: Runtime,
+        nodes: Nodes,
         table: JobTable,
+        settings: KernelSettings,
         scheduler: Scheduler,
         job_nodes: JobNodes,
-        delivered: Callable[[KernelSettings, str], Path],
         log: logging.Logger,
     ) -> None:
-        """`delivered(settings, kernel id)`: the file for the counts of a kernel."""
-        self._runtime = runtime
+        """`settings`: the settings of the kernel."""
+        super().__init__(runtime, nodes, log)
         self._table = table
+        self._settings = settings
         self._scheduler = scheduler
         self._job_nodes = job_nodes
-        self._delivered = delivered
-        self._log = log
-        self._changed = asyncio.Event()
         self._interrupted = False
         self._search = False
         self._replaced = ""  # the kernel that this one replaces, in the same job
-        self._stop_replaced: Callable[[], Awaitable[None]] | None = None
-        self._lost: GpuKernelError | None = None
         self._reported_end: float | None = None  # when the job ends, as the kernel knows it from us
-        self._remote: RemoteKernel | None = None
         self._job: Job | None = None
         self._started = False
         self._ours_to_cancel = True  # False: a kernel may run in the job already
 
-    @property
-    def job(self) -> Job | None:
-        """The job in which the kernel waits or runs."""
-        return self._job
+    async def prepare(self, call: Call, login_wait: float, restarted_on: str) -> KernelSettings:
+        """Sign in to the login node, as a job is submitted without asking the user."""
+        login = self._job_nodes.login(self._settings)
+        login.add_name(self._settings.name)
+        await (login.signed_in(call, login_wait) if login_wait else login.connected(call))
+        return self._settings
 
-    async def run(self, remote: RemoteKernel, *, adopted: bool) -> None:
-        """Start the kernel as often as its user runs a cell and it does not exist; return when the hub has left it.
-
-        `adopted`: a hub that was killed may have submitted its job already."""
-        self._remote = remote
+    async def _run(self, remote: RemoteKernel, adopted: bool) -> None:
+        """A hub that was killed, or an earlier kernel of the notebook, may have submitted the job already. At the end
+        decide what becomes of the job."""
         await self._table.files.loaded()
         self._search |= self._table.may_have(remote, adopted=adopted)
-        with remote.watched(self._changed.set):
-            while not remote.closed:
-                self._interrupted, self._lost, self._started = False, None, False
-                try:
-                    await self._live_in_one_job(remote)
-                except GpuKernelError as error:
-                    self._fail(remote, error)
-                except Exception as error:  # a bug of ours
-                    self._log.exception("kernel %s: its job failed", remote.kernel_id)
-                    self._fail(remote, HubError(f"{type(error).__name__}: {error}", remedy=REPORT_BUG))
-                await self._end_replaced()
+        await super()._run(remote, adopted)
         if self._job is not None:
             self._table.leave(self._job, remote, started=self._started or not self._ours_to_cancel)
 
     # -------------------------------------------------------------------------------------- calls of the kernel
-
-    def cell_waits(self) -> None:
-        """Note that a cell of the user waits for the kernel."""
-        self._changed.set()
 
     def interrupted(self) -> None:
         """Note that the user has interrupted the kernel: the job is not wanted any more."""
@@ -104,24 +85,22 @@ class JobStarter:
             self._interrupted = True
             self._changed.set()
 
-    def restart(self) -> None:
-        """Prepare for another kernel, as the kernel does not exist any more: the next cell starts one."""
-        if self._remote is not None:
-            self._undo(self._remote)
-
     def lost(self, error: GpuKernelError) -> bool:
         """Note that the kernel's keeper does not exist any more. Slurm is asked why."""
         self._lost = error
         self._changed.set()
         return True
 
-    def notebook_known(self) -> None:
+    async def find_left(self, notebook: str) -> bool:
         """Note that the kernel's notebook is known now, which may have a job."""
+        if self._remote is not None:
+            self._remote.settings = self._remote.settings.replace(notebook=notebook)
         if self._job is None and self._remote is not None:
             self._search = self._table.may_have(self._remote, adopted=False)
             self._changed.set()
+        return False
 
-    def replace(self, kernel_id: str, stop: Callable[[], Awaitable[None]]) -> bool:
+    def replace(self, kernel_id: str, settings: KernelSettings, stop: Callable[[], Awaitable[None]]) -> bool:
         """Start this kernel in the job of another one, which the front end restarts by starting this one. Call `stop`
         for the other kernel only afterwards, as a job ends with its last kernel. Return False if this kernel has a job
         of its own already."""
@@ -134,7 +113,9 @@ class JobStarter:
 
     # -------------------------------------------------------------------------------------- one job
 
-    async def _live_in_one_job(self, remote: RemoteKernel) -> None:
+    async def _live(self, remote: RemoteKernel) -> None:
+        """Live in one job: find it or submit it, start the kernel when it runs, and watch both."""
+        self._interrupted = self._started = False
         await self._until(lambda: remote.late_start.wanted or self._search)
         if remote.closed:
             return
@@ -154,7 +135,7 @@ class JobStarter:
                 await self._start(remote, job)
             if not self._started:
                 return
-            await self._live(remote, job)
+            await self._run_in(remote, job)
 
     async def _find(self, remote: RemoteKernel, login: str) -> Job | None:
         """Return the job that the kernel, or its notebook's last one, has already."""
@@ -218,8 +199,7 @@ class JobStarter:
         """Whether the kernel was interrupted only because it is restarted: jupyter_client does both."""
         if not self._interrupted:
             return False
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._until(lambda: remote.phase is Phase.RESTART), _RESTART_WITHIN)
+        await self._until(lambda: remote.phase is Phase.RESTART, _RESTART_WITHIN)
         self._interrupted = remote.phase is not Phase.RESTART
         return self._wanted(remote)
 
@@ -234,8 +214,7 @@ class JobStarter:
             settings = reached.settings.replace(notebook=known.notebook, kernel_id=known.kernel_id)
             job.node = reached.node
             self._table.add_event(job, remote, "connection", reached.link.connection)
-            delivered = self._delivered(settings.at_login(), remote.kernel_id)
-            remote.late_start.start_on(reached.link, settings, delivered)
+            remote.late_start.start_on(reached.link, settings, remote.kernel_id)
             await self._until(
                 lambda: not (remote.late_start.pending and self._wanted(remote)) or self._lost is not None
             )
@@ -299,7 +278,7 @@ class JobStarter:
             self._table.dismiss(job, remote, error.cause)
         raise KernelStartError(error.cause, hop=error.hop, remedy=error.remedy)
 
-    async def _live(self, remote: RemoteKernel, job: Job) -> None:
+    async def _run_in(self, remote: RemoteKernel, job: Job) -> None:
         """Serve a kernel that runs in the job. Return when it does not exist any more, and the next cell may start
         another one."""
         away = False
@@ -357,38 +336,7 @@ class JobStarter:
 
     # -------------------------------------------------------------------------------------- helpers
 
-    async def _end_replaced(self) -> None:
-        stop, self._stop_replaced = self._stop_replaced, None
-        if stop is not None:
-            await stop()
-
-    async def _give_up(self, remote: RemoteKernel) -> None:
-        """Prepare for another job, as this one is not wanted any more: the next cell submits it. After a shutdown do so
-        only when there is such a cell, or the front end restarts the kernel."""
-        await self._until(lambda: not remote.end_wanted or remote.late_start.wanted)
-        if not remote.closed:
-            self._undo(remote)
-
-    def _undo(self, remote: RemoteKernel) -> None:
-        """Return to the state without a kernel: the next cell starts one, with another id."""
-        settings = remote.settings.at_login()
-        kernel_id = self._runtime.new_id()[:12]
-        login = self._job_nodes.login(settings).name
-        remote.late_start.undo(NoLink(login), settings, self._delivered(settings, kernel_id), kernel_id)
-        self._changed.set()
-
     def _fail(self, remote: RemoteKernel, error: GpuKernelError) -> None:
         """End the cells that wait with the error, as there is no job, or no kernel in it."""
         self._job = None
-        remote.late_start.failed(error)
-        if not remote.closed:
-            self._undo(remote)
-
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        """Return when the condition holds, or the hub does not have the kernel any more."""
-        while not condition() and self._remote is not None and not self._remote.closed:
-            await self._next_change()
-
-    async def _next_change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
+        super()._fail(remote, error)

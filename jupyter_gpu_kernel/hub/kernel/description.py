@@ -51,7 +51,8 @@ def describe(
         "kernel_id": settings.kernel_id,
     }
     if settings.hosts:  # where it is now, for another hub, which adopts it
-        described |= {"route": list(settings.route), "python": settings.python}
+        known = {"python": settings.python, "given_python": settings.given_python}
+        described |= {"route": list(settings.route), **known}
     return described
 
 

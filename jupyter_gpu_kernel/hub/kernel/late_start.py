@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from ...errors import GpuKernelError
+from ...wire.messages import Message
 from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink
 from .kernel_state import KernelState
@@ -27,10 +27,8 @@ class LateStart:
         self._attach_timing = attach_timing
 
     def begin(self) -> None:
-        """Begin without a kernel on a node, if there is a starter."""
+        """Begin without a kernel on a node."""
         kernel = self._kernel
-        if self.starter is None:
-            return
         kernel.set_phase(Phase.RUN)
         kernel.status = {"id": kernel.kernel_id, "state": "idle", "gpus": [], "pid": 0}
         kernel.error = None
@@ -48,9 +46,19 @@ class LateStart:
         return len(self._not_started.cells)
 
     @property
+    def messages(self) -> list[Message]:
+        """All requests that wait for the start."""
+        return self._not_started.messages
+
+    @property
     def wanted(self) -> bool:
         """Whether a cell of the user waits for the start."""
         return self.pending and not self._relay.held and bool(self._not_started.cells)
+
+    @property
+    def held(self) -> bool:
+        """Whether the kernel is not to be started now, as its front ends may get another one."""
+        return self._relay.held
 
     def show(self, text: str) -> None:
         """Show in the waiting cell why the kernel has not been started yet."""
@@ -60,11 +68,17 @@ class LateStart:
         """Show this text in the first cell that the kernel runs."""
         self._not_started.tell(text)
 
-    def start_on(self, link: NodeLink, settings: KernelSettings, delivered: Path) -> None:
-        """Create the kernel, or find it, on this host. Requests that wait are sent when the kernel can be used."""
-        self._kernel.link, self._kernel.settings = link, settings
-        self._relay.set_link(link, delivered)
-        self._kernel.open_arguments = {"create": settings.to_json()}
+    def start_on(self, link: NodeLink, settings: KernelSettings, kernel_id: str) -> None:
+        """Create the kernel with this id, or find it, on this host. Requests that wait are sent when the kernel can be
+        used."""
+        kernel = self._kernel
+        kernel.link, kernel.settings = link, settings
+        self._relay.set_link(link)
+        if kernel_id != kernel.kernel_id:
+            kernel.kernel_id = kernel_id
+            self._relay.switch(kernel_id)
+            kernel.notify()  # as the files have the new id from now on
+        kernel.open_arguments = {"create": settings.to_json()}
         self._attach_timing.start(link)
 
     def failed(self, error: GpuKernelError) -> None:
@@ -74,12 +88,13 @@ class LateStart:
         )
         self._not_started.end_cells(type(error).__name__, self._relay.for_user(reason.strip()))
 
-    def undo(self, link: NodeLink, settings: KernelSettings, delivered: Path, kernel_id: str) -> None:
-        """Return to the state without a kernel, as it does not exist any more: a cell starts one with this id."""
-        self._attach_timing.move(link, attached=False)
+    def undo(self, link: NodeLink, settings: KernelSettings, kernel_id: str) -> None:
+        """Return to the state without a kernel, as it does not exist any more: a cell starts one with this id. Requests
+        without a reply wait for it."""
+        self._attach_timing.move(link)
         self._kernel.link, self._kernel.settings, self._kernel.kernel_id = link, settings, kernel_id
-        self._relay.set_link(link, delivered)
-        self._relay.switch(kernel_id)
+        self._relay.set_link(link)
+        self._relay.unstart(kernel_id)
         self.begin()
 
     def restart(self, *, requested: bool) -> None:
@@ -106,12 +121,13 @@ class LateStart:
         if self.starter is not None:
             self.starter.interrupted()
 
-    def replace(self, kernel_id: str, stop: Callable[[], Awaitable[None]]) -> bool:
-        """Report to the starter that the front end has restarted another kernel, with this id, by its own kernel.
+    def replace(self, kernel_id: str, settings: KernelSettings, stop: Callable[[], Awaitable[None]]) -> bool:
+        """Report to the starter that the front end has restarted another kernel, with this id and these settings, by
+        its own kernel.
 
         Return whether the starter calls `stop` for the other kernel.
         """
-        return self.pending and self.starter is not None and self.starter.replace(kernel_id, stop)
+        return self.pending and self.starter is not None and self.starter.replace(kernel_id, settings, stop)
 
     def lost(self, error: GpuKernelError) -> bool:
         """Report to the starter that the keeper does not exist any more. Return whether the starter handles that."""

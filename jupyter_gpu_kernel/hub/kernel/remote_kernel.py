@@ -6,7 +6,6 @@ The kernel's messages pass through `relay.py`. This module knows no SSH.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from ...errors import AgentError, GpuKernelError, KernelStartError
@@ -16,15 +15,13 @@ from ...wire.messages import Data, Lane, Message, keeper_message
 from ..front_end.edge import Edge
 from ..front_end.front_ends import FrontEnd, FrontEndSpec
 from ..kernel_settings import KernelSettings
-from ..node.node_link import NodeLink
+from ..node.node_link import NodeLink, NoLink
 from .description import describe
 from .kernel_state import CREATED, KernelState, Origin
 from .late_start import LateStart
-from .messages.offline_notice import KEEPS_RUNNING, STARTS, WAITS_FOR_HOST
+from .messages.offline_notice import KEEPS_RUNNING, STARTS
 from .messages.relay import HubRelay
 from .messages.relayed_kernel import HubContext
-from .reservation import Reservation
-from .standby import Standby
 from .states import AttachTiming, LinkState, Phase
 
 
@@ -45,18 +42,16 @@ class RemoteKernel(KernelState):
         self._runtime = context.runtime
         self.owner = dict(context.owner)
         self.session = origin.session
-        self.on_create = self.create_anew  # `several_hosts` passes a function that first renews the link
-        self.on_host_lost: Callable[[], None] | None = None
-        self.is_lost = False
-        """Whether the keeper does not exist any more, while the kernel's cells wait for another host."""
+        self.on_create: Callable[[str], NodeLink] = lambda kernel_id: self.link
+        """Called with the new id when the kernel is created anew; returns the link, which may be another one by now."""
         self._delivered = origin.delivered
         self._attach_timing = AttachTiming(link, self)
         self._relay = HubRelay(context, self, link, self._attach_timing, settings, origin.delivered)
-        self.standby = Standby(self, self._relay, settings)
         self.front_ends, self.displays = self._relay.front_ends, self._relay.displays
         self.front_ends.add(front_end)
         self.late_start = LateStart(self, self._relay, self._attach_timing, origin.starter)
-        self.late_start.begin()
+        if isinstance(link, NoLink):
+            self.late_start.begin()
         self._attach_timing.begin(at_once=origin.how != "adopt")
         if self.waits_for_link:
             self.detached("")
@@ -77,10 +72,10 @@ class RemoteKernel(KernelState):
         since = self._relay.placeholder.since or self.status.get("since")
         status = {**self.status, "state": state, "since": since}
         away_since = self._relay.away_since
-        link_state = (
-            LinkState.UP if self.late_start.pending else self.link_state
-        )  # no link is needed before the start
-        described = describe(self.settings, status, self.link, link_state, problem, away_since)
+        settings, link_state = self.settings, self.link_state
+        if self.late_start.pending:  # no link is needed before the start
+            settings, link_state = settings.before_start(), LinkState.UP
+        described = describe(settings, status, self.link, link_state, problem, away_since)
         return {**described, "front_ends": len(self.front_ends)}
 
     def event(self) -> dict[str, Any]:
@@ -116,19 +111,18 @@ class RemoteKernel(KernelState):
 
     def pause(self) -> None:
         """The front end has gone and may return: the ports stay bound, and the output stays with the keeper."""
-        self.standby.confirm_if_waiting()
         self.hold()
         self._attach_timing.release()
 
-    def restart(self) -> None:
-        """Start a new kernel process, with the same ports and GPUs."""
+    def restart(self, *, host_lost: bool = False) -> None:
+        """Start a new kernel process, with the same ports, and with the same GPUs unless the kernel's host is lost."""
         requested = self.phase is Phase.RESTART
         self.set_phase(Phase.RUN)
         for front in self.front_ends:
             front.edge.restore_ipc_files()
         if self.late_start.pending:
             self.late_start.restart(requested=requested)
-        elif self.link_state is LinkState.LOST:
+        elif host_lost or self.link_state is LinkState.LOST:
             self._relay.discard_requests()
             self.status, self.error = dict(self.status, state="starting"), None
             self._create_anew()
@@ -145,60 +139,6 @@ class RemoteKernel(KernelState):
         self._relay.switch(kernel_id)
         self.kernel_id = kernel_id
         self._attach_timing.attach()
-
-    # -------------------------------------------------------------------------------------- several hosts
-
-    @property
-    def waits_for_host(self) -> bool:
-        """Whether the kernel's cells wait for GPUs, on the present host or another one."""
-        return self.standby.waits_for_host
-
-    def fail(self, error: GpuKernelError) -> None:
-        """The kernel cannot be created on any host."""
-        on_host_lost, self.on_host_lost = self.on_host_lost, None
-        self.lost(error)
-        self.on_host_lost = on_host_lost
-
-    def move(self, to: Reservation, delivered: Path) -> None:
-        """Replace the waiting kernel by its reservation on another host, which has its GPUs. The caller ends the old
-        keeper."""
-        self.relocate(to.link, to.settings, delivered, attached=True)
-        self.kernel_id, self.status = to.kernel_id, dict(to.status)
-        self.standby.settled()
-        self.open_arguments = {}
-        self._relay.move(to.endpoint)
-        to.link.hand_over(to, self)
-        notebook, placement = self.settings.notebook, self.settings.placement
-        self._relay.send(Lane.URGENT, keeper_message(do="confirm", notebook=notebook, placement=placement))
-        self.attached()
-
-    def relocate(
-        self, link: NodeLink, settings: KernelSettings, delivered: Path, *, attached: bool = False
-    ) -> None:
-        """The kernel is on another host now, to which `link` and `settings` lead. `delivered`: the file for the
-        kernel's counts; `attached`: whether the link carries the kernel already."""
-        self._attach_timing.move(link, attached=attached)
-        self.link, self.settings, self.is_lost = link, settings, False
-        self._relay.set_link(link, delivered)
-
-    def restart_on(self, link: NodeLink, settings: KernelSettings, delivered: Path) -> None:
-        """Create the kernel anew on another host, as its GPUs are lost. The caller ends the old kernel."""
-        for front in self.front_ends:
-            front.edge.restore_ipc_files()
-        self._relay.discard_requests()
-        self.relocate(link, settings, delivered)
-        self.create_anew()
-        self.resume()
-
-    def create_anew(self) -> None:
-        """Create the kernel anew on the present host. It gets another id, as processes of the old kernel may still
-        run."""
-        self.set_phase(Phase.RUN)
-        self.status, self.error = dict(self.status, state="starting", gpus=[]), None
-        self.standby.begin(self.settings)
-        self.open_arguments = {"create": self.settings.to_json()}
-        self.switch(self._runtime.new_id()[:12])
-        self.set_link_state(LinkState.CONNECTING)
 
     # -------------------------------------------------------------------------------------- the end
 
@@ -220,7 +160,6 @@ class RemoteKernel(KernelState):
         """Give up the kernel's ports and its attachment. The keeper lives on."""
         if self.closed:
             return
-        self.standby.confirm_if_waiting()
         self.set_phase(Phase.CLOSED)
         self._relay.close()
         self._attach_timing.close()
@@ -266,9 +205,7 @@ class RemoteKernel(KernelState):
             self.set_phase(Phase.RUN)
         if not self.open_arguments or self.waits_for_link:
             silence = self._runtime.monotonic() - self.link.last_received
-            kernel = (
-                WAITS_FOR_HOST if self.waits_for_host else STARTS if self.open_arguments else KEEPS_RUNNING
-            )
+            kernel = STARTS if self.open_arguments else KEEPS_RUNNING
             self._relay.link_down(self.link.problem, silence, kernel)
         self.set_link_state(LinkState.CONNECTING if self.open_arguments else LinkState.AWAY)
 
@@ -283,11 +220,6 @@ class RemoteKernel(KernelState):
             return
         if self.phase is Phase.REVIVE:  # the keeper was about to exit
             return self._create_anew()
-        if self.on_host_lost is not None and self.standby.can_move and "create" not in self.open_arguments:
-            self.is_lost = True
-            self._relay.link_down(None, 0.0, WAITS_FOR_HOST)
-            self.set_link_state(LinkState.AWAY)  # its cells wait for another host
-            return self.on_host_lost()
         self.end(error)
 
     def end(self, error: GpuKernelError) -> None:
@@ -351,17 +283,11 @@ class RemoteKernel(KernelState):
         if self.phase is Phase.RESTART:
             self.restart()
 
-    def waiting_cells_ended(self) -> None:
-        """The hub has ended all cells that waited. The keeper, which cannot be reached, does not know that yet."""
-        self.status = dict(self.status, state="idle")
-        self.notify()
-
     def status_reported(self, status: dict[str, Any]) -> None:
         """The keeper reports the kernel's status."""
         if self.is_outdated(status):
             return
         self.status = dict(status, id=self.kernel_id)  # the id that it has here, whatever the node says
-        self.standby.reported(status)
         if self.phase is Phase.REVIVE and status["state"] != "ended":
             self.set_phase(Phase.RUN)
         self.notify()
@@ -386,14 +312,19 @@ class RemoteKernel(KernelState):
     # -------------------------------------------------------------------------------------- helpers
 
     def _create_anew(self) -> None:
-        """Create the kernel anew; a kernel with several hosts on the best of them."""
+        """Create the kernel anew, at once, or with the next cell if there is a starter. The kernel gets another id, as
+        processes of the old kernel may still run."""
         if self.late_start.starter is not None:
             return self.late_start.starter.restart()
-        if self.on_host_lost is None:
-            return self.on_create()
         self.set_phase(Phase.RUN)
+        self.status, self.error = dict(self.status, state="starting", gpus=[]), None
+        self.open_arguments = {"create": self.settings.to_json()}
+        kernel_id = self._runtime.new_id()[:12]
+        self.link = self.on_create(kernel_id)
+        self._attach_timing.move(self.link)
+        self._relay.set_link(self.link)
+        self.switch(kernel_id)
         self.set_link_state(LinkState.CONNECTING)
-        self.on_host_lost()
 
     def _close_if_stopped(self) -> None:
         gone = self.link_state in (LinkState.LOST, LinkState.TAKEN) or self.link.state == "failed"

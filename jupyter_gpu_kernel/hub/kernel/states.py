@@ -120,19 +120,17 @@ class AttachTiming:
             self._end(_Timing.DETACHED)
             self._link.release(self._attachment)
 
-    def move(self, link: NodeLink, *, attached: bool) -> None:
-        """The kernel belongs to another link now. `attached`: whether that link carries the kernel already."""
+    def move(self, link: NodeLink) -> None:
+        """The kernel belongs to another link now, to which it is not attached yet."""
         self.release()
         self._link = link
-        if attached and self._state is _Timing.DETACHED:
-            self._state = _Timing.ATTACHED
 
     def start(self, link: NodeLink) -> None:
         """Attach the kernel, which had no node, to this link when its front ends have connected."""
         if self._state is _Timing.WAITING:
             self._link = link
         else:
-            self.move(link, attached=False)
+            self.move(link)
             self.attach()
 
     def close(self) -> None:

@@ -160,12 +160,6 @@ class Attachments:
                 attachment.endpoint.closed()
                 self._write(Frame(Kind.CLOSE, number))
 
-    def hand_over(self, attachment: Attachment, to: Attachment) -> None:
-        """Carry the attachment `to`, which has taken over the endpoint, in place of `attachment`."""
-        for number, entry in list(self._entries.items()):
-            if entry.attachment is attachment:
-                self._entries[number] = entry._replace(attachment=to)
-
     def connected(self, stream: StreamThreads) -> None:
         """The link is up over this stream: open every attachment."""
         self._stream = stream

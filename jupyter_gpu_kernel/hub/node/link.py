@@ -190,10 +190,6 @@ class Link:
         if self.state != "up":
             self._retry_now.set()
 
-    def hand_over(self, attachment: Attachment, to: Attachment) -> None:
-        """Carry the attachment `to`, which has taken over the endpoint, in place of `attachment`."""
-        self._attachments.hand_over(attachment, to)
-
     def release(self, attachment: Attachment) -> None:
         """Stop to carry this kernel. The keeper lives on."""
         self._attachments.remove(attachment)

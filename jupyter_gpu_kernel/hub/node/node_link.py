@@ -51,9 +51,6 @@ class NodeLink(Protocol):
     def attach(self, attachment: Attachment) -> None:
         """Carry this kernel from now on."""
 
-    def hand_over(self, attachment: Attachment, to: Attachment) -> None:
-        """Carry the attachment `to`, which has taken over the endpoint, in place of `attachment`."""
-
     def release(self, attachment: Attachment) -> None:
         """Stop to carry this kernel."""
 
@@ -86,9 +83,6 @@ class NoLink:
 
     def attach(self, attachment: Attachment) -> None:
         """The kernel is attached when it has a node."""
-
-    def hand_over(self, attachment: Attachment, to: Attachment) -> None:
-        """There is nothing to hand over."""
 
     def release(self, attachment: Attachment) -> None:
         """Nothing was attached."""

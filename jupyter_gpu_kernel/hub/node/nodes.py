@@ -23,6 +23,7 @@ from ..transport.connection import Connection
 from .hosts import each_spec
 from .link import TRY_AGAIN_SOON
 from .node import Node
+from .node_link import NoLink
 from .shared_connection import Connect, RouteSettings
 from .watch import WatchedRequests
 
@@ -62,6 +63,14 @@ class Nodes:
             node = Node(self._runtime, route, self._connect, self._log, on_sign_in=self._try_again, name=name)
             self._nodes[route] = node
         return node
+
+    def no_link(self, settings: KernelSettings) -> NoLink | None:
+        """Return the link of a kernel that a cell of its user is to start; None if the settings lead to its node."""
+        if settings.slurm:
+            return NoLink(self.of(settings.at_login()).name)
+        if len(settings.hosts) < 2 or settings.given_python is not None:
+            return None
+        return NoLink(", ".join(self.of(one).name for one in settings.each_host()))
 
     async def discard(self, node: Node) -> None:
         """Close a node that cannot be used, unless a kernel is attached."""

@@ -1,5 +1,5 @@
-"""Kernels whose kernelspec names several hosts, of which the hub chooses one.
+"""Kernels whose kernelspec names several hosts, of which the hub chooses one when a cell of the user needs GPUs.
 
-`placement.py` chooses the host for a new kernel, `relocation.py` finds and restarts kernels on other hosts, and
-`shared_wait.py` lets a kernel that waits for GPUs wait on all of its hosts at once.
+`host_starter.py` starts one kernel: `placement.py` asks the hosts what they offer, and `host_wait.py` waits for GPUs on
+one of them, by a `reservation.py`: a keeper that has no notebook until it is chosen.
 """

@@ -1,21 +1,20 @@
-"""On which of its hosts a new kernel starts: all are asked at once what they offer, and the best one is chosen.
+"""On which of its hosts a kernel starts first: all are asked at once what they offer, and the best one comes first.
 
 The host comes first that has the kernel which the notebook left. Then come hosts with enough free GPUs: those whose
-GPUs nobody uses, then those with the most free memory; then the hosts with the shortest queue. A host that does not
-answer is left out. Nothing is taken here.
+GPUs nobody uses, then those with the most free memory; then the hosts with the shortest queue, and last those that did
+not answer. Nothing is taken here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from ...errors import GpuKernelError, HubError
+from ...errors import ConnectError, GpuKernelError, HubError
 from .. import sanitize
 from ..kernel_settings import KernelSettings
-from ..node.hosts import none_usable
 from ..node.node import Node
 from ..node.nodes import Nodes
 from ..rpc import REPORT_BUG, Call
@@ -28,8 +27,6 @@ kernel."""
 REQUEST_TIMEOUT = 30.0
 _NEEDED = ("gpus", "min_memory", "gpu_type", "ignore_place", "name", "notebook")
 _MAX_NOTEBOOKS = 1000
-CELL = "cell"
-"""The setting “standby” of a kernel that may still move: see agent/gpus/gate.py."""
 
 
 class Offer(NamedTuple):
@@ -58,6 +55,11 @@ class Offer(NamedTuple):
         answer = self.answer
         free = (not answer.get("idle"), -(answer.get("memory") or 0)) if self.enough else (True, 0)
         return -self.left, not self.enough, bool(answer.get("problem")), free, answer.get("waiting") or 0
+
+    @property
+    def python(self) -> str:
+        """The Python for kernels there."""
+        return self.settings.python or self.node.python
 
     @property
     def reason(self) -> str:
@@ -92,60 +94,55 @@ def wait_until(offers: Collection[Offer], last_is_pending: bool) -> float | None
 
 
 class Placement:
-    """`await choose(settings, call)`. Remembers where kernels of each notebook were placed."""
+    """`await ask(settings, call)`. Remembers where kernels of each notebook were placed."""
 
-    def __init__(self, nodes: Nodes, log: logging.Logger) -> None:
+    def __init__(self, nodes: Nodes, owner: dict[str, str], log: logging.Logger) -> None:
+        """`owner`: this user and computer, for requests to agents."""
         self._nodes = nodes
+        self._owner = owner
         self._log = log
         self._last_hosts: dict[tuple[str, str], str] = {}
         self._tasks: set[asyncio.Task[Offer]] = set()
 
-    async def choose(
-        self,
-        settings: KernelSettings,
-        call: Call | None,
-        owner: dict[str, str],
-        login_wait: float = 0.0,
-        restarted_on: str = "",
-    ) -> KernelSettings:
-        """Return the settings for one of the hosts: with the route to it, its Python, and the reason ("placement").
+    async def ask(
+        self, settings: KernelSettings, call: Call | None, login_wait: float = 0.0, restarted_on: str = ""
+    ) -> list[Offer]:
+        """Return the offers of all hosts, the best one first.
 
-        `restarted_on`: the host on which the kernel ran that is restarted by a new one, if that can be used.
-        Raises the first host's error if none can be used."""
-        candidates = settings.as_given().each_host()
-        if len(candidates) == 1:
-            return candidates[0]
-        names = [one.route[-1] for one in candidates]
+        `restarted_on`: the host on which the kernel ran that is restarted by a new one: it comes first if it can be
+        used."""
+        candidates = settings.each_host()
         if call is not None:
+            names = [one.route[-1] for one in candidates]
             call.progress("", f"asking {', '.join(names)} for free GPUs")
-        notebook = settings.name, settings.notebook
-        last_host = restarted_on or self._last_hosts.get(notebook, "")
-        offers = await self._ask_all(candidates, call, owner, login_wait, last_host)
-        usable = [one for one in offers if one.error is None]
-        if not usable:
-            raise none_usable({one.node.name: one.error for one in offers if one.error})
-        best = min(usable, key=lambda one: (one.node.name != restarted_on, *one.rank))
-        reason = "the kernel was restarted there" if best.node.name == restarted_on else best.reason
-        text = f"{best.node.name} was chosen: {reason}{_left_out(candidates, offers)}"
-        if call is not None:
-            call.progress(best.node.name, text)
-        if notebook[1]:
-            self._remember(notebook, best.node.name)
-        python = best.settings.python or best.node.python
-        standby = CELL if settings.gpus else ""
-        return best.settings.placed(python, text, standby)
+        last_host = restarted_on or self._last_hosts.get((settings.name, settings.notebook), "")
+        offers = await self._ask_all(candidates, call, login_wait, last_host)
+        answered = [one.settings for one in offers]
+        offers += [self._no_answer(one) for one in candidates if one not in answered]
+        return sorted(offers, key=lambda one: (bool(one.error), one.node.name != restarted_on, *one.rank))
+
+    def _no_answer(self, settings: KernelSettings) -> Offer:
+        node = self._nodes.of(settings)
+        return Offer(node, settings, {}, ConnectError("no answer yet", hop=node.name))
+
+    def remember(self, settings: KernelSettings) -> None:
+        """A kernel with these settings was placed, which lead to its host."""
+        notebook, host = (settings.name, settings.notebook), self._nodes.of(settings).name
+        self._last_hosts.pop(notebook, None)
+        self._last_hosts[notebook] = host
+        if len(self._last_hosts) > _MAX_NOTEBOOKS:
+            del self._last_hosts[next(iter(self._last_hosts))]
 
     async def _ask_all(
         self,
         candidates: list[KernelSettings],
         call: Call | None,
-        owner: dict[str, str],
         login_wait: float,
         last_host: str,
     ) -> list[Offer]:
         """Return the offers of all hosts that answer in time, in the order of the candidates."""
         loop = asyncio.get_running_loop()
-        tasks = {loop.create_task(self._ask(one, call, owner, login_wait)): one for one in candidates}
+        tasks = {loop.create_task(self._ask(one, call, login_wait)): one for one in candidates}
         self._tasks |= tasks.keys()
         for task in tasks:  # those that are not waited for end by themselves
             task.add_done_callback(self._tasks.discard)
@@ -161,13 +158,11 @@ class Placement:
             offers += [task.result() for task in done]
         return sorted(offers, key=lambda one: candidates.index(one.settings))
 
-    async def _ask(
-        self, settings: KernelSettings, call: Call | None, owner: dict[str, str], login_wait: float
-    ) -> Offer:
+    async def _ask(self, settings: KernelSettings, call: Call | None, login_wait: float) -> Offer:
         node = self._nodes.of(settings)
         answer, problem = dict[str, Any](), None
         try:
-            answer = await self._request_offer(node, settings, call, owner, login_wait)
+            answer = await self._request_offer(node, settings, call, login_wait)
         except GpuKernelError as error:
             error.fill_in("NAME", settings.name)
             problem = error
@@ -177,32 +172,17 @@ class Placement:
         return Offer(node, settings, answer, problem, asyncio.get_running_loop().time())
 
     async def _request_offer(
-        self,
-        node: Node,
-        settings: KernelSettings,
-        call: Call | None,
-        owner: dict[str, str],
-        login_wait: float,
+        self, node: Node, settings: KernelSettings, call: Call | None, login_wait: float
     ) -> dict[str, Any]:
         node.add_name(settings.name)
         if login_wait and call is not None:
             await node.signed_in(call, login_wait)
         wanted = {key: getattr(settings, key) for key in _NEEDED}
-        here = node.kernel_ids
-        return await node.request(
-            settings.python, call, "offer", REQUEST_TIMEOUT, **wanted, **owner, here=here
-        )
-
-    def _remember(self, notebook: tuple[str, str], host: str) -> None:
-        self._last_hosts.pop(notebook, None)
-        self._last_hosts[notebook] = host
-        if len(self._last_hosts) > _MAX_NOTEBOOKS:
-            del self._last_hosts[next(iter(self._last_hosts))]
+        more = {**wanted, **self._owner, "attached_ids": node.kernel_ids}
+        return await node.request(settings.python, call, "offer", REQUEST_TIMEOUT, **more)
 
 
-def _left_out(candidates: Iterable[KernelSettings], offers: Iterable[Offer]) -> str:
-    """Return the sentence that names the hosts which did not make an offer, and why; "" if all did."""
-    answered = [one.settings for one in offers]
+def left_out(offers: list[Offer]) -> str:
+    """Return the sentence that names the hosts which made no offer, and why; "" if all made one."""
     skipped = [f"{one.node.name}: {sanitize.one_line(one.error.cause)}" for one in offers if one.error]
-    skipped += [f"{one.route[-1]}: no answer yet" for one in candidates if one not in answered]
     return f". Left out: {'; '.join(skipped)}" if skipped else ""

@@ -1,9 +1,9 @@
 """What front ends get while their kernel has not been started. Such a kernel starts when its user runs the first cell.
 
-A kernel in a scheduler's job is started so late, as opening a notebook submits no job. Until then kernel_info requests,
-and requests whose answer is known for a kernel without variables, are answered by the hub. Code that front ends run by
-themselves (VS Code does at the start, and waits for its end) is answered by the hub and repeated in the kernel. All
-other requests wait, in order.
+Kernels in a scheduler's job, or with several hosts, are started so late: opening a notebook submits no job, and the
+best host is chosen when its GPUs are needed. Until then kernel_info requests, and requests whose answer is known for a
+kernel without variables, are answered by the hub. Code that front ends run by themselves (VS Code does at the start,
+and waits for its end) is answered by the hub and repeated in the kernel. All other requests wait, in order.
 
 This module knows neither link nor sockets, and not how the kernel is started: that is the `Starter`'s job.
 """
@@ -17,6 +17,7 @@ from ....errors import GpuKernelError
 from ....wire.compose import TransientDisplay, composer
 from ....wire.messages import Channel, Message, content_of, id_of, type_of
 from ....wire.runtime import Runtime
+from ...kernel_settings import KernelSettings
 from .placeholder import Placeholder
 from .request_table import RequestTable
 
@@ -29,7 +30,11 @@ _KNOWN_ANSWERS: dict[str, dict[str, Any]] = {
 
 
 class Starter(Protocol):
-    """Starts one kernel when a cell of the kernel's user waits. All calls return at once."""
+    """Starts one kernel when a cell of the kernel's user waits: see `pending/starter.py`."""
+
+    def begin(self, remote: Any, *, adopted: bool) -> None:
+        """Start this RemoteKernel as often as its user runs a cell and it does not exist, until the hub has left it.
+        `adopted`: a hub that was killed had the kernel before."""
 
     def cell_waits(self) -> None:
         """A cell of the user waits for the kernel."""
@@ -40,14 +45,27 @@ class Starter(Protocol):
     def restart(self) -> None:
         """The kernel does not exist any more, and is to be started again with the next cell."""
 
-    def replace(self, kernel_id: str, stop: Callable[[], Awaitable[None]]) -> bool:
-        """The front end has replaced the kernel `kernel_id` by the starter's kernel, which starts in the job of the old
-        one. `stop` is called when the new kernel has started there, or cannot. Return False if the new kernel has a job
-        of its own already; then `stop` is not called."""
+    def replace(self, kernel_id: str, settings: KernelSettings, stop: Callable[[], Awaitable[None]]) -> bool:
+        """The front end has replaced the kernel `kernel_id`, with these settings, by the starter's kernel, which starts
+        in the job or on the host of the old one. `stop` is called when the new kernel has started there, or cannot.
+        Return False if the new kernel cannot start there; then `stop` is not called."""
 
     def lost(self, error: GpuKernelError) -> bool:
         """The kernel's keeper does not exist any more, or could not be started. Return whether this is handled, with
-        `RemoteKernel.start_failed` or `RemoteKernel.end`, in a moment."""
+        `LateStart.failed` or `RemoteKernel.end`, in a moment."""
+
+    async def host_lost(self) -> bool:
+        """Return whether a kernel that is restarted has to start elsewhere, as its host or its GPUs are lost."""
+
+    async def find_left(self, notebook: str) -> bool:
+        """The kernel's notebook is known now. Give the front ends the kernel that this notebook has left elsewhere, and
+        return True if there is one."""
+
+    def reservations(self) -> list[str]:
+        """Return the ids of the keepers that wait for GPUs for this kernel."""
+
+    async def set_priority(self, priority: int) -> None:
+        """The kernel, which has not been started, has another priority."""
 
 
 class UnstartedKernel:
@@ -69,6 +87,11 @@ class UnstartedKernel:
     def active(self) -> bool:
         """Whether there is no kernel."""
         return self._table.not_started
+
+    @property
+    def messages(self) -> list[Message]:
+        """The requests that wait."""
+        return self._table.waiting
 
     @property
     def cells(self) -> list[Message]:

@@ -23,7 +23,6 @@ NOTICE_DELAY = 3.0
 _OFFLINE = "offline-"
 """Part of the display ids of the notice. Our extension of JupyterLab replaces these displays by a notice of its own."""
 KEEPS_RUNNING = "the kernel keeps running. {cell}"
-WAITS_FOR_HOST = "the kernel waits for GPUs on its other hosts, and there again when it is back."
 STARTS = "the kernel starts when it is back. {cell}"
 
 
@@ -67,7 +66,7 @@ class OfflineNotice:
         """The link is (still) down; the node has been silent for `silence` seconds.
 
         problem: Why the link cannot reconnect, if that is known.
-        kernel: What the kernel does: KEEPS_RUNNING, WAITS_FOR_HOST or STARTS.
+        kernel: What the kernel does: KEEPS_RUNNING or STARTS.
         """
         self._problem = problem
         self._kernel = kernel

@@ -6,13 +6,12 @@ messages mean for the kernel's life is decided in `remote_kernel.py`.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from ....errors import GpuKernelError
 from ....hub import validate
 from ....wire.compose import is_user_cell
-from ....wire.endpoint import Endpoint, EndpointState
+from ....wire.endpoint import EndpointState
 from ....wire.messages import Channel, Data, Lane, Message, id_of, keeper_message, parent_id_of, type_of
 from ...front_end import requests
 from ...front_end.delivered import Delivered
@@ -24,7 +23,6 @@ from ...node.node_link import NodeLink
 from ..states import AttachTiming
 from .displays import TransientDisplays
 from .keeper_events import KeeperEvents
-from .moved_requests import MovedRequests
 from .not_started import UnstartedKernel
 from .offline_notice import OfflineNotice
 from .pacing import Pacer
@@ -60,7 +58,6 @@ class HubRelay:
         was_up = delivered is not None and delivered.counts is not None
         self._requests = RequestTable(was_up=was_up)
         self._file = RequestFile(None) if delivered is None else delivered.requests
-        self._moved = MovedRequests()
         info, learn = recall(context.infos, link.name, settings.python)
         self.placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
         self.displays = TransientDisplays(runtime, self._send_to_front_ends)
@@ -87,7 +84,6 @@ class HubRelay:
         if self._requests.in_flight:
             self._events.send_unanswered()  # before anything else, as the cells are older
         if saved:
-            self.settle()  # what else the kernel was sent is not known, so it cannot be repeated elsewhere
             self._requests.link_down = True  # so an interrupt is answered, and ends the cells that wait
 
     @property
@@ -134,17 +130,12 @@ class HubRelay:
         self.send(Lane.URGENT, keeper_message(do=do, **arguments))
 
     def _end_interrupted(self) -> None:
-        """Cells are interrupted in an outage. The hub ends cells that wait on several hosts, as an unconfirmed keeper
-        runs none, and the cells of VS Code, which would ask its user to restart the kernel."""
-        waits_for_host = self._kernel.waits_for_host and self._moved.can_move
-        if not waits_for_host and not self._kernel.is_of_vs_code:
+        """Cells are interrupted in an outage. The hub ends those of VS Code, which would ask its user to restart the
+        kernel."""
+        if not self._kernel.is_of_vs_code:
             return
         cells = self._requests.end_in_flight()
-        if waits_for_host:
-            self.placeholder.cancel(cells)
-            self._kernel.waiting_cells_ended()
-        else:
-            self.placeholder.end_cells(cells, "KeyboardInterrupt", _INTERRUPTED)
+        self.placeholder.end_cells(cells, "KeyboardInterrupt", _INTERRUPTED)
         for cell in cells:
             self._report_failure_seen(id_of(cell))
 
@@ -269,8 +260,6 @@ class HubRelay:
             self._kernel.shutdown_requested(restart=requests.wants_restart(request))
         self._requests.sent(request)
         self.displays.cell_sent(request)
-        if self._moved.can_move:
-            self._moved.sent(request)
         self.send(requests.lane_of_request(request), request)
 
     # -------------------------------------------------------------------------------------- to the front ends
@@ -292,10 +281,8 @@ class HubRelay:
         self._save()  # before it is delivered: if need be, the keeper sends it again
         if decision is Decision.ANSWER and self._requests.answer is not None:
             return self.send(Lane.URGENT, self._requests.answer)
-        if self._moved.can_move:
-            self._moved.observe(message)
         dropped = decision is Decision.DROP
-        if not dropped and not self.placeholder.is_outdated(message) and not self._moved.drops(message):
+        if not dropped and not self.placeholder.is_outdated(message):
             self._deliver(message)
         elif message.channel is Channel.SHELL:
             self.placeholder.observe(message)
@@ -387,42 +374,28 @@ class HubRelay:
 
     def switch(self, kernel_id: str) -> None:
         """The front ends get another kernel, whose keeper gets the requests without a reply."""
-        repeated = self._take_endpoint(new_endpoint(self._runtime, None))
-        if self._delivered is not None:
-            self._delivered.switch(kernel_id)
-        self._send_again(repeated)
+        queued = self._take_endpoint(kernel_id)
+        for request in self._requests.to_repeat(queued):
+            self.send(requests.lane_of_request(request), request)
 
-    @property
-    def can_move(self) -> bool:
-        """Whether a kernel on another host can take the place of the present one, whose user's cells wait."""
-        return self._moved.can_move and any(map(is_user_cell, self._requests.in_flight))
+    def unstart(self, kernel_id: str) -> None:
+        """The kernel does not exist any more. Its front ends get another one, whose start requests without a reply wait
+        for."""
+        self._take_endpoint(kernel_id)
+        self._requests.unstart()
+        self._save()
 
-    def settle(self) -> None:
-        """The kernel stays on this host."""
-        self._moved.settle()
-
-    def set_link(self, link: NodeLink, delivered: Path) -> None:
-        """The front ends get a kernel of another node. `delivered`: the file for the counts of that kernel."""
-        self._link = link
-        self._notice.set_node(link.name)
-        if self._delivered is not None:
-            self._delivered.move(delivered)
-
-    def move(self, endpoint: Endpoint) -> None:
-        """The front ends get a kernel of another host, whose keeper has this endpoint; `set_link` was called before.
-        This kernel repeats what the kernel before has executed for the front ends, and gets the cells that wait."""
-        repeated = self._moved.begin(set(self._requests.in_flight_ids), self._requests.busy_ids)
-        self.displays.clear()
-        self._send_again(repeated + self._take_endpoint(endpoint))
-
-    def _take_endpoint(self, endpoint: Endpoint) -> list[Message]:
-        """From now on messages pass through this endpoint. Return the requests to send again."""
+    def _take_endpoint(self, kernel_id: str) -> list[Message]:
+        """Messages are exchanged with the keeper of another kernel from now on. Return those that were not sent."""
         self._pacer.flush()
         self.placeholder.kernel_changed()
         queued = list(map(Message.decode, self.endpoint.outbox.withdraw()))
-        self.endpoint = endpoint
-        return self._requests.to_repeat(queued)
+        self.endpoint = new_endpoint(self._runtime, None)
+        if self._delivered is not None:
+            self._delivered.switch(kernel_id)
+        return queued
 
-    def _send_again(self, repeated: list[Message]) -> None:
-        for request in repeated:
-            self.send(requests.lane_of_request(request), request)
+    def set_link(self, link: NodeLink) -> None:
+        """The front ends get a kernel of another node, or over another link."""
+        self._link = link
+        self._notice.set_node(link.name)

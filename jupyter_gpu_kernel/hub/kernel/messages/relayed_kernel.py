@@ -50,10 +50,6 @@ class RelayedKernel(Protocol):
         """Whether the kernel was attached before, or can be attached at present."""
 
     @property
-    def waits_for_host(self) -> bool:
-        """Whether the kernel's cells wait for GPUs, on the present host or another one."""
-
-    @property
     def is_of_vs_code(self) -> bool:
         """Whether the kernel's front end is known to be VS Code."""
 
@@ -83,9 +79,6 @@ class RelayedKernel(Protocol):
 
     def taken_over(self) -> None:
         """A front end has taken the kernel over from the one that owned it."""
-
-    def waiting_cells_ended(self) -> None:
-        """The hub has ended all cells that waited, as the keeper cannot be reached."""
 
     def status_reported(self, status: dict[str, Any]) -> None:
         """The keeper reports the kernel's status."""

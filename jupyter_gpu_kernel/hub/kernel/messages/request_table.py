@@ -86,11 +86,6 @@ class RequestTable:
         return list(map(id_of, self.in_flight))[-_MAX_NAMED:]
 
     @property
-    def busy_ids(self) -> set[str]:
-        """The msg_ids of the cells in flight that are busy as far as front ends know."""
-        return {id_of(one.message) for one in self._in_flight() if one.state == "busy"}
-
-    @property
     def first_cell(self) -> PendingRequest | None:
         """The oldest cell of a user that has not ended."""
         cells = (one for msg_id, one in self._requests.items() if one.is_cell and self._is_open(msg_id))
@@ -232,6 +227,18 @@ class RequestTable:
         """Forget what was sent to a kernel that does not exist any more."""
         for msg_id in [msg_id for msg_id, one in self._requests.items() if not one.waits]:
             self._forget(msg_id)
+
+    def unstart(self) -> None:
+        """The kernel does not exist any more: the requests to which there is no reply wait for the start of another."""
+        self.not_started = True
+        for msg_id, one in list(self._requests.items()):
+            if one.waits:
+                continue
+            if one.message.channel is Channel.SHELL and self._later.get(msg_id) is not Later.OUTPUT:
+                one.waits = True
+                self._note(msg_id)
+            else:
+                self._forget(msg_id)
 
     def to_repeat(self, queued: list[Message]) -> list[Message]:
         """Return the requests for another kernel: those without a reply, and what else is `queued`, in order. Commands

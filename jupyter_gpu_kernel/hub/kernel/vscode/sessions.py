@@ -311,14 +311,14 @@ class VSCodeSession:
         self._sessions.stops.add_fresh(fresh, "its notebook has another kernel")
 
     def hand_over(self, remote: RemoteKernel) -> None:
-        """Another session replaces this session's kernel by `remote`. If the kernel is in a job, `remote` starts in
-        that job."""
+        """Another session replaces this session's kernel by `remote`, which starts in the same job or on the same
+        host."""
 
         async def later() -> None:
             """`replace_later` ends the kernel."""
 
         if self._remote is not None:
-            remote.late_start.replace(self._remote.kernel_id, later)
+            remote.late_start.replace(self._remote.kernel_id, self._remote.settings, later)
 
     async def _replace(
         self, remote: RemoteKernel, ended: EndedSession | None, earlier: Sequence[PendingStop] = ()
@@ -331,7 +331,7 @@ class VSCodeSession:
         if ended is not None:
             remote.displays.inherit(ended.displays)
             end = partial(self._end, remote, ended.left)
-            if not remote.late_start.replace(ended.left.kernel_id, end):
+            if not remote.late_start.replace(ended.left.kernel_id, ended.left.settings, end):
                 await end()
         for stop in earlier:
             await stops.done(stop, remote)

@@ -1,0 +1,284 @@
+"""Starts one kernel on one of several hosts, when a cell of its user waits.
+
+The kernel waits for its GPUs by reservations: on the best host first, and a moment later on all of them. The first
+reservation that has its GPUs becomes the kernel, and the others are withdrawn. The kernel stays on its host as long as
+it exists; a restart chooses anew if the host or its GPUs are lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from ...errors import GpuKernelError
+from ...wire.runtime import Runtime
+from ..kernel.remote_kernel import RemoteKernel
+from ..kernel.states import LinkState
+from ..kernel_settings import KernelSettings
+from ..node.hosts import none_usable
+from ..node.node_link import NodeLink
+from ..node.nodes import Nodes
+from ..pending.starter import KernelStarter
+from ..rpc import Call
+from .host_wait import HostWait
+from .placement import Offer, Placement, left_out
+from .reservation import Reservation, end_kernel
+
+OPEN_AFTER = 2.0
+"""Seconds that a cell waits on the best host before GPUs are reserved on the others, and before it shows why it
+waits."""
+OFFERS_KEEP = 30.0
+"""Seconds for which the offers of the hosts are believed."""
+LOOK_EVERY = 5.0
+ASK_WITHIN = 10.0
+"""Seconds for a host to answer whether a kernel's GPUs can still be used."""
+DROP_WITHIN = 5.0
+"""Seconds in which a link may come back before a restart chooses another host."""
+START_WITHIN = 30.0
+"""Seconds for a reservation to become the kernel, before the kernel waits on all hosts again."""
+_MAX_TEXT = 10_000
+_FIRST = "its GPUs were free first"
+
+
+class HostStarter(KernelStarter):
+    """Starts one kernel on the best of its hosts."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        nodes: Nodes,
+        placement: Placement,
+        settings: KernelSettings,
+        owner: dict[str, str],
+        log: logging.Logger,
+    ) -> None:
+        """`settings`: the settings of the kernel. `owner`: this user and computer, for requests to agents."""
+        super().__init__(runtime, nodes, log)
+        self._placement = placement
+        self._settings = settings
+        self._owner = owner
+        self._offers: list[Offer] = []
+        self._known_host: KernelSettings | None = None  # where the kernel is to start without a reservation
+        self._waits: list[HostWait] = []
+
+    async def prepare(self, call: Call, login_wait: float, restarted_on: str) -> KernelSettings:
+        """Ask all hosts what they offer. Return settings that lead to a host if the kernel is there that the notebook
+        has left, or that is restarted. Raises the error if no host can be used."""
+        offers = self._offers = await self._placement.ask(self._settings, call, login_wait, restarted_on)
+        best, errors = offers[0], {one.node.name: one.error for one in offers if one.error is not None}
+        if best.error is not None:
+            raise none_usable(errors)
+        if best.node.name == restarted_on:
+            return self._placed(best, f"the kernel was restarted there{left_out(offers)}")
+        if best.left:
+            return self._placed(best, best.reason)
+        call.progress("", f"{best.node.name} is the best host now: {best.reason}{left_out(offers)}")
+        return self._settings
+
+    def _placed(self, offer: Offer, reason: str) -> KernelSettings:
+        """Return settings that lead to this host."""
+        text = f"{offer.node.name} was chosen: {reason}"
+        known = self._remote.settings if self._remote is not None else self._settings
+        settings = known.replace(route=offer.settings.route).placed(offer.python, text)
+        self._placement.remember(settings)
+        return settings
+
+    # -------------------------------------------------------------------------------------- calls of the kernel
+
+    def restart(self) -> None:
+        """Prepare for another kernel. The kernel may still exist on a host that is lost."""
+        remote = self._remote
+        if remote is not None and remote.link_state is not LinkState.LOST:
+            self._tasks.spawn(end_kernel(remote.link, remote.kernel_id, "restarted on another host"))
+        self._offers = []
+        super().restart()
+
+    def lost(self, error: GpuKernelError) -> bool:
+        """Note why a kernel that was being started does not exist."""
+        pending = self._remote is not None and self._remote.late_start.pending
+        if pending:
+            self._lost = error
+            self._changed.set()
+        return pending
+
+    def replace(self, kernel_id: str, settings: KernelSettings, stop: Callable[[], Awaitable[None]]) -> bool:
+        """Start this kernel on the host of another one, which the front end restarts by starting this one, and then
+        call `stop`. Return False if that host cannot be reached, or the other kernel was not started."""
+        if settings.given_python is None or not self._nodes.of(settings).linked:
+            return False
+        self._known_host, self._stop_replaced = settings, stop
+        self._changed.set()
+        return True
+
+    async def find_left(self, notebook: str) -> bool:
+        """Find the kernel that the notebook, which is known now, has left on a host; return True when it is used."""
+        remote = self._remote
+        if remote is None:
+            return False
+        settings = remote.settings.before_start().replace(notebook=notebook, gpus=0)
+        best = (await self._placement.ask(settings, None))[0]
+        if not best.left or not len(remote.front_ends):
+            return False
+        remote.settings = remote.settings.replace(notebook=notebook)
+        if not remote.late_start.pending:
+            self._undo(remote)
+        self._known_host = self._placed(best, best.reason)
+        self._changed.set()
+        await self._until(lambda: not remote.late_start.pending or self._known_host is None)
+        return not remote.late_start.pending
+
+    async def host_lost(self) -> bool:
+        """Return whether the kernel's host cannot be reached, or one of its GPUs cannot be used any more."""
+        remote = self._remote
+        if remote is None or remote.late_start.pending:
+            return False
+        if remote.link_state is LinkState.AWAY:  # perhaps for a moment only
+            with contextlib.suppress(GpuKernelError, asyncio.TimeoutError):
+                await asyncio.wait_for(remote.link.up(), DROP_WITHIN)
+        if remote.link_state is LinkState.LOST or remote.link.state != "up":
+            return True
+        gpus = remote.status["gpus"]
+        if not gpus:
+            return False
+        try:
+            answer = await remote.link.request("offer", ASK_WITHIN, gpus=remote.settings.gpus)
+        except GpuKernelError:
+            return remote.link.state != "up"
+        usable = answer.get("usable") or []
+        return bool(usable or answer.get("problem")) and not set(gpus) <= set(usable)
+
+    def reservations(self) -> list[str]:
+        """Return the ids of the keepers that wait for GPUs for this kernel."""
+        return [one.reservation.kernel_id for one in self._waits if one.reservation is not None]
+
+    async def set_priority(self, priority: int) -> None:
+        """Change the priority of all reservations."""
+        await super().set_priority(priority)
+        await asyncio.gather(*(one.set_priority(priority) for one in self._waits))
+
+    # -------------------------------------------------------------------------------------- one start
+
+    async def _live(self, remote: RemoteKernel) -> None:
+        """Start the kernel when a cell waits, or where it is to replace another one; then wait for its end."""
+        late_start = remote.late_start
+        await self._until(lambda: not late_start.pending or late_start.wanted or self._known_host is not None)
+        if remote.closed:
+            return
+        if late_start.pending and self._known_host is None:
+            await self._wait_for_gpus(remote)
+        elif late_start.pending:
+            await self._start_at_known_host(remote)
+        if not late_start.pending:
+            await self._end_replaced()
+            await self._until(lambda: late_start.pending)
+
+    async def _start_at_known_host(self, remote: RemoteKernel) -> None:
+        settings = self._known_host
+        assert settings is not None
+        node = self._nodes.of(settings)
+        self._nodes.record_start(remote.kernel_id, node)
+        try:
+            await self._start(remote, node.begin_link(settings.python, None), settings, remote.kernel_id)
+        finally:
+            self._known_host = None
+            self._changed.set()
+
+    async def _start(
+        self, remote: RemoteKernel, link: NodeLink, settings: KernelSettings, kernel_id: str
+    ) -> None:
+        """Start the kernel there. Raises the reason if it cannot be started."""
+        late_start = remote.late_start
+        late_start.start_on(link, settings, kernel_id)
+        await self._until(
+            lambda: not late_start.pending or self._lost is not None or remote.end_wanted, START_WITHIN
+        )
+        if not late_start.pending:
+            return
+        self._tasks.spawn(end_kernel(link, kernel_id, "it is not needed any more"))
+        if self._lost is not None:
+            raise self._lost
+        if not remote.closed:
+            await self._give_up(remote)
+
+    async def _wait_for_gpus(self, remote: RemoteKernel) -> None:
+        """Wait on all hosts, and start the kernel on the first one that grants its GPUs."""
+        offers, self._offers = self._offers, []
+        now = asyncio.get_running_loop().time()
+        if not offers or now > max(one.at for one in offers) + OFFERS_KEEP:
+            offers = await self._placement.ask(remote.settings, None)
+        best = offers[0]
+        if best.left:
+            self._known_host = self._placed(best, best.reason)
+            return
+        remote.show_wanted(state="waiting", since=self._runtime.time())
+        context = self._runtime, self._nodes, self._owner
+        self._waits = [HostWait(*context, offer, self._changed.set) for offer in offers]
+        granted: Reservation | None = None
+        try:
+            winner = await self._first_granted(remote)
+            granted = winner.take() if winner is not None else None
+        finally:
+            self._withdraw(remote)
+        if winner is not None and granted is not None:
+            reason = best.reason + left_out(offers) if winner.node is best.node else _FIRST
+            await self._start_granted(remote, winner.settings, granted, reason)
+        elif not remote.closed and remote.status["state"] == "waiting":
+            remote.show_wanted(state="idle", place=None)
+
+    async def _first_granted(self, remote: RemoteKernel) -> HostWait | None:
+        """Return the first host that grants the GPUs; None if no cell waits any more."""
+        loop, first = asyncio.get_running_loop(), self._waits[0]
+        begun = loop.time()
+        while remote.late_start.cells and not (remote.closed or remote.end_wanted or self._known_host):
+            is_over = loop.time() >= begun + OPEN_AFTER
+            for wait in self._waits if is_over or first.unable else [first]:
+                wait.update(remote.settings)
+            granted = next((one for one in self._waits if one.granted), None)
+            if granted is not None and not remote.late_start.held:
+                return granted
+            if all(one.unable for one in self._waits) and not all(
+                one.waits_for_network for one in self._waits
+            ):
+                raise none_usable({one.node.name: one.error for one in self._waits if one.error is not None})
+            if is_over:
+                self._show(remote)
+            await self._next_change(loop.time() + LOOK_EVERY if is_over else begun + OPEN_AFTER)
+        return None
+
+    def _show(self, remote: RemoteKernel) -> None:
+        first, *others = self._waits
+        text = "\n".join([first.text, *(one.other_text for one in others)])
+        remote.late_start.show(text[:_MAX_TEXT])
+        statuses = [one.reservation.status for one in self._waits if one.reservation is not None]
+        place = min((int(one["place"]) for one in statuses if one.get("place")), default=None)
+        if place != remote.status.get("place"):
+            remote.show_status(place=place)
+
+    async def _start_granted(
+        self, remote: RemoteKernel, settings: KernelSettings, granted: Reservation, reason: str
+    ) -> None:
+        """The reservation becomes the kernel. `settings`: those of the reservation."""
+        link, known = granted.link, remote.settings
+        placement = f"{link.name} was chosen: {reason}"
+        settings = settings.replace(notebook=known.notebook, priority=known.priority, placement=placement)
+        self._placement.remember(settings)
+        link.release(granted)
+        await self._start(remote, link, settings, granted.kernel_id)
+
+    # -------------------------------------------------------------------------------------- the end of the wait
+
+    def _withdraw(self, remote: RemoteKernel) -> None:
+        """End the wait on the hosts that have not been chosen. If the front ends have left, and cells wait, one host is
+        chosen on which they go on waiting."""
+        waits, self._waits = self._waits, []
+        reservations = [one for one in (wait.take() for wait in waits) if one is not None]
+        if remote.closed and not remote.end_wanted and remote.late_start.cells:
+            kept = next((one for one in reservations if one.up), None)
+            if kept is not None:
+                reservations.remove(kept)
+                placement = f"{kept.link.name} was chosen: the notebook was closed while its cell waited"
+                self._tasks.spawn(kept.keep(remote.late_start.messages, placement))
+        for one in reservations:
+            self._tasks.spawn(one.cancel("its kernel does not wait for GPUs on this host any more"))
