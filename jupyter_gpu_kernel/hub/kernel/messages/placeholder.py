@@ -106,10 +106,11 @@ class Placeholder:
             self._answers.fail(request, "NotOwner", reason)
         self._repeat_busy()
 
-    def reject(self, request: Message, reason: str) -> None:
-        """Answer a request for which the queue has no room. Messages without a reply are dropped, with a notice."""
+    def reject(self, request: Message, reason: str, name: str = "QueueFull") -> None:
+        """Answer a request that the kernel does not get, as the queue has no room, with the error `name`. A message
+        without a reply is dropped, with a notice."""
         if has_reply(request):
-            self._answers.fail(request, "QueueFull", reason)
+            self._answers.fail(request, name, reason)
             self._repeat_busy()
         else:
             content = {"name": "stderr", "text": wrapped(f"{type_of(request)} was dropped: {reason}\n")}

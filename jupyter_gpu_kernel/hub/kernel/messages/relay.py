@@ -164,7 +164,7 @@ class HubRelay:
             if pending.msg_type == "interrupt_request":  # it was sent by `_recall_requests`
                 self.placeholder.acknowledge(pending.message)
             else:
-                self.placeholder.fail([pending.message], _UNKNOWN)
+                self.placeholder.reject(pending.message, _UNKNOWN, "HubError")
 
     def _save(self) -> None:
         """Write what has changed of the requests to their file, before anything is sent."""
