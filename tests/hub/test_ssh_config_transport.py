@@ -17,6 +17,7 @@ from jupyter_gpu_kernel.hub.transport.connection import Connection
 pytestmark = pytest.mark.full
 
 CONNECTS = [
+    "BindAddress 127.0.0.1",
     "BindInterface lo",
     "CheckHostIP yes",
     "Ciphers aes256-ctr,aes128-ctr",

@@ -204,7 +204,7 @@ def once(tries: Sequence[str]) -> list[str]:
     return [one for one, same in itertools.groupby(tries) for _ in ([one] if one == KEY else same)]
 
 
-@pytest.mark.parametrize("transport", ["paramiko", "ssh"])
+@pytest.mark.parametrize("transport", ["auto", "ssh"])
 @pytest.mark.parametrize(
     "row", ROWS, ids=lambda row: f"{row.steps} {row.lines} {row.typed}".replace("\n", " ")
 )

@@ -117,6 +117,14 @@ def test_ssh_is_taken_where_the_user_says_so(join: Join) -> None:
     assert ", for " not in connection.transport
 
 
+def test_ssh_is_taken_for_a_server_with_algorithms_that_paramiko_lacks(join: Join, two_hops: TwoHops) -> None:
+    two_hops.login.restart(Ciphers="chacha20-poly1305@openssh.com")
+    works(join(""), "login: no common SSH algorithm (")
+    with pytest.raises(ConnectError, match="no common SSH algorithm") as caught:
+        join("", transport="paramiko")
+    assert "--transport ssh" in caught.value.remedy
+
+
 def test_a_proxy_that_leaves_a_process_behind_is_not_waited_for(join: Join, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

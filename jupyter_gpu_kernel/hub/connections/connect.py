@@ -19,6 +19,7 @@ from ..ssh.config.reasons import reasons
 from ..ssh.config.route import Hop, resolve
 from ..ssh.connect import ParamikoConnector
 from ..ssh.connector import Connector
+from ..ssh.failures import NoCommonAlgorithm
 from ..ssh.route_connection import RouteConnection
 from ..ssh.sign_in.deadline import AskedMeanwhile, Deadline, Turns
 from ..transport.connection import Connection
@@ -36,6 +37,7 @@ class Connections:
         """`trust_file`: our own known_hosts file, with the host keys that the user has accepted."""
         self._trust_file = trust_file
         self._open = {transport: WeakSet[RouteConnection]() for transport in _CONNECTORS}
+        self._incompatible: dict[str, str] = {}  # hops to which paramiko could not connect, and why
         self._lock = threading.Lock()
         self._turns = Turns()
 
@@ -62,10 +64,10 @@ class Connections:
 
     def along(self, hops: Sequence[Hop], attempt: Attempt, transport: str = "auto") -> RouteConnection:
         """Connect along hops over SSH; "auto" takes the system's ssh where paramiko cannot do what a hop needs."""
-        why = ""
+        why, chooses = "", transport == "auto" and is_available()
         if transport == "auto":
-            needing = hops if is_available() else ()
-            why = "; ".join(f"{hop.label}: {one}" for hop in needing for one in _reasons(hop))
+            needing = hops if chooses else ()
+            why = "; ".join(f"{hop.label}: {one}" for hop in needing for one in self._reasons(hop))
             transport = "ssh" if why else "paramiko"
             if why:
                 attempt.progress(hops[-1].label, f"taking the system's ssh, for {why}")
@@ -82,6 +84,12 @@ class Connections:
                 return connection
             except AskedMeanwhile:
                 connection.close()
+            except NoCommonAlgorithm as error:
+                connection.close()
+                if not chooses:
+                    raise
+                self._incompatible[error.hop] = error.cause
+                return self.along(hops, attempt)
             except BaseException:
                 connection.close()
                 raise
@@ -104,12 +112,13 @@ class Connections:
             self._open[transport].add(connection)
         return connection
 
-
-def _reasons(hop: Hop) -> Iterator[str]:
-    """Yield why the ssh program is taken for this hop."""
-    if (master := open_master(hop)) is not None:
-        yield f"your own connection is open (ControlPath {master})"
-    yield from reasons(hop)
+    def _reasons(self, hop: Hop) -> Iterator[str]:
+        """Yield why the ssh program is taken for this hop."""
+        if (master := open_master(hop)) is not None:
+            yield f"your own connection is open (ControlPath {master})"
+        if hop.label in self._incompatible:
+            yield self._incompatible[hop.label]
+        yield from reasons(hop)
 
 
 def _check_local(via: Sequence[str]) -> None:

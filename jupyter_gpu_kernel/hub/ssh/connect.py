@@ -19,7 +19,7 @@ from . import hostkeys, tcp
 from .config.reasons import refused
 from .config.route import Hop
 from .connector import Connector, ServerBusy
-from .failures import forwarding_refused, unreachable
+from .failures import NoCommonAlgorithm, forwarding_refused, unreachable
 from .paramiko_hop import ParamikoHop
 from .sign_in.auth import sign_in
 from .sign_in.deadline import TimedAsker, Turns
@@ -90,7 +90,7 @@ class ParamikoConnector(Connector):
     def _open_tcp(self, hop: Hop) -> BufferedSocket:
         try:
             within = self.deadline.remaining(hop.connect_timeout)
-            sock = tcp.dial(hop.host, hop.port, within, hop.restrictions.family, hop.restrictions.bind)
+            sock = tcp.dial(hop.host, hop.port, within, hop.restrictions.family)
             return BufferedSocket(sock)
         except OSError as error:
             raise unreachable(hop, _reason(error), "") from error
@@ -135,11 +135,10 @@ def _ssh_errors(hop: Hop, transport: Transport) -> Iterator[None]:
     try:
         yield
     except paramiko.ssh_exception.IncompatiblePeer as error:
-        why = "; ".join(transport.mismatches()) or one_line(str(error))
-        raise ConnectError(
-            f"no common SSH algorithm ({why})",
+        raise NoCommonAlgorithm(
+            f"no common SSH algorithm ({one_line(str(error))})",
             hop=hop.label,
-            remedy="Ask its administrators to enable one of the algorithms that this package supports.",
+            remedy="Use the system's ssh program (--transport ssh), which has more of them.",
         ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
         if str(error).startswith("Error reading SSH protocol banner") and "without end" not in str(error):

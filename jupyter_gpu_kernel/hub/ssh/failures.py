@@ -68,6 +68,10 @@ def forwarding_refused(hop: Hop, jump: str) -> ConnectError:
     )
 
 
+class NoCommonAlgorithm(ConnectError):
+    """paramiko and the server have no algorithm of some kind in common. The ssh program has more algorithms."""
+
+
 def no_greeting(hop: Hop) -> ConnectError:
     """Return the error for a server that takes connections and says nothing."""
     return ConnectError(

@@ -17,10 +17,10 @@ RETRY_AFTER = 3.0
 network may be back in between."""
 
 
-def dial(host: str, port: int, timeout: float, family: str = "any", bind: str = "") -> socket.socket:
+def dial(host: str, port: int, timeout: float, family: str = "any") -> socket.socket:
     """Return a connected socket. The host's addresses share the timeout, so that a dead one does not use it up.
 
-    `family`, `bind`: as AddressFamily and BindAddress in the ssh configuration.
+    `family`: as AddressFamily in the ssh configuration.
     """
     end = time.monotonic() + timeout
     addresses = _addresses(host, port, timeout, _FAMILIES.get(family, socket.AF_UNSPEC))
@@ -31,8 +31,6 @@ def dial(host: str, port: int, timeout: float, family: str = "any", bind: str = 
             sock = socket.socket(version, kind, protocol)
             try:
                 sock.settimeout(min(share, RETRY_AFTER))
-                if bind:
-                    sock.bind((bind, 0))
                 sock.connect(address)
                 _tune(sock)
                 return sock

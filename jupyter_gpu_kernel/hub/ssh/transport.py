@@ -20,7 +20,6 @@ from paramiko.common import (
     MSG_CHANNEL_OPEN_FAILURE,
     MSG_DISCONNECT,
     MSG_GLOBAL_REQUEST,
-    MSG_KEXINIT,
 )
 
 from ..sanitize import one_line
@@ -47,9 +46,8 @@ Answers = Callable[[str, str, list[tuple[str, bool]]], list[str]]
 
 
 class Transport(paramiko.Transport):
-    """Keeps the server's messages for errors: `channel_error` of the last refused channel (paramiko's issue 2089),
-    `server_algorithms` of the key exchange, `disconnect_reason` if the server closed the connection. Their length is
-    bounded."""
+    """Keeps the server's messages for errors: `channel_error` of the last refused channel (paramiko's issue 2089), and
+    `disconnect_reason` if the server closed the connection. Their length is bounded."""
 
     _kex_info = {  # noqa: RUF012  # paramiko does not know the new name of this algorithm (its issue 2221)
         **paramiko.Transport._kex_info,  # type: ignore[attr-defined]
@@ -69,14 +67,12 @@ class Transport(paramiko.Transport):
         self._opened = WeakValueDictionary[int, paramiko.Channel]()
         self._asker_error: Exception | None = None
         self._signatures: tuple[str, ...] = USER_KEYS
-        self.server_algorithms: dict[str, list[str]] = {}
         options = self.get_security_options()
         options.key_types = self._host_keys = tuple(host_keys)
         options.ciphers, options.digests = CIPHERS, MACS
         options.kex = tuple(one for one in KEY_EXCHANGES if one in (CURVE25519, *options.kex))
         packetizer: Any = self.packetizer
         packetizer.observers = {
-            MSG_KEXINIT: self._note_algorithms,
             MSG_CHANNEL_OPEN_FAILURE: self._note_refused_channel,
             MSG_DISCONNECT: self._note_disconnect,
             MSG_GLOBAL_REQUEST: self._acknowledge,
@@ -131,21 +127,6 @@ class Transport(paramiko.Transport):
         self._asker_error = None
         self.get_exception()  # its traceback leads to frames that know the secret
 
-    def mismatches(self) -> list[str]:
-        """Return both sides' algorithms where none is common, e.g. "cipher: it has a, b; we have c, d"."""
-        options = self.get_security_options()
-        ours = {
-            "key exchange": options.kex,
-            "host key": options.key_types,
-            "cipher": options.ciphers,
-            "MAC": options.digests,
-        }
-        return [
-            f"{what}: it has {one_line(', '.join(theirs), 500)}; we have {', '.join(ours[what])}"
-            for what, theirs in self.server_algorithms.items()
-            if not set(theirs) & set(ours[what])
-        ]
-
     def get_exception(self) -> Exception | None:
         """Return what ended the connection: the asker's own exception, or one of SSH, whatever paramiko raised."""
         error = super().get_exception()
@@ -155,13 +136,6 @@ class Transport(paramiko.Transport):
         return paramiko.SSHException(f"the server violated the SSH protocol ({type(error).__name__})")
 
     # --- messages of the server, before paramiko handles them
-
-    def _note_algorithms(self, message: paramiko.Message) -> None:
-        message.get_bytes(16)
-        for what in ("key exchange", "host key", "", "cipher", "", "MAC"):
-            offered = message.get_list()
-            if what:
-                self.server_algorithms[what] = offered
 
     def _note_refused_channel(self, message: paramiko.Message) -> None:
         message.get_int(), message.get_int()

@@ -18,10 +18,10 @@ def _words(text: str) -> frozenset[str]:
 # ssh itself chooses the values that apply, and the other modules of this package follow them. A list of algorithms is
 # followed if it permits all that paramiko offers; any other list needs ssh (algorithms.py).
 HONOURED = _words("""
-    AddressFamily BatchMode BindAddress CanonicalDomains CanonicalizeFallbackLocal CanonicalizeHostname
+    AddressFamily BatchMode CanonicalDomains CanonicalizeFallbackLocal CanonicalizeHostname
     CanonicalizeMaxDots CanonicalizePermittedCNAMEs Ciphers ConnectTimeout
     GlobalKnownHostsFile Host HostKeyAlgorithms HostKeyAlias Hostname IdentitiesOnly IdentityAgent IdentityFile
-    IgnoreUnknown Include KbdInteractiveAuthentication KbdInteractiveDevices KexAlgorithms MACs Match
+    IgnoreUnknown Include KbdInteractiveAuthentication KexAlgorithms MACs Match
     NumberOfPasswordPrompts PasswordAuthentication Port PreferredAuthentications ProxyJump PubkeyAcceptedAlgorithms
     PubkeyAuthentication RefuseConnection RequiredRSASize StrictHostKeyChecking Tag User
     UserKnownHostsFile
@@ -29,7 +29,8 @@ HONOURED = _words("""
 
 # They restrict, or they change the way to the host: without ssh they would be ignored.
 NEEDS_SSH = _words("""
-    BindInterface CheckHostIP KnownHostsCommand ProxyCommand ProxyUseFdpass RekeyLimit RevokedHostKeys
+    BindAddress BindInterface CheckHostIP KbdInteractiveDevices KnownHostsCommand ProxyCommand ProxyUseFdpass
+    RekeyLimit RevokedHostKeys
     """)
 
 # They permit more than paramiko does, and ssh can use it: a way to sign in, or a connection that is open already.

@@ -29,13 +29,10 @@ class Restrictions:
     asks: bool = True
     """Whether the user may be asked for anything (BatchMode)."""
     tries: int = 3
-    devices: str = ""
-    """The methods that a server may use to ask (KbdInteractiveDevices); it chooses if there are none."""
     new_hosts: bool = True
     """Whether the user may accept an unknown host key (StrictHostKeyChecking)."""
     rsa_bits: int = 1024
     family: str = "any"
-    bind: str = ""
 
 
 UNRESTRICTED = Restrictions()
@@ -57,11 +54,9 @@ def read_restrictions(values: Values, hop: str) -> Restrictions:
         methods=_methods(values),
         asks=not switched(values, "batchmode", False),
         tries=number("numberofpasswordprompts", 3),
-        devices=one("kbdinteractivedevices"),
         new_hosts=one("stricthostkeychecking").lower() not in ("yes", "true"),
         rsa_bits=number("requiredrsasize", 1024),
         family=one("addressfamily").lower() or "any",
-        bind=one("bindaddress"),
     )
 
 

@@ -192,7 +192,7 @@ class _SignIn:
                 for text, echo in prompts
             ]
 
-        return self.transport.auth_interactive(hop.user, answers, hop.restrictions.devices)
+        return self.transport.auth_interactive(hop.user, answers)
 
     # --- error messages
 
