@@ -115,7 +115,7 @@ def test_code_of_front_ends_is_answered_at_once_and_run_later_in_order(hub: Hub)
 def test_code_whose_values_a_front_end_wants_waits(hub: Hub) -> None:
     asked = own_code(user_expressions={"a": "1"})
     hub.take(asked)
-    assert hub.reported(asked) == [] and hub.kernel.cells == []
+    assert hub.reported(asked) == [] and hub.table.waiting_cells == []
 
 
 def test_code_of_front_ends_is_repeated_within_bounds(hub: Hub) -> None:
@@ -146,7 +146,7 @@ def test_an_interrupt_ends_the_cells_like_a_kernel(hub: Hub) -> None:
     hub.kernel.cancel_cells()
     assert hub.reported(first) == ["status", "execute_input", "error", "execute_reply", "status"]
     assert hub.reply(first)["ename"] == "KeyboardInterrupt" and hub.reply(second)["status"] == "aborted"
-    assert hub.kernel.cells == []
+    assert hub.table.waiting_cells == []
     assert hub.start() == [start_up]
 
 
@@ -155,7 +155,7 @@ def test_cells_for_which_no_kernel_starts_end_with_the_reason(hub: Hub) -> None:
     hub.take(work)
     hub.kernel.end_cells("SettingsError", "sbatch refused the job")
     assert hub.reply(work)["evalue"] == "sbatch refused the job"
-    assert hub.kernel.active and hub.kernel.cells == []
+    assert hub.table.not_started and hub.table.waiting_cells == []
 
 
 def test_what_stays_in_the_first_cell_follows_what_is_removed(hub: Hub) -> None:

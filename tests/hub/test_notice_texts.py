@@ -13,7 +13,6 @@ from jupyter_gpu_kernel.hub.kernel.messages.offline_notice import (
     KEEPS_RUNNING,
     NOTICE_DELAY,
     STARTS,
-    WAITS_FOR_HOST,
     OfflineNotice,
 )
 from jupyter_gpu_kernel.hub.kernel.messages.request_table import RequestTable
@@ -59,7 +58,6 @@ def of_cell(asked: Message, msg_type: str, **content: Any) -> Message:
     ("kernel", "expected"),
     [
         (KEEPS_RUNNING, "the kernel keeps running. This cell will run"),
-        (WAITS_FOR_HOST, "waits for GPUs on its other hosts"),
         (STARTS, "the kernel starts when it is back. This cell will run"),
     ],
 )

@@ -114,7 +114,7 @@ def test_it_is_gone_when_the_kernel_is(
         cell = front.finish(asked)
         answered = ["status", "execute_input", "error", "status"]  # busy first, as of every cell
         assert kinds(cell) == ["clear_output"] * shown + answered
-        assert remote._relay._notice._cell is None
+        assert remote._relay.notice._cell is None
 
 
 def away(loop: LoopThread, node: Node) -> RemoteKernel:
@@ -152,7 +152,7 @@ def test_a_cell_that_runs_and_is_to_be_interrupted_does_not_go_on(loop: LoopThre
         asked = front.client.execute("import time; time.sleep(600)")
         wait_for(lambda: remote.describe()["state"] == "busy", "the cell")
         node.pull()
-        wait_for(lambda: remote._relay._notice._display, "the text")
+        wait_for(lambda: remote._relay.notice._display, "the text")
         assert front.control("interrupt_request")["status"] == "ok"
         text = ""
         while "will be interrupted" not in text:

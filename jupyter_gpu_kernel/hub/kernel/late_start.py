@@ -24,6 +24,7 @@ class LateStart:
         self._kernel = kernel
         self._relay = relay
         self._not_started = relay.not_started
+        self._table = relay.not_started.table
         self._attach_timing = attach_timing
 
     def begin(self) -> None:
@@ -38,31 +39,31 @@ class LateStart:
     @property
     def pending(self) -> bool:
         """Whether the kernel has not been started, or cannot be used yet."""
-        return self._not_started.active
+        return self._table.not_started
 
     @property
     def cells(self) -> int:
         """How many cells of the user wait for the start."""
-        return len(self._not_started.cells)
+        return len(self._table.waiting_cells)
 
     @property
     def messages(self) -> list[Message]:
         """All requests that wait for the start."""
-        return self._not_started.messages
+        return self._table.waiting
 
     @property
     def wanted(self) -> bool:
         """Whether a cell of the user waits for the start."""
-        return self.pending and not self._relay.held and bool(self._not_started.cells)
+        return self.pending and not self.held and bool(self._table.waiting_cells)
 
     @property
     def held(self) -> bool:
         """Whether the kernel is not to be started now, as its front ends may get another one."""
-        return self._relay.held
+        return self._table.held
 
     def show(self, text: str) -> None:
         """Show in the waiting cell why the kernel has not been started yet."""
-        self._not_started.show(self._relay.for_user(text))
+        self._not_started.show(self._relay.notice.for_user(text))
 
     def tell(self, text: str) -> None:
         """Show this text in the first cell that the kernel runs."""
@@ -86,7 +87,7 @@ class LateStart:
         reason = (
             f"{error.hop}: {error.cause}. {error.remedy}" if error.hop else f"{error.cause}. {error.remedy}"
         )
-        self._not_started.end_cells(type(error).__name__, self._relay.for_user(reason.strip()))
+        self._not_started.end_cells(type(error).__name__, self._relay.notice.for_user(reason.strip()))
 
     def undo(self, link: NodeLink, settings: KernelSettings, kernel_id: str) -> None:
         """Return to the state without a kernel, as it does not exist any more: a cell starts one with this id. Requests

@@ -71,7 +71,7 @@ class RemoteKernel(KernelState):
         state = self._relay.placeholder.newest_state(self.status["state"])
         since = self._relay.placeholder.since or self.status.get("since")
         status = {**self.status, "state": state, "since": since}
-        away_since = self._relay.away_since
+        away_since = self._relay.notice.since
         settings, link_state = self.settings, self.link_state
         if self.late_start.pending:  # no link is needed before the start
             settings, link_state = settings.before_start(), LinkState.UP
@@ -211,7 +211,7 @@ class RemoteKernel(KernelState):
 
     def lost(self, error: GpuKernelError) -> None:
         """The keeper does not exist any more, or could not be started; or another computer has the kernel now."""
-        self._relay.stop_waiting()
+        self._relay.notice.link_up()  # the node has answered: no cell waits for the link any more
         if getattr(error, "code", "") == "taken":
             self._taken_cause = error.cause
             self._relay.kernel_taken(error.cause, error.remedy)

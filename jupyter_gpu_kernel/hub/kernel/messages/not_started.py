@@ -69,7 +69,7 @@ class Starter(Protocol):
 
 
 class UnstartedKernel:
-    """`answer` gets every request while this object is `active`, until `end`. Requests that wait are in `table`."""
+    """`answer` gets every request between `begin` and `end`. Requests that wait are in `table`."""
 
     def __init__(
         self,
@@ -79,29 +79,14 @@ class UnstartedKernel:
         table: RequestTable,
     ) -> None:
         self._placeholder = placeholder
-        self._table = table
+        self.table = table
         self._display = TransientDisplay(runtime, composer(runtime, send))
         self._notes: list[str] = []
 
-    @property
-    def active(self) -> bool:
-        """Whether there is no kernel."""
-        return self._table.not_started
-
-    @property
-    def messages(self) -> list[Message]:
-        """The requests that wait."""
-        return self._table.waiting
-
-    @property
-    def cells(self) -> list[Message]:
-        """The cells of the user that wait."""
-        return self._table.waiting_cells
-
     def begin(self) -> None:
         """From now on there is no kernel."""
-        self._table.not_started = True
-        self._placeholder.show_state("busy" if self.cells else "idle")
+        self.table.not_started = True
+        self._placeholder.show_state("busy" if self.table.waiting_cells else "idle")
 
     def answer(self, request: Message) -> bool:
         """Answer the request, and return True, if the answer is known for a kernel in which nothing was executed."""
@@ -115,14 +100,14 @@ class UnstartedKernel:
 
     def _answer_kernel_info(self, request: Message) -> None:
         """Answer the request. The kernel gets one of them, too, so that its own reply is known next time."""
-        if not any(type_of(one) == "kernel_info_request" for one in self._table.waiting):
-            self._table.add_answered(request)
+        if not any(type_of(one) == "kernel_info_request" for one in self.table.waiting):
+            self.table.add_answered(request)
         if not self._placeholder.answer(request):
             self._placeholder.reply(request, plain_kernel_info())
 
     def show(self, text: str) -> None:
         """Show in the first cell that waits why the cell waits."""
-        cells = self.cells
+        cells = self.table.waiting_cells
         if cells:
             self._display.show(text, cells[0].parts[0])
         else:
@@ -138,14 +123,14 @@ class UnstartedKernel:
 
     def end(self) -> None:
         """The kernel can be used: requests do not wait for its start any more."""
-        if not self.active:
+        if not self.table.not_started:
             return
         self.hide()
         notes, self._notes = self._notes, []
-        for cell in self.cells[:1]:
+        for cell in self.table.waiting_cells[:1]:
             for text in notes:
                 self._placeholder.show_text(cell, text)
-        self._table.not_started = False
+        self.table.not_started = False
 
     def end_cells(self, name: str, reason: str) -> None:
         """No kernel is started for the cells that wait: they end with an error."""
@@ -158,12 +143,12 @@ class UnstartedKernel:
     def discard(self) -> None:
         """The kernel is shut down or restarted: nobody waits for the user's cells any more."""
         for cell in self._cancel():
-            self._table.answered(id_of(cell))
+            self.table.answered(id_of(cell))
 
     def _cancel(self) -> list[Message]:
         self.hide()
-        cells = self._table.cancel_waiting()
-        if self.active:
+        cells = self.table.cancel_waiting()
+        if self.table.not_started:
             self._placeholder.show_state("idle")
         return cells
 

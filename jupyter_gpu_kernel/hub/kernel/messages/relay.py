@@ -61,7 +61,7 @@ class HubRelay:
         info, learn = recall(context.infos, link.name, settings.python)
         self.placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
         self.displays = TransientDisplays(runtime, self._send_to_front_ends)
-        self._notice = OfflineNotice(runtime, self.displays.send, link.name, settings, self._requests)
+        self.notice = OfflineNotice(runtime, self.displays.send, link.name, settings, self._requests)
         self.not_started = UnstartedKernel(runtime, self.placeholder, self.displays.send, self._requests)
         greet, complete = self.placeholder.greet_subscriber, attach_timing.complete
         self.front_ends = FrontEnds(runtime, self._receive_request, greet, complete, delivered, context.bind)
@@ -86,23 +86,9 @@ class HubRelay:
         if saved:
             self._requests.link_down = True  # so an interrupt is answered, and ends the cells that wait
 
-    @property
-    def away_since(self) -> float:
-        """Since when the link is down, in seconds since 1970; 0 if the link is up."""
-        return self._notice.since
-
-    @property
-    def held(self) -> bool:
-        """Whether requests wait for `resume`."""
-        return self._requests.held
-
-    def for_user(self, text: str) -> str:
-        """Return the text with our commands as this user can run them."""
-        return self._notice.for_user(text)
-
     def close(self) -> None:
         """Stop passing messages on; the front ends leave."""
-        self._notice.link_up()
+        self.notice.link_up()
         self.not_started.hide()
         self.displays.clear()
         self._pacer.close()
@@ -111,7 +97,7 @@ class HubRelay:
 
     def command(self, do: str, **arguments: Any) -> None:
         """Send a command to the keeper: interrupt, restart, kill, signal, stop."""
-        if self.not_started.active:
+        if self._requests.not_started:
             if do == "interrupt":
                 self.not_started.cancel_cells()
                 self._kernel.interrupted_before_start()
@@ -119,7 +105,7 @@ class HubRelay:
         if do == "interrupt":
             late = self._requests.must_wait  # when it arrives the kernel may have nothing to interrupt
             canceled = self._requests.cancel_waiting()
-            self._notice.update()
+            self.notice.update()
             self.placeholder.cancel(canceled)
             arguments = {"cells": self._requests.in_flight_ids, "late": late, **arguments}
             if late:
@@ -170,7 +156,7 @@ class HubRelay:
         """Write what has changed of the requests to their file, before anything is sent."""
         if changes := self._requests.take_changes():
             self._file.write(changes)
-            self._notice.update()
+            self.notice.update()
 
     def _receive_request(self, front: FrontEnd, request: Message) -> None:
         if self._check_access(front, request):
@@ -196,7 +182,7 @@ class HubRelay:
         if self._may_use_placeholder() and self.placeholder.answer(request):
             return
         if self._kernel.lost_cause and requests.has_reply(request) and not requests.needs_owner(request):
-            return self.placeholder.fail([request], self._notice.for_user(self._kernel.lost_cause))
+            return self.placeholder.fail([request], self.notice.for_user(self._kernel.lost_cause))
         if request.channel is Channel.SHELL:
             self._kernel.observe_shell_request(request)
         self._take(request)
@@ -326,7 +312,7 @@ class HubRelay:
         kernel_id = self._kernel.kernel_id
         if self._delivered is not None and self._delivered.kernel_id != kernel_id:
             self._delivered.switch(kernel_id)  # its notebook had left that kernel, and has it again
-        self._notice.link_up()
+        self.notice.link_up()
         self._pacer.begin_replay()
         self.not_started.end()
         self._requests.link_is_up()
@@ -335,7 +321,7 @@ class HubRelay:
     def link_down(self, problem: GpuKernelError | None, silence: float, kernel: str) -> None:
         """The link is down; the node has been silent for so many seconds. `kernel`: see OfflineNotice.link_down."""
         answered, cells = self._requests.link_is_down()
-        self._notice.link_down(problem, silence, kernel)
+        self.notice.link_down(problem, silence, kernel)
         for request in answered:
             self.placeholder.acknowledge(request)
         if cells:
@@ -343,16 +329,12 @@ class HubRelay:
             self.send(Lane.URGENT, keeper_message(do="cancel", cells=cells))
         self._save()
 
-    def stop_waiting(self) -> None:
-        """The node has answered that it has no such kernel for this hub: no cell waits for the link any more."""
-        self._notice.link_up()
-
     def kernel_lost(self, reason: str) -> None:
         """The kernel does not exist any more, or is not for its front ends: requests get an error as reply."""
         self._pacer.flush()  # before their replies, whether it is read or not
         if self.endpoint.state is not EndpointState.OPEN:
             self.endpoint.outbox.withdraw()
-        self.placeholder.fail(self._requests.clear(), self._notice.for_user(reason))
+        self.placeholder.fail(self._requests.clear(), self.notice.for_user(reason))
         self._save()
 
     def kernel_taken(self, by: str, remedy: str) -> None:
@@ -374,28 +356,28 @@ class HubRelay:
 
     def switch(self, kernel_id: str) -> None:
         """The front ends get another kernel, whose keeper gets the requests without a reply."""
-        queued = self._take_endpoint(kernel_id)
-        for request in self._requests.to_repeat(queued):
-            self.send(requests.lane_of_request(request), request)
+        self._take_endpoint(kernel_id)
+        self._release()
 
     def unstart(self, kernel_id: str) -> None:
         """The kernel does not exist any more. Its front ends get another one, whose start requests without a reply wait
         for."""
+        self._requests.not_started = True
         self._take_endpoint(kernel_id)
-        self._requests.unstart()
         self._save()
 
-    def _take_endpoint(self, kernel_id: str) -> list[Message]:
-        """Messages are exchanged with the keeper of another kernel from now on. Return those that were not sent."""
+    def _take_endpoint(self, kernel_id: str) -> None:
+        """Messages are exchanged with the keeper of another kernel from now on, which gets the requests again."""
         self._pacer.flush()
         self.placeholder.kernel_changed()
-        queued = list(map(Message.decode, self.endpoint.outbox.withdraw()))
+        self.endpoint.outbox.withdraw()
         self.endpoint = new_endpoint(self._runtime, None)
         if self._delivered is not None:
             self._delivered.switch(kernel_id)
-        return queued
+        for interrupt in self._requests.requeue():
+            self.placeholder.acknowledge(interrupt)
 
     def set_link(self, link: NodeLink) -> None:
         """The front ends get a kernel of another node, or over another link."""
         self._link = link
-        self._notice.set_node(link.name)
+        self.notice.set_node(link.name)

@@ -228,29 +228,17 @@ class RequestTable:
         for msg_id in [msg_id for msg_id, one in self._requests.items() if not one.waits]:
             self._forget(msg_id)
 
-    def unstart(self) -> None:
-        """The kernel does not exist any more: the requests to which there is no reply wait for the start of another."""
-        self.not_started = True
-        for msg_id, one in list(self._requests.items()):
-            if one.waits:
-                continue
+    def requeue(self) -> list[Message]:
+        """Another kernel gets the requests to which there is no reply: they wait again. Return interrupts, which the
+        hub answers, as they are for no other kernel."""
+        sent = {msg_id: one for msg_id, one in self._requests.items() if not one.waits}
+        for msg_id, one in sent.items():
             if one.message.channel is Channel.SHELL and self._later.get(msg_id) is not Later.OUTPUT:
                 one.waits = True
                 self._note(msg_id)
             else:
                 self._forget(msg_id)
-
-    def to_repeat(self, queued: list[Message]) -> list[Message]:
-        """Return the requests for another kernel: those without a reply, and what else is `queued`, in order. Commands
-        to the keeper, and cells that the hub has ended, are left out."""
-        queued = [one for one in queued if one.channel is not Channel.KEEPER]
-        ids = set(map(id_of, queued))
-        sent = [
-            one.message
-            for msg_id, one in self._requests.items()
-            if not one.waits and one.message.channel is Channel.SHELL and msg_id not in ids
-        ]
-        return [one for one in sent + queued if self._later.get(id_of(one)) is not Later.OUTPUT]
+        return [one.message for one in sent.values() if one.msg_type == "interrupt_request"]
 
     def _is_open(self, msg_id: str) -> bool:
         return msg_id not in self._later
