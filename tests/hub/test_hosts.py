@@ -14,12 +14,14 @@ from streams import LoopThread, log, wait_for
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError, KernelStartError
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.several_hosts.placement import GRACE, PATIENCE, Offer, left_out, wait_until
 from jupyter_gpu_kernel.hub.several_hosts.reservation import Reservation
+from jupyter_gpu_kernel.served_kernel import ServedKernel, StartCall
 from jupyter_gpu_kernel.wire.messages import keeper_message
 
 __all__ = ["hosts", "lab", "loop"]
@@ -171,7 +173,7 @@ def nothing_left(lab: Lab, **kernels: list[str]) -> None:
 def queued(lab: Lab) -> list[tuple[str, int]]:
     """Notebook and priority of the kernels that wait, on all hosts."""
     rows = lab.call("gpus", specs=[{"name": "lab", "settings": lab.settings()}])
-    return [(one["notebook"], one["priority"]) for row in rows for one in row["queue"]]
+    return [(one["notebook"], one["priority"]) for row in rows for one in row.get("queue", ())]
 
 
 def until_both_wait(lab: Lab) -> None:
@@ -327,3 +329,50 @@ def test_vs_code_finds_its_kernel_on_another_host(lab: Lab) -> None:
         assert "42" in str(front.run("treasure").outputs)
         assert (again.kernel_id, again.link.name) == (first.kernel_id, "gpu2") and fresh != first.kernel_id
     nothing_left(lab, gpu2=[first.kernel_id])
+
+
+def test_vs_codes_restart_keeps_host_and_gpu(lab: Lab) -> None:
+    """Its next launcher starts before the one before ends."""
+    startup = "__vsc_ipynb_file__ = '/home/me/a.ipynb'"
+    crowd(lab, "gpu1")
+    client = lab.client()
+    first = lab.start("", client, parent=1)
+    with Front(first.edge.connection) as front:
+        front.run(startup, store_history=False)
+        mine = front.run(VISIBLE).text.strip()
+    lab.hosts["gpu1"].gpus.report(4)
+    again = lab.start("", parent=1)
+    with Front(again.edge.connection) as front:
+        front.run(startup, store_history=False)
+        cell = front.client.execute(VISIBLE)
+        lab.loop.call(client.close)
+        lab.loop.call(client.disconnected)
+        assert front.finish(cell).text.strip() == mine and again.link.name == "gpu2"
+    assert again.kernel_id != first.kernel_id
+    nothing_left(lab, gpu2=[again.kernel_id])
+
+
+def test_the_hub_after_a_killed_one_has_the_kernel_where_it_is(lab: Lab) -> None:
+    """A pending kernel is pending again."""
+    crowd(lab, "gpu1")
+    served = ServedKernel(StartCall("start", {"settings": lab.settings()}), lambda event: None)
+
+    def adopted(remote: RemoteKernel) -> RemoteKernel:
+        served.id, connection = remote.kernel_id, remote.edge.connection
+        served._handle(remote.event())
+        lab.loop.call(lab.operations._kernels.release, remote)
+        known = {**served.arguments, "kernel": served.id, "connection": connection, "name": "lab"}
+        lab.call("adopt", lab.client(), **known, front=0)
+        return lab.remote(served.id)
+
+    remote = adopted(lab.start("/home/me/a.ipynb"))
+    assert remote.late_start.pending and not any(host.kernels() for host in lab.hosts.values())
+    with Front(remote.edge.connection) as front:
+        front.run("treasure = 42")
+    assert remote.link.name == "gpu2"
+    again = adopted(remote)
+    assert not again.late_start.pending and (again.link.name, again.kernel_id) == ("gpu2", remote.kernel_id)
+    with Front(again.edge.connection) as front:
+        assert "42" in str(front.run("treasure").outputs)
+        lab.loop.call(again.lost, ConnectError("gone"))
+    assert not again.late_start.pending and again.ended, "no kernel is started unasked"

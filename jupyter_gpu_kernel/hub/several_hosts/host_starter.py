@@ -88,12 +88,15 @@ class HostStarter(KernelStarter):
     # -------------------------------------------------------------------------------------- calls of the kernel
 
     def restart(self) -> None:
-        """Prepare for another kernel. The kernel may still exist on a host that is lost."""
+        """Prepare for another kernel. The present one may still exist on a lost host, and must not be found there."""
         remote = self._remote
-        if remote is not None and remote.link_state is not LinkState.LOST:
+        if remote is None:
+            return
+        if remote.link_state is not LinkState.LOST:
             self._tasks.spawn(end_kernel(remote.link, remote.kernel_id, "restarted on another host"))
         self._offers = []
-        super().restart()
+        self._undo(remote)
+        remote.settings = remote.settings.replace(fresh=True)
 
     def lost(self, error: GpuKernelError) -> bool:
         """Note why a kernel that was being started does not exist."""
@@ -106,9 +109,11 @@ class HostStarter(KernelStarter):
     def replace(self, kernel_id: str, settings: KernelSettings, stop: Callable[[], Awaitable[None]]) -> bool:
         """Start this kernel on the host of another one, which the front end restarts by starting this one, and then
         call `stop`. Return False if that host cannot be reached, or the other kernel was not started."""
-        if settings.given_python is None or not self._nodes.of(settings).linked:
+        if self._remote is None or settings.given_python is None or not self._nodes.of(settings).linked:
             return False
-        self._known_host, self._stop_replaced = settings, stop
+        known = self._remote.settings.replace(route=settings.route, fresh=True)
+        self._known_host = known.placed(settings.python, settings.placement)
+        self._stop_replaced = stop
         self._changed.set()
         return True
 
@@ -222,7 +227,8 @@ class HostStarter(KernelStarter):
         finally:
             self._withdraw(remote)
         if winner is not None and granted is not None:
-            reason = best.reason + left_out(offers) if winner.node is best.node else _FIRST
+            as_offered = winner.node is best.node and best.enough
+            reason = best.reason + left_out(offers) if as_offered else _FIRST
             await self._start_granted(remote, winner.settings, granted, reason)
         elif not remote.closed and remote.status["state"] == "waiting":
             remote.show_wanted(state="idle", place=None)
