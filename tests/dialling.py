@@ -71,7 +71,7 @@ def behind(two_hops: TwoHops, **changes: object) -> tuple[Hop, ...]:
 
 
 def changed(hop: Hop, **changes: object) -> Hop:
-    """The hop with parts replaced, also in what the ssh program is told."""
+    """The hop with parts replaced, also in the arguments for the ssh program."""
     names = {"host": "HostName", "port": "Port", "user": "User"}
     reported = [
         word for key, value in changes.items() if key in names for word in ("-o", f"{names[key]}={value}")

@@ -1,4 +1,4 @@
-"""Roads that only the system's ssh can take, all real: the real ssh takes each, and so do we, by ourselves.
+"""Routes that only the system's ssh can take: the real ssh connects along each of them, and so does this package.
 
 `auto` must choose the transport `ssh` where one is needed, and paramiko where it is not.
 """
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.full
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHops]:
     """Two running servers; each test restarts the login node as it needs it."""
-    both = TwoHops(tmp_path_factory.mktemp("roads") / "two_hops")
+    both = TwoHops(tmp_path_factory.mktemp("routes") / "two_hops")
     try:
         both.start()
         yield both

@@ -1,4 +1,4 @@
-"""Why ssh could not connect to a hop: reads its log, and makes our errors of it."""
+"""Why ssh could not connect to a hop: reads the log of ssh, and makes errors of this package of it."""
 
 from __future__ import annotations
 

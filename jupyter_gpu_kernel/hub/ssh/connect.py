@@ -131,7 +131,7 @@ class ParamikoConnector(Connector):
 
 @contextlib.contextmanager
 def _ssh_errors(hop: Hop, transport: Transport) -> Iterator[None]:
-    """Turn exceptions of paramiko into our errors."""
+    """Turn exceptions of paramiko into errors of this package."""
     try:
         yield
     except paramiko.ssh_exception.IncompatiblePeer as error:

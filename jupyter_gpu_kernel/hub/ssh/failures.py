@@ -135,7 +135,7 @@ def refused(
 
 
 def _forbidden(hop: Hop, methods: Collection[str]) -> str:
-    """Return the directives that forbid every method which the server accepts; "" if they permit one of ours."""
+    """Return the directives that forbid every method which the server accepts; "" if a method remains."""
     ours = [name for name in _DIRECTIVES if name in methods]
     if any(name in hop.restrictions.methods for name in ours):
         return ""

@@ -102,7 +102,7 @@ def names(hop: Hop) -> tuple[str, ...]:
 
 
 def lookup(hop: Hop, trust_file: Path) -> list[Entry]:
-    """Return all lines about this hop, from the user's files and ours."""
+    """Return all lines about this hop, of the user's files and of `trust_file`."""
     entries = list(_read_entries([*hop.known_hosts, trust_file]))
     found = [[entry for entry in entries if entry.matches(name)] for name in names(hop)]
     keys = next((some for some in found if any(not entry.marker for entry in some)), [])

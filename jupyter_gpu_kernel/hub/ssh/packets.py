@@ -35,7 +35,7 @@ class BoundedPacketizer(Packetizer):
         self._greeted = 0  # bytes of the lines up to the version string
 
     def read_all(self, n: int, check_rekey: bool = False) -> bytes:
-        """As paramiko's, up to the largest packet that we accept."""
+        """Return exactly `n` bytes, as paramiko's method does. Raises SSHException for more than the largest packet."""
         if n > _MAX_PACKET:
             raise paramiko.SSHException(
                 f"the server sent a packet of {n} bytes; at most {_MAX_PACKET} are accepted"
@@ -43,8 +43,8 @@ class BoundedPacketizer(Packetizer):
         return bytes(super().read_all(n, check_rekey))
 
     def readline(self, timeout: float) -> str:
-        """As paramiko's, which uses it for the lines up to the version string, without a limit. `timeout` has no
-        effect: `start_client` is given one."""
+        """Return the next line before the end of the version string. paramiko's own method has no limit. `timeout` has
+        no effect: `start_client` is given one."""
         line = bytearray()
         while not line.endswith(b"\n"):
             line += self.read_all(1)
@@ -59,7 +59,7 @@ class BoundedPacketizer(Packetizer):
         """Start no timer thread, as it would outlive a failed attempt: `start_client` is given a timeout instead."""
 
     def read_message(self) -> tuple[int, paramiko.Message]:
-        """As paramiko's, for messages whose counts are within bounds."""
+        """Return the next message, as paramiko's method does, with counts that are within bounds."""
         kind, message = super().read_message()
         if kind == MSG_USERAUTH_INFO_REQUEST:
             message = _bounded_questions(message)

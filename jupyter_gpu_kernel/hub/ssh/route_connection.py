@@ -1,6 +1,6 @@
 """An open SSH connection through one or more hops: its sessions, and the hops that it shares with other connections.
 
-Both transports make it, and add their kind of `OpenHop` for each hop. This module knows no keys and no meaning of the
+Each transport adds its kind of `OpenHop` for each hop. This module knows no keys and no meaning of the
 bytes.
 """
 

@@ -88,7 +88,7 @@ class Transport(paramiko.Transport):
 
     @property
     def preferred_keys(self) -> tuple[str, ...]:
-        """The host keys to offer. paramiko would offer certificates too, and cannot verify them."""
+        """Algorithms for the server's host key. paramiko would also accept certificates, and cannot verify them."""
         return self._host_keys
 
     @property
@@ -102,7 +102,7 @@ class Transport(paramiko.Transport):
         return self.auth_publickey(user, key)
 
     def auth_interactive(self, username: str, handler: Answers, submethods: str = "") -> list[str]:
-        """As paramiko's. An exception of `handler` is raised as it is."""
+        """Answer the server's questions, as paramiko's method does, but raise an exception of `handler` unchanged."""
 
         def answers(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
             try:
@@ -114,7 +114,7 @@ class Transport(paramiko.Transport):
         return super().auth_interactive(username, answers, submethods)
 
     def open_channel(self, *args: Any, **named: Any) -> paramiko.Channel:
-        """As paramiko's, which also opens sessions with it."""
+        """Open a channel, as paramiko's method does, and remember it. paramiko opens sessions by this method, too."""
         channel = super().open_channel(*args, **named)
         self._opened[channel.get_id()] = channel
         return channel

@@ -23,7 +23,8 @@ _MAX_JUMP_DEPTH = 8  # jump hosts with jump hosts of their own: more is a loop
 
 @dataclass(frozen=True)
 class Hop:
-    """One machine of a route. `label` names it in messages; `destination` is stored, to get the same hop again."""
+    """One machine of a route. `label` names the machine in messages. `destination` is stored: parsed again, it gives an
+    equal hop."""
 
     label: str
     kind: Literal["ssh", "local"]
