@@ -142,6 +142,9 @@ class Endings(Base):
         self._until(lambda: all(one.closed for one in self.hub.kernels), 60.0, "kernel left in the hub")
         self._in_hub(self._close_hub)
         world.run(world.now + 70.0)
+        for keeper in self.node.keepers.values():
+            if not self.faults.get("disk full"):
+                invariants.check_story(keeper)
         if any(process.running for process in self.node.processes.values()):
             raise Failure("kernel left", "its process runs")
         left = world.pending()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from . import invariants
 from .endings import Endings
-from .faults import Faults
+from .faults import Faults, limit_files
 from .front_end import Client, Ports
 from .hub import HubProcess, KernelInfos, UserFrontEnd
 from .network import Path as NetworkPath
@@ -85,6 +86,7 @@ class Episode(Users, Faults, Endings):
 
     def close(self) -> None:
         """Remove what an episode leaves."""
+        limit_files(resource.RLIM_INFINITY)
         self.node.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -199,5 +201,6 @@ class Episode(Users, Faults, Endings):
         self.ports.kill_at = 0
         self.path.heal()
         self.node.slow = 0.0
+        limit_files(resource.RLIM_INFINITY)
         for client in self.everybody:
             client.resume()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,12 @@ if TYPE_CHECKING:
     from .episode import Episode as Base
 else:
     Base = object
+
+
+def limit_files(size: float) -> None:
+    """From now on this process can write only so many bytes into one file."""
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most if size == resource.RLIM_INFINITY else int(size), most))
 
 
 class Faults(Base):
@@ -84,6 +91,12 @@ class Faults(Base):
                 self._disturb("keeper killed")
                 self.world.keeper_kills += 1
                 keeper.kill()
+
+    def _fault_disk_full(self, arguments: dict[str, Any]) -> None:
+        """No file of hub and keepers can grow."""
+        self.world.caps = self.world.disk_was_full = True  # so output may be left out
+        limit_files(0)
+        self.world.later(arguments["seconds"], limit_files, resource.RLIM_INFINITY)
 
     def _fault_node_rebooted(self, arguments: dict[str, Any]) -> None:
         self._disturb("reboot")

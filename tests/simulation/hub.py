@@ -17,6 +17,7 @@ from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.wire.kernel_settings import KernelSettings
 
+from . import invariants
 from .front_end import KEY, Client, HubSockets
 from .network import Carrier, Session
 from .world import AsyncLoop, Killed, Process, SimulatedRuntime, World
@@ -170,6 +171,8 @@ class HubProcess(Process):
             remote.stop("shut down by its front end")
         else:
             remote.close()
+        if timers := invariants.timers_of_closed_kernels(self):
+            self.world.fail("timers left", "; ".join(timers))
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jupyter_gpu_kernel.hub.kernel.messages.pacing import Pacer
 from jupyter_gpu_kernel.hub.kernel.states import LinkState
 
 from .kernel import essence
+from .network import WRITE_AHEAD
 from .oracle import texts
+from .world import Failure, Process
 
 if TYPE_CHECKING:
     from .episode import Episode
+    from .keeper import KeeperProcess
 
 
 def state(episode: Episode) -> str:
@@ -31,6 +35,39 @@ def state(episode: Episode) -> str:
         ]
         parts += [keeper.keeper.server.endpoint.state.value, bool(relay.executions.held())]
     return " ".join(map(str, parts))
+
+
+def check_bounds(process: KeeperProcess) -> None:
+    """Raise Failure if a keeper holds more for a connection than it may."""
+    for connection in process.keeper.server._connections.values():
+        if len(connection.pending) > WRITE_AHEAD:
+            process.world.fail(
+                "bound", f"{len(connection.pending)} bytes wait for a connection of the keeper"
+            )
+
+
+def check_story(process: KeeperProcess) -> None:
+    """Raise Failure if the story does not tell of each front end that it has left before the next one came."""
+    last = ""
+    for line in process.story:
+        if line["event"] in ("attach", "drop") and line["event"] == last:
+            raise Failure("story", f"two lines {last} follow each other")
+        if line["event"] in ("attach", "drop", "takeover", "succession"):
+            last = line["event"]
+
+
+def timers_of_closed_kernels(process: Process) -> list[str]:
+    """Return what is still to be called in the kernels that a hub has closed."""
+    found: list[str] = []
+    for event in process.world.pending():
+        owner = getattr(event.callback, "__self__", None)
+        if event.process is process and isinstance(owner, Pacer) and owner not in _pacers(process):
+            found.append(f"{event.callback}")
+    return found
+
+
+def _pacers(process: Process) -> list[Pacer]:
+    return [remote._relay._pacer for remote in getattr(process, "kernels", ()) if not remote.closed]
 
 
 def left(episode: Episode) -> list[str]:

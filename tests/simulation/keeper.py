@@ -14,6 +14,7 @@ from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.policy import Policy
 from jupyter_gpu_kernel.agent.story import Story
 
+from . import invariants
 from .kernel import ModelKernel
 from .kernel_end import KernelEnd
 from .network import Listener
@@ -141,6 +142,7 @@ class KeeperProcess(Process):
 
     def after_event(self) -> None:  # type: ignore[override]
         """End when its loop was stopped."""
+        invariants.check_bounds(self)
         if self.system.loop.stopped and not self.ended:
             self.ended = True
             self.keeper.clean_up()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.wire.frames import Frame, FrameError, FrameReader
+from jupyter_gpu_kernel.wire.frames import CHUNK, Frame, FrameError, FrameReader
 
 from .world import Process, World
 
@@ -18,6 +18,8 @@ SOCKET_BUFFER = 200_000
 """Bytes that a unix socket takes before the other end reads."""
 PIPE_BUFFER = 256_000
 """Bytes under way in one direction of a session before its writer has to wait."""
+WRITE_AHEAD = 4 * CHUNK
+"""Bytes that may wait in one end of a stream: its own bound, what it writes at once, and a reply."""
 _LOCAL = 0.00005
 """Seconds from one process of a machine to another one."""
 
@@ -185,6 +187,8 @@ class Carrier:
     def write(self, data: bytes) -> None:
         """Write, or wait until there is room."""
         self.queued += len(data)
+        if self.queued > WRITE_AHEAD:
+            self._session.world.fail("bound", f"{self.queued} bytes wait for the stream to {self._name}")
         self._waiting.append(data)
         if len(self._waiting) == 1:
             self._loop.call_soon(self._write_more)

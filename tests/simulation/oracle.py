@@ -53,7 +53,9 @@ class Request:
     @property
     def needs_reply(self) -> bool:
         """Whether a reply must come."""
-        return self.msg_type.endswith("_request") and not self.lost
+        world = self.client.world
+        forgotten = self.lost or (world.disk_was_full and world.kills > 0)
+        return self.msg_type.endswith("_request") and not forgotten
 
     @property
     def user_cell(self) -> bool:

@@ -18,7 +18,7 @@ OPERATIONS = (
 FAULTS = (
     "drop", "silent cut", "half-open", "stall", "unreachable", "slow path", "slow reader", "hub killed",
     "hub killed in a send", "clock jump", "slow node", "keeper killed",
-    "node rebooted",
+    "node rebooted", "disk full",
 )  # fmt: skip
 
 

@@ -98,6 +98,8 @@ class World:
         """Bytes of the largest message, and of what may be under way beside a limit."""
         self.caps = False
         """Whether output may be left out."""
+        self.disk_was_full = False
+        """Whether nothing could be written for a while: then a hub's successor finds no requests."""
         self.failure: Failure | None = None
         self._hash = hashlib.blake2b(digest_size=16)
         self._ready: deque[Event] = deque()

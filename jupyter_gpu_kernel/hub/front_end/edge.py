@@ -85,6 +85,11 @@ class Edge:
         """The connection file's content, with the ports that were bound."""
         return self._sockets.connection
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether no message waits for clients that have to connect again."""
+        return self._early.messages is None
+
     def has_room(self, message: Message) -> bool:
         """Whether the clients that this message is for can receive more."""
         return self._early.has_room and self._sockets.has_room(_name(message))
@@ -178,8 +183,7 @@ class Edge:
         omitted, self._omitted = self._omitted, 0
         if omitted:
             self._send_omission_notice(omitted)
-        self._on_subscribe()
-        asyncio.get_running_loop().call_later(_OTHERS, self._send_early)
+        asyncio.get_running_loop().call_later(0.0 if self.is_ready else _OTHERS, self._send_early)
 
     def _keep_early(self, message: Message) -> bool:
         if self._early.size >= MAX_UNREAD and self._early.has_room:  # no client has subscribed in time
@@ -189,6 +193,7 @@ class Edge:
     def _send_early(self) -> None:
         for message in self._early.release():
             self.send(message)
+        self._on_subscribe()
 
     def _disconnect(self, name: str) -> None:
         if name == "iopub":
@@ -212,33 +217,34 @@ class _EarlyMessages:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._messages: list[Message] | None = None
+        self.messages: list[Message] | None = None
+        """The messages that wait; None if messages do not have to wait."""
         self._deadline = 0.0
         self.size = 0
         """The bytes that wait."""
 
     def begin(self, seconds: float) -> None:
         """Messages wait from now on. `seconds`: the time in which running clients subscribe again."""
-        self._messages = self._messages or []
+        self.messages = self.messages or []
         self._deadline = self._clock() + seconds
 
     @property
     def has_room(self) -> bool:
         """Whether messages of the kernel may come. Until then they stay with the keeper: what is kept here would be
         lost if this hub was killed, too, and a reply would overtake it."""
-        return self._messages is None or self._clock() > self._deadline
+        return self.messages is None or self._clock() > self._deadline
 
     def keep(self, message: Message) -> bool:
         """Keep this message, if messages have to wait. Return whether it was kept."""
-        if self._messages is None:
+        if self.messages is None:
             return False
-        self._messages.append(message.unparsed())
+        self.messages.append(message.unparsed())
         self.size += sum(map(len, message.parts))
         return True
 
     def release(self) -> list[Message]:
         """Return all messages that wait, in order. From now on no message is kept."""
-        messages, self._messages, self.size = self._messages or [], None, 0
+        messages, self.messages, self.size = self.messages or [], None, 0
         return messages
 
 

@@ -98,7 +98,8 @@ class FrontEnds:
         bind: Bind = Sockets,
     ) -> None:
         """`on_message(front, request)`: the request's client number says where the reply has to go. `on_subscribe()`:
-        called for each new subscriber. `on_complete()`: called when all front ends that a killed hub had are here.
+        called for each new subscriber. `on_complete()`: called when all front ends that a killed hub had are here, and
+        their clients have connected.
         `bind`: binds the sockets of one front end."""
         self.owner: FrontEnd | None = None
         self._runtime = runtime
@@ -111,7 +112,7 @@ class FrontEnds:
         # A number is not used again: a reply for a front end that has left must not go to another one. The front ends
         # that had the kernel before, in this hub or another one, are not known; so the first number is random.
         known = delivered.front_ends if delivered is not None else []
-        self._next = max(known, default=runtime.random.randrange(_FIRST)) + 1
+        self._next = max([runtime.random.randrange(_FIRST), *known]) + 1
 
     def __len__(self) -> int:
         return len(self._front_ends)
@@ -144,15 +145,18 @@ class FrontEnds:
         clients = self._delivered.clients(number) if self._delivered is not None else None
         known = spec.number is not None
         edge = Edge(
-            self._runtime, spec.connection, receive, self._on_subscribe, clients, known=known, bind=self._bind
+            self._runtime, spec.connection, receive, self._subscribed, clients, known=known, bind=self._bind
         )
         front = FrontEnd(number, edge, spec)
         self._front_ends[number] = front
         self._next = max(self._next, number + 1)
         self.owner = self.owner or front
-        if self.complete:
-            self._on_complete()
         return front
+
+    def _subscribed(self) -> None:
+        self._on_subscribe()
+        if self.complete and all(front.edge.is_ready for front in self):
+            self._on_complete()
 
     def remove(self, front: FrontEnd) -> None:
         """Remove a front end that has left. If that front end owned the kernel, the oldest other front end does now."""

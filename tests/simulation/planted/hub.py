@@ -6,6 +6,12 @@ from ..mutants import Mutant
 
 HUB = [
     Mutant(
+        "the hub writes all that it has at once",
+        "hub.node.attachments",
+        "        while stream is not None and self._ready and stream.queued < _WRITE_AHEAD:\n",
+        "        while stream is not None and self._ready:\n",
+    ),
+    Mutant(
         "messages are passed on before those that wait",
         "hub.kernel.messages.pacing",
         "        if self._pace is _Pace.LIVE and not self._queue and self._has_room(message):\n",

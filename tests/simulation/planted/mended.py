@@ -8,7 +8,7 @@ MENDED = [
     Mutant(
         "output is kept for clients of a killed hub, and lost with this one",
         "hub.front_end.edge",
-        "        return self._messages is None or self._clock() > self._deadline\n",
+        "        return self.messages is None or self._clock() > self._deadline\n",
         "        return self.size < MAX_UNREAD or self._clock() > self._deadline\n",
     ),
     Mutant(
@@ -43,9 +43,9 @@ MENDED = [
     ),
     Mutant(
         "messages go to clients that have not connected to the next hub",
-        "hub.front_end.edge",
-        "        return self._early.has_room and self",
-        "        return (message.channel is not Channel.IOPUB or self._early.has_room) and self",
+        "hub.front_end.front_ends",
+        "        if self.complete and all(front.edge.is_ready for front in self):\n",
+        "        if self.complete:\n",
     ),
     Mutant(
         "the next hub answers clients that have not connected to it",
@@ -68,8 +68,8 @@ MENDED = [
     Mutant(
         "the next front end gets the replies of one that has left",
         "hub.front_end.front_ends",
-        "default=runtime.random.randrange(_FIRST)",
-        "default=-1",
+        "[runtime.random.randrange(_FIRST), *known]",
+        "[-1, *known]",
     ),
     Mutant(
         "a kernel that is taken over while it restarts stays ended",
