@@ -133,6 +133,11 @@ class Endpoint:
         return self._inbox.received
 
     @property
+    def lane(self) -> Lane:
+        """The lane of the last chunk that was received: that of a message while it is delivered."""
+        return self._inbox.lane
+
+    @property
     def assembling(self) -> int:
         """Bytes of received messages that are not complete yet."""
         return self._inbox.assembling

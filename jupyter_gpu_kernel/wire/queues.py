@@ -249,6 +249,8 @@ class Inbox:
         `decompresses`: whether the peer may compress chunks."""
         self._flags = _LAST | COMPRESSED if decompresses else _LAST
         self.received = 0
+        self.lane = Lane.ORDERED
+        """The lane of the last chunk."""
         self.delivered = list(serials or [0 for _ in Lane])
         self._parts = {lane: bytearray() for lane in Lane}
 
@@ -276,7 +278,7 @@ class Inbox:
             raise NumberingError(f"chunk {number} has {len(payload)} bytes")
         if self.assembling + len(payload) > MAX_MESSAGE:
             raise NumberingError(f"a message of more than {MAX_MESSAGE} bytes")
-        self.received = number
+        self.received, self.lane = number, lane
         if flags & _LAST:
             self.delivered[lane] += 1
             if not parts:

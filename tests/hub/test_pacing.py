@@ -19,7 +19,7 @@ from windows import fixed_window
 
 from jupyter_gpu_kernel.hub.kernel.messages.pacing import STALL, Pacer
 from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError
-from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message, lane_of
 from jupyter_gpu_kernel.wire.streams import PIECE
 
 
@@ -67,6 +67,10 @@ class Server(ZMQChannelsWebsocketConnection):
         return message.channel is Channel.IOPUB and self._limit_rate("iopub", nothing, list(message.parts))
 
 
+def lane(message: Message) -> Lane:
+    return lane_of(message, "" if message.channel is Channel.KEEPER else message.msg_type)
+
+
 class Replay:
     """A pacer, and the server behind it; numbers are given as messages come."""
 
@@ -93,7 +97,7 @@ class Replay:
     def take(self, *messages: Message) -> None:
         for message in messages:
             self.number += 1
-            self.pacer.put(message, self.number)
+            self.pacer.put(message, self.number, lane(message))
 
     def pauses(self, seconds: float) -> None:
         """The front end reads nothing for a while."""
@@ -266,7 +270,7 @@ def test_what_is_held_is_the_oldest_that_waits_whatever_numbering_follows() -> N
         assert replay.pacer.oldest == replay.number - replay.pacer.waiting + 1
         replay.take(stream("x" * PIECE * 20))
         assert replay.pacer.oldest == replay.number - replay.pacer.waiting + 1
-        replay.pacer.put(stream("from a successor"), 1)
+        replay.pacer.put(stream("from a successor"), 1, lane(stream("from a successor")))
         assert replay.pacer.oldest == 1, (
             "nothing of the new numbering is acknowledged before the old was passed on"
         )
@@ -328,7 +332,7 @@ def test_a_fault_costs_one_message_and_is_in_the_log(caplog: pytest.LogCaptureFi
         reads = False
         pacer = Pacer(pass_on, lambda: None, logging.getLogger(), has_room=lambda message: reads)
         for number, message in enumerate((first, bad, last), 1):
-            pacer.put(message, number)
+            pacer.put(message, number, lane(message))
         reads = True
         pacer.end_replay()
         assert passed == [first, last] and pacer.waiting_by_lane == [0, 0, 0]
@@ -350,9 +354,9 @@ def test_what_is_not_read_waits_in_order_and_is_bounded() -> None:
         )
         waits = [stream(str(number)) for number in range(100)]
         for number, message in enumerate(waits, 1):
-            pacer.put(message, number)
-        pacer.put(reply, 101)
-        pacer.put(question, 102)
+            pacer.put(message, number, lane(message))
+        pacer.put(reply, 101, lane(reply))
+        pacer.put(question, 102, lane(question))
         assert passed == [reply] and pacer.oldest == 1 and pacer.waiting_by_lane == [1, 0, 100]
         pacer.end_replay()
         assert passed == [reply], "what is not read does not go, hurried or not"
@@ -364,14 +368,34 @@ def test_what_is_not_read_waits_in_order_and_is_bounded() -> None:
         large = output("display_data", data={"text/plain": "x" * 30_000_000})
         for number in range(103, 113):  # what was read makes room
             reads.clear()
-            pacer.put(large, number)
+            pacer.put(large, number, lane(large))
             reads.add(Channel.IOPUB)
             pacer.end_replay()
         assert passed[-10:] == [large] * 10
         reads.clear()
         with pytest.raises(ProtocolError, match="more than was acknowledged"):
             for number in range(113, 133):
-                pacer.put(large, number)
+                pacer.put(large, number, lane(large))
+        pacer.close()
+
+    asyncio.run(main())
+
+
+def test_what_the_keeper_says_in_another_lane_overtakes_what_waits() -> None:
+    """And it is not counted as output that waits: a killed hub's successor would get a message twice."""
+
+    async def main() -> None:
+        passed: list[Message] = []
+        pacer = Pacer(
+            passed.append,
+            lambda: None,
+            logging.getLogger(),
+            has_room=lambda message: message.channel is Channel.KEEPER,
+        )
+        pacer.put(stream("waits"), 1, Lane.ORDERED)
+        said = keeper_message(event="state", state="busy")
+        pacer.put(said, 2, Lane.PROMPT)
+        assert passed == [said] and pacer.waiting_by_lane == [0, 0, 1]
         pacer.close()
 
     asyncio.run(main())

@@ -42,6 +42,12 @@ MENDED = [
         "                unanswered.append(one.message)\n                self._forget(msg_id)\n",
     ),
     Mutant(
+        "what the keeper says in another lane counts as output that waits",
+        "hub.kernel.messages.relay",
+        "self.endpoint.received, self.endpoint.lane)",
+        "self.endpoint.received, Lane.ORDERED)",
+    ),
+    Mutant(
         "messages go to clients that have not connected to the next hub",
         "hub.front_end.front_ends",
         "        if self.complete and all(front.edge.is_ready for front in self):\n",

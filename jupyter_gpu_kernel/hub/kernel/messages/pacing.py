@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ....wire.endpoint import ProtocolError
-from ....wire.messages import Channel, Lane, Message, lane_of, type_of
+from ....wire.messages import Channel, Lane, Message, type_of
 from ....wire.queues import MAX_MESSAGE
 from ....wire.streams import split
 from ....wire.window import MOST
@@ -114,13 +114,12 @@ class Pacer:
             self._pass_on_next()
         self.end_replay()
 
-    def put(self, message: Message, number: int) -> None:
-        """Pass on a message whose last chunk has this number, now or later. Raise ProtocolError if more wait than a
-        keeper may send without acknowledgement."""
+    def put(self, message: Message, number: int, lane: Lane) -> None:
+        """Pass on a message, now or later. `number` and `lane`: those of its last chunk. Raise ProtocolError if more
+        wait than a keeper may send without acknowledgement."""
         if self._pace is _Pace.LIVE and not self._queue and self._has_room(message):
             return self._pass_on(message)
         msg_type = "" if message.channel is Channel.KEEPER else type_of(message)
-        lane = lane_of(message, msg_type)
         if lane is not Lane.ORDERED and self._has_room(message):
             return self._pass_on(message)
         if self._queue and number <= self._queue[-1].number:  # the numbering of a killed keeper's successor

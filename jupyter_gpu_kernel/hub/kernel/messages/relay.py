@@ -252,7 +252,7 @@ class HubRelay:
 
     def deliver(self, data: Data) -> None:
         """Take a message of the keeper."""
-        self._pacer.put(validate.message(data), self.endpoint.received)
+        self._pacer.put(validate.message(data), self.endpoint.received, self.endpoint.lane)
         self.endpoint.hold_acknowledgements(self._pacer.oldest)
 
     def _pacer_progressed(self) -> None:
