@@ -91,6 +91,18 @@ HUB = [
         "            self._set_later(msg_id, Later.NO_REPLY)\n",
     ),
     Mutant(
+        "a request that is no cell is lost with a killed hub",
+        "hub.kernel.messages.request_table",
+        "            pending.waits = pending.waits or not pending.is_cell\n",
+        "",
+    ),
+    Mutant(
+        "a request that is sent again has two replies",
+        "hub.kernel.messages.request_table",
+        "            self._set_later(msg_id, Later.NO_REPLY)\n",
+        "            pass\n",
+    ),
+    Mutant(
         "the killed hub's cells are not recalled",
         "hub.kernel.messages.relay",
         "        saved = self._file.recall()\n",
