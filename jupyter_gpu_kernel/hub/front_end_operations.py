@@ -15,7 +15,6 @@ from ..wire.runtime import Runtime
 from . import sanitize
 from .clients.client_connection import ClientConnection
 from .kernel.cell_history import read_cell_history
-from .kernel.kernel_state import Origin
 from .kernel.reconnect_grace import can_be_found
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
@@ -60,9 +59,10 @@ class FrontEndOperations:
         if starter is not None:
             restarted_on = self._kernels.restarted_on(settings, call)
             settings = await starter.prepare(call, login_wait, restarted_on)
-        origin, no_link = Origin("create", starter=starter), self._nodes.no_link(settings)
+        no_link = self._nodes.no_link(settings)
         if no_link is not None:  # a cell of its user starts it
-            return await self._serve(self._kernels.create(kernel_id, settings, call, no_link, origin), call)
+            remote = self._kernels.create(kernel_id, settings, call, no_link, "create", starter)
+            return await self._serve(remote, call)
         node = self._nodes.of(settings)
         self._nodes.record_start(kernel_id, node)
         node.add_name(settings.name)
@@ -72,7 +72,8 @@ class FrontEndOperations:
             await node.connected(call)
         python = settings.python or await node.best_python(call, settings.setup)
         link = node.begin_link(python, call)
-        remote = self._kernels.create(kernel_id, settings.replace(python=python), call, link, origin)
+        settings = settings.replace(python=python)
+        remote = self._kernels.create(kernel_id, settings, call, link, "create", starter)
         return await self._serve(remote, call)
 
     async def op_attach(self, call: Call) -> dict[str, Any]:
@@ -90,8 +91,8 @@ class FrontEndOperations:
             link = await node.link(node.python, call)
             remote = self._kernels.find(kernel_id, node)  # another front end may have come to it meanwhile
             if remote is None:
-                origin = Origin("attach", starter=self._kernels.starter(settings))
-                remote = self._kernels.create(kernel_id, settings, call, link, origin)
+                starter = self._kernels.starter(settings)
+                remote = self._kernels.create(kernel_id, settings, call, link, "attach", starter)
         new = remote not in self._kernels
         front = self._kernels.connect(remote, call) if new else remote.front_ends.add(front_end_of(call))
         try:
@@ -119,8 +120,8 @@ class FrontEndOperations:
                 settings = settings.replace(python=settings.python or node.python)
                 link = to_node = node.begin_link(settings.python, None)
                 to_node.keep_trying()  # the hub before had it up: the kernel is there, whatever keeps us from it now
-            origin = Origin("adopt", starter=self._kernels.starter(settings))
-            remote = self._kernels.create(kernel_id, settings, call, link, origin, number)
+            starter = self._kernels.starter(settings)
+            remote = self._kernels.create(kernel_id, settings, call, link, "adopt", starter, number)
             self._kernels.connect(remote, call)
         self._kernels.watch_client(remote, call)
         return _answer(remote, call.client)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -164,20 +163,20 @@ class Kernels:
         settings: KernelSettings,
         call: Call,
         link: NodeLink,
-        origin: Origin,
+        how: str,
+        starter: KernelStarter | None = None,
         number: int | None = None,
     ) -> RemoteKernel:
-        """Make a kernel for the call's client, which serves its first front end. `number`: the number of this front end
-        at a killed hub."""
+        """Make a kernel for the call's client, which serves its first front end. `how`: see Origin. `number`: the
+        number of this front end at a killed hub."""
         session = self._new_session(settings, call)
-        how, starter = origin.how, origin.starter
         delivered = Delivered(self._delivered(settings, kernel_id))
         try:
             if how != "adopt":
                 delivered.requests.replace([])  # nobody waits for the replies of another front end
             elif isinstance(link, NoLink):  # what was sent, was sent to a kernel that may not exist any more
                 delivered.requests.replace(waiting(delivered.requests.recall()))
-            origin = replace(origin, delivered=delivered, session=session)
+            origin = Origin(how, delivered, session, starter)
             front_end = front_end_of(call, number)
             remote = RemoteKernel(self._context, kernel_id, settings, front_end, link, origin)
         except BaseException:
@@ -250,7 +249,7 @@ class Kernels:
 
     async def restart(self, remote: RemoteKernel) -> None:
         """Restart the kernel: on its host, unless that or its GPUs are lost, and there are others."""
-        starter = remote.late_start.starter
+        starter = self.pending.starter(remote)
         remote.restart(host_lost=starter is not None and await starter.host_lost())
 
     def stop(self, remote: RemoteKernel, why: str) -> None:
@@ -279,7 +278,7 @@ class Kernels:
 
     async def _find_elsewhere(self, remote: RemoteKernel, wanted: dict[str, Any]) -> bool:
         """Give the front ends the kernel that their notebook has left on another host, or in a job."""
-        starter = remote.late_start.starter
+        starter = self.pending.starter(remote)
         return starter is not None and await starter.find_left(wanted["notebook"])
 
     def _new_session(self, settings: KernelSettings, call: Call) -> VSCodeSession | None:

@@ -18,7 +18,6 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
-from jupyter_gpu_kernel.hub.kernel.kernel_state import CREATED
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node import node as node_module
 from jupyter_gpu_kernel.hub.node import nodes
@@ -188,7 +187,7 @@ def test_a_kernel_in_a_job_behind_an_unreachable_login_node_is_away(
 
     def attach() -> None:
         link = operations._nodes.of(settings).begin_link("p", None)
-        remote = operations._kernels.create("k1", settings, start, link, CREATED)
+        remote = operations._kernels.create("k1", settings, start, link, "create")
         operations._kernels.connect(remote, start)
         remote.attached()
         remote.detached("the connection was dropped")

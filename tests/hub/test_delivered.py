@@ -45,14 +45,13 @@ def test_another_kernel_has_the_same_clients_and_nothing_was_passed_on(tmp_path:
     after.close()
 
 
-def test_cells_go_along_to_a_node_of_which_nothing_is_known(tmp_path: Path) -> None:
-    """Its folder does not exist yet, or was removed with its last kernel."""
+def test_cells_go_along_to_another_kernel(tmp_path: Path) -> None:
     before = Delivered(tmp_path / "node" / "one")
     cell = Message(Channel.SHELL, 1, make("execute_request", {"code": "1"}))
     before.requests.write([(cell.msg_id, SavedRequest(0, cell))])
-    before.move(tmp_path / "another node" / "two")
+    before.switch("two")
     before.close()
-    after = Delivered(tmp_path / "another node" / "two")
+    after = Delivered(tmp_path / "node" / "two")
     assert after.requests.recall() == [SavedRequest(0, cell)]
     after.forget()
 

@@ -28,7 +28,6 @@ from jupyter_gpu_kernel.hub.front_end_operations import FrontEndOperations
 from jupyter_gpu_kernel.hub.jobs import job_kernels
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile
 from jupyter_gpu_kernel.hub.kernel import reconnect_grace
-from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernel.vscode import pending_stops
@@ -67,8 +66,8 @@ class Hub:
             {"route": ["node"], "python": "python", "gpus": 0, "name": "n", **settings}
         )
         link = self.nodes.of(given).begin_link("python", None)
-        origin = Origin(starter=self.kernels.starter(given))
-        remote = self.kernels.create("k1", given, call, link, origin)
+        starter = self.kernels.starter(given)
+        remote = self.kernels.create("k1", given, call, link, "create", starter)
         self.kernels.connect(remote, call)
         self.kernels.watch_client(remote, call)
         remote.attached()

@@ -84,10 +84,7 @@ class Delivered:
 
     def switch(self, kernel_id: str) -> None:
         """The front ends have another kernel now, of which nothing was delivered yet; their clients stay."""
-        self.move(self._path.with_name(kernel_id))
-
-    def move(self, path: Path) -> None:
-        """The front ends have another kernel now, whose counts belong into the file `path`; their clients stay."""
+        path = self._path.with_name(kernel_id)
         if path == self._path:
             return
         self.requests.move(path)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...errors import KernelStartError
-from ..kernel.messages.not_started import Starter
 from ..kernel.remote_kernel import RemoteKernel
+from .starter import KernelStarter
 
 NO_CELLS = {"priority": 0, "place": None, "cells": 0, "last_cell": None}
 """What `ps` tells of a kernel that has run no cell."""
@@ -23,13 +23,17 @@ class PendingKernels:
     """`begin` adds a kernel. Iterating yields those that have not been started, and may be."""
 
     def __init__(self) -> None:
-        self._starters: weakref.WeakKeyDictionary[RemoteKernel, Starter] = weakref.WeakKeyDictionary()
+        self._starters: weakref.WeakKeyDictionary[RemoteKernel, KernelStarter] = weakref.WeakKeyDictionary()
 
     def __iter__(self) -> Iterator[RemoteKernel]:
         pending = (one for one in list(self._starters) if one.late_start.pending)
         return (one for one in pending if not (one.closed or one.end_wanted))
 
-    def begin(self, starter: Starter, remote: RemoteKernel, *, adopted: bool) -> None:
+    def starter(self, remote: RemoteKernel) -> KernelStarter | None:
+        """Return what starts this kernel; None if it is no such kernel."""
+        return self._starters.get(remote)
+
+    def begin(self, starter: KernelStarter, remote: RemoteKernel, *, adopted: bool) -> None:
         """Let the starter start this kernel when its user runs a cell."""
         self._starters[remote] = starter
         starter.begin(remote, adopted=adopted)

@@ -30,11 +30,7 @@ _KNOWN_ANSWERS: dict[str, dict[str, Any]] = {
 
 
 class Starter(Protocol):
-    """Starts one kernel when a cell of the kernel's user waits: see `pending/starter.py`."""
-
-    def begin(self, remote: Any, *, adopted: bool) -> None:
-        """Start this RemoteKernel as often as its user runs a cell and it does not exist, until the hub has left it.
-        `adopted`: a hub that was killed had the kernel before."""
+    """What a kernel calls of its starter: see `pending/starter.py`. All calls return at once."""
 
     def cell_waits(self) -> None:
         """A cell of the user waits for the kernel."""
@@ -53,19 +49,6 @@ class Starter(Protocol):
     def lost(self, error: GpuKernelError) -> bool:
         """The kernel's keeper does not exist any more, or could not be started. Return whether this is handled, with
         `LateStart.failed` or `RemoteKernel.end`, in a moment."""
-
-    async def host_lost(self) -> bool:
-        """Return whether a kernel that is restarted has to start elsewhere, as its host or its GPUs are lost."""
-
-    async def find_left(self, notebook: str) -> bool:
-        """The kernel's notebook is known now. Give the front ends the kernel that this notebook has left elsewhere, and
-        return True if there is one."""
-
-    def reservations(self) -> list[str]:
-        """Return the ids of the keepers that wait for GPUs for this kernel."""
-
-    async def set_priority(self, priority: int) -> None:
-        """The kernel, which has not been started, has another priority."""
 
 
 class UnstartedKernel:
