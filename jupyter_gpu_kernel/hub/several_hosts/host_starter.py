@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
 from ..kernel.remote_kernel import RemoteKernel
-from ..kernel.states import LinkState
+from ..kernel.states import LinkState, Phase
 from ..kernel_settings import KernelSettings
 from ..node.hosts import none_usable
 from ..node.node_link import NodeLink
@@ -182,10 +182,9 @@ class HostStarter(KernelStarter):
     async def _start_at_known_host(self, remote: RemoteKernel) -> None:
         settings = self._known_host
         assert settings is not None
-        node = self._nodes.of(settings)
-        self._nodes.record_start(remote.kernel_id, node)
+        link = self._nodes.of(settings).begin_link(settings.python, None)
         try:
-            await self._start(remote, node.begin_link(settings.python, None), settings, remote.kernel_id)
+            await self._start(remote, link, settings, remote.kernel_id)
         finally:
             self._known_host = None
             self._changed.set()
@@ -195,6 +194,7 @@ class HostStarter(KernelStarter):
     ) -> None:
         """Start the kernel there. Raises the reason if it cannot be started."""
         late_start = remote.late_start
+        self._nodes.record_start(kernel_id, self._nodes.of(settings))
         late_start.start_on(link, settings, kernel_id)
         await self._until(
             lambda: not late_start.pending or self._lost is not None or remote.end_wanted, START_WITHIN
@@ -218,8 +218,11 @@ class HostStarter(KernelStarter):
             self._known_host = self._placed(best, best.reason)
             return
         remote.show_wanted(state="waiting", since=self._runtime.time())
-        context = self._runtime, self._nodes, self._owner
-        self._waits = [HostWait(*context, offer, self._changed.set) for offer in offers]
+        ids = [remote.kernel_id, *(self._runtime.new_id()[:12] for _ in offers[1:])]
+        self._waits = [
+            HostWait(self._runtime, kernel_id, self._owner, offer, self._changed.set)
+            for kernel_id, offer in zip(ids, offers, strict=True)
+        ]
         granted: Reservation | None = None
         try:
             winner = await self._first_granted(remote)
@@ -230,8 +233,17 @@ class HostStarter(KernelStarter):
             as_offered = winner.node is best.node and best.enough
             reason = best.reason + left_out(offers) if as_offered else _FIRST
             await self._start_granted(remote, winner.settings, granted, reason)
-        elif not remote.closed and remote.status["state"] == "waiting":
+        else:
+            await self._end_wait(remote)
+
+    async def _end_wait(self, remote: RemoteKernel) -> None:
+        """No cell waits any more. The next wait begins with another id, as the reservation with this id may still be
+        ending; but not before a front end that restarts the kernel has done so."""
+        if not remote.closed and remote.status["state"] == "waiting":
             remote.show_wanted(state="idle", place=None)
+        await self._until(lambda: remote.phase is Phase.RUN or remote.late_start.wanted)
+        if not remote.closed:
+            self._undo(remote)
 
     async def _first_granted(self, remote: RemoteKernel) -> HostWait | None:
         """Return the first host that grants the GPUs; None if no cell waits any more."""

@@ -12,7 +12,6 @@ from ...wire.texts import STOP_HINT
 from .. import sanitize
 from ..background import BackgroundTasks
 from ..kernel_settings import KernelSettings
-from ..node.nodes import Nodes
 from .placement import Offer
 from .reservation import Reservation
 
@@ -32,18 +31,19 @@ class HostWait:
     def __init__(
         self,
         runtime: Runtime,
-        nodes: Nodes,
+        kernel_id: str,
         owner: dict[str, str],
         offer: Offer,
         on_change: Callable[[], None],
     ) -> None:
-        """`offer`: what the host has offered before, or why it made no offer."""
+        """`kernel_id`: the id of the first reservation. `offer`: what the host has offered before, or why it made no
+        offer."""
         self.node = offer.node
         self.settings = offer.settings
         self.reservation: Reservation | None = None
         self.error = offer.error
         self._runtime = runtime
-        self._nodes = nodes
+        self._kernel_id = kernel_id
         self._owner = owner
         self._on_change = on_change
         self._opening = self._withdrawn = False
@@ -107,6 +107,7 @@ class HostWait:
     def _fail(self, error: GpuKernelError | None) -> None:
         """There is no reservation; another attempt follows later. `error`: why; None if the host may be usable now."""
         self.reservation, self.error, self._opening = None, error, False
+        self._kernel_id = self._runtime.new_id()[:12]
         pause = RECONNECT_AFTER if error is None or self.waits_for_network else RETRY_AFTER
         self._retry_at = asyncio.get_running_loop().time() + pause
 
@@ -121,12 +122,10 @@ class HostWait:
         except asyncio.TimeoutError:
             self._fail(ConnectError("no answer", hop=node.name))
         if link is not None and not self._withdrawn:
-            kernel_id = self._runtime.new_id()[:12]
-            self._nodes.record_start(kernel_id, node)
             self.settings = given.replace(route=self.settings.route).placed(python, "waits here for its GPUs")
             self.error, self._opening = None, False
             self.reservation = Reservation(
-                self._runtime, kernel_id, self.settings, self._owner, link, self._on_change
+                self._runtime, self._kernel_id, self.settings, self._owner, link, self._on_change
             )
         self._on_change()
 
