@@ -177,6 +177,8 @@ def check_request(request: Request, disturbances: list[Disturbance], executed: l
     world = request.client.world
     killed = world.keeper_kills > 0  # then the busy status may be lost
     both = (killed or world.reboots) and world.kills > 0  # then the idle status may be lost, too
+    # What a hub answers before clients have subscribed is lost if it is killed as well.
+    both = both or world.kills > 1
     killed = killed or bool(both)
     states = view is not None and (view.busy or killed) and (view.idle or both)
     if request.replies and not states and not _needs_none(request, lives):

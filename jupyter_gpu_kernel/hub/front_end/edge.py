@@ -69,6 +69,7 @@ class Edge:
         self._identities = list(clients.known) if clients is not None else []
         self._numbers = {identity: number for number, identity in enumerate(self._identities, 1)}
         self._early = _EarlyMessages(runtime.monotonic)
+        self._connected: set[tuple[Channel, int]] = set()  # what clients have sent requests with
         self._omitted = 0  # bytes of output that were dropped and that subscribers have not been told of
         self._last_parent = b"{}"
         self._subscriptions = 0
@@ -101,9 +102,11 @@ class Edge:
     def send(self, message: Message) -> None:
         """Send a message to its client; a message on iopub to all clients. While clients may not have connected again,
         the message waits."""
-        if (message.channel is Channel.IOPUB or not self._early.has_room) and self._keep_early(message):
+        waits = message.channel is Channel.IOPUB or not self._early.has_room
+        if waits and (message.channel, message.client) not in self._connected and self._keep_early(message):
             return
-        parts = (self._in_one_session(message.parts[0]), *message.parts[1:])
+        # JupyterLab and VS Code drop a message if one with another session comes behind it before they have handled it.
+        parts = (_SESSION.sub(self._session, message.parts[0]), *message.parts[1:])
         if message.channel is Channel.IOPUB:
             prefix, self._last_parent = b"kernel", parts[1]
             if self._omitted:
@@ -114,13 +117,6 @@ class Edge:
             return  # the client's front end has left
         envelope = [prefix, DELIMITER, self._signer.sign(parts[:4])]
         self._sockets.send(_name(message), envelope, parts, message.client)
-
-    def _in_one_session(self, header: bytes) -> bytes:
-        """Return the header of a message of the kernel, of its keeper or of the hub, with one session for all of them.
-
-        JupyterLab and VS Code drop a message if one with another session comes behind it before they have handled it.
-        """
-        return _SESSION.sub(self._session, header)
 
     def disconnect(self, message: Message) -> None:
         """Disconnect the clients that do not read the channel of this message. Running clients connect again. What the
@@ -153,6 +149,7 @@ class Edge:
         self.last_request = self._runtime.monotonic()
         number = self._number(frames[0])
         if number:
+            self._connected.add((Channel[name.upper()], number))
             self._on_message(Message(Channel[name.upper()], number, parts))
 
     def _number(self, identity: bytes) -> int:

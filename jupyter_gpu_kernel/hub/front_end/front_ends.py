@@ -22,8 +22,6 @@ STALL_TIMEOUT = 10.0
 """Seconds without progress after which a front end that does not read is disconnected, if somebody waits for that."""
 _CLIENTS = 1 << 16
 """Clients of one front end: a client number on the wire is the front end's number times this, plus its client's."""
-_FIRST = 1 << 15
-"""A front end's number has 16 bits on the wire; the first one is below this."""
 
 
 class Listener(Protocol):
@@ -112,7 +110,7 @@ class FrontEnds:
         # A number is not used again: a reply for a front end that has left must not go to another one. The front ends
         # that had the kernel before, in this hub or another one, are not known; so the first number is random.
         known = delivered.front_ends if delivered is not None else []
-        self._next = max([runtime.random.randrange(_FIRST), *known]) + 1
+        self._next = max([runtime.random.randrange(1 << 15), *known]) + 1  # it has 16 bits on the wire
 
     def __len__(self) -> int:
         return len(self._front_ends)

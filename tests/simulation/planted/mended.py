@@ -56,8 +56,8 @@ MENDED = [
     Mutant(
         "the next hub answers clients that have not connected to it",
         "hub.front_end.edge",
-        "        if (message.channel is Channel.IOPUB or not self._early.has_room) and self._keep_early(message):\n",
-        "        if message.channel is Channel.IOPUB and self._keep_early(message):\n",
+        "        waits = message.channel is Channel.IOPUB or not self._early.has_room\n",
+        "        waits = message.channel is Channel.IOPUB\n",
     ),
     Mutant(
         "a cell that may have started a kernel is sent to another one",
@@ -74,7 +74,7 @@ MENDED = [
     Mutant(
         "the next front end gets the replies of one that has left",
         "hub.front_end.front_ends",
-        "[runtime.random.randrange(_FIRST), *known]",
+        "[runtime.random.randrange(1 << 15), *known]",
         "[-1, *known]",
     ),
     Mutant(

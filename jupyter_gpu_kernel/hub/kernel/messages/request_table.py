@@ -88,7 +88,7 @@ class RequestTable:
     @property
     def first_cell(self) -> PendingRequest | None:
         """The oldest cell of a user that has not ended."""
-        cells = (one for msg_id, one in self._requests.items() if one.is_cell and self._is_open(msg_id))
+        cells = (one for msg_id, one in self._requests.items() if one.is_cell and msg_id not in self._later)
         return next((one for one in cells if is_user_cell(one.message)), None)
 
     def describe_cells(self) -> list[dict[str, Any]]:
@@ -178,7 +178,7 @@ class RequestTable:
         self.link_down = True
         sent = [one for one in self._requests.values() if not one.waits]
         own_code = [one.message for one in sent if is_own_code(one.message) and not self._was_up]
-        own_code = [one for one in own_code if self._is_open(id_of(one))]
+        own_code = [one for one in own_code if id_of(one) not in self._later]
         for request in own_code:
             self._set_later(id_of(request), Later.NOTHING)
         interrupts = [one.message for one in sent if one.msg_type == "interrupt_request"]
@@ -211,7 +211,7 @@ class RequestTable:
         for msg_id, one in list(self._requests.items()):
             if one.waits and self.not_started:
                 continue  # for the next kernel
-            if self._is_open(msg_id) and has_reply(one.message):
+            if msg_id not in self._later and has_reply(one.message):
                 unanswered.append(self._requests.pop(msg_id).message)
             else:
                 self._forget(msg_id)
@@ -219,8 +219,10 @@ class RequestTable:
 
     def forget_shutdown(self) -> None:
         """The kernel is used again: the successor of this hub must not shut it down."""
-        for msg_id, one in self._requests.items():
-            if not one.waits and one.msg_type == "shutdown_request":
+        for msg_id, one in list(self._requests.items()):
+            if one.msg_type == "shutdown_request" and one.repeated:
+                self._forget(msg_id)  # nor must this hub, whose predecessor was killed
+            elif one.msg_type == "shutdown_request" and not one.waits:
                 self._changes.append((msg_id, None))
 
     def discard_sent(self) -> None:
@@ -239,9 +241,6 @@ class RequestTable:
             else:
                 self._forget(msg_id)
         return [one.message for one in sent.values() if one.msg_type == "interrupt_request"]
-
-    def _is_open(self, msg_id: str) -> bool:
-        return msg_id not in self._later
 
     def _cells_before(self, interrupts: list[Message]) -> list[str]:
         """Return the msg_ids of the cells that were in flight when the last of these requests was sent."""
@@ -284,7 +283,7 @@ class RequestTable:
         if ends_cell:
             self.answer, self._question = None, ""
         pending = self._requests.get(msg_id)
-        if pending is not None and pending.repeated and self._is_open(msg_id):
+        if pending is not None and pending.repeated and msg_id not in self._later:
             self._set_later(msg_id, Later.NO_REPLY)
         self._forget(msg_id)
 
