@@ -24,12 +24,6 @@ MENDED = [
         "RequestTable()",
     ),
     Mutant(
-        "cells of a lost kernel are run by the next one",
-        "hub.kernel.messages.relay",
-        "        if self.endpoint.state is not EndpointState.OPEN:\n            self.endpoint.outbox",
-        "        if False:\n            self.endpoint.outbox",
-    ),
-    Mutant(
         "a front end that leaves takes the files that another one needs",
         "hub.kernel.remote_kernel",
         "        if self._delivered is not None and self.front_ends.complete:\n",

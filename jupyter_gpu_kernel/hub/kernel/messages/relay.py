@@ -332,14 +332,11 @@ class HubRelay:
     def kernel_lost(self, reason: str) -> None:
         """The kernel does not exist any more, or is not for its front ends: requests get an error as reply."""
         self._pacer.flush()  # before their replies, whether it is read or not
-        if self.endpoint.state is not EndpointState.OPEN:
-            self.endpoint.outbox.withdraw()
         self.placeholder.fail(self._requests.clear(), self.notice.for_user(reason))
         self._save()
 
     def kernel_taken(self, by: str, remedy: str) -> None:
         """Another computer has the kernel: answer the requests to which there is no reply."""
-        self.endpoint.outbox.withdraw()
         for request in self._requests.clear():
             if requests.needs_owner(request):
                 self.placeholder.deny(request, by)
@@ -352,7 +349,6 @@ class HubRelay:
         self._requests.discard_sent()
         self.not_started.discard()
         self._save()
-        self.endpoint.outbox.withdraw()
 
     def switch(self, kernel_id: str) -> None:
         """The front ends get another kernel, whose keeper gets the requests without a reply."""
@@ -370,7 +366,6 @@ class HubRelay:
         """Messages are exchanged with the keeper of another kernel from now on, which gets the requests again."""
         self._pacer.flush()
         self.placeholder.kernel_changed()
-        self.endpoint.outbox.withdraw()
         self.endpoint = new_endpoint(self._runtime, None)
         if self._delivered is not None:
             self._delivered.switch(kernel_id)
