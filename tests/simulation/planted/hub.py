@@ -70,7 +70,7 @@ HUB = [
         "an interrupt does not cancel the cells that wait",
         "hub.kernel.messages.request_table",
         "            self._requests.pop(id_of(cell), None)\n",
-        "            pass\n",
+        "            self._later[id_of(cell)] = Later.ALL\n",
     ),
     Mutant(
         "an interrupt that was lost is not answered",

@@ -18,12 +18,6 @@ MENDED = [
         "        if not self._sizes:\n            return None\n",
     ),
     Mutant(
-        "own code is answered again by the next hub",
-        "hub.kernel.messages.relay",
-        "RequestTable(was_up=was_up)",
-        "RequestTable()",
-    ),
-    Mutant(
         "a front end that leaves takes the files that another one needs",
         "hub.kernel.remote_kernel",
         "        if self._delivered is not None and self.front_ends.complete:\n",
