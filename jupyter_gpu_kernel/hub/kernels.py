@@ -106,7 +106,8 @@ class Kernels:
         """Return a row for each kernel that front ends here have on a node which cannot be reached, or in a job of a
         login node which cannot be reached; and the kernel's node. The node that cannot be reached has a row of its own
         with the error."""
-        away = [one for one in self._kernels if one.link_state not in (LinkState.UP, LinkState.LOST)]
+        started = (one for one in self._kernels if not one.late_start.pending)
+        away = [one for one in started if one.link_state not in (LinkState.UP, LinkState.LOST)]
         found = [(self._node(one), one.describe()) for one in away if _leads_through(one.settings, node)]
         for _, row in found:
             del row["error"]

@@ -190,14 +190,20 @@ class HostStarter(KernelStarter):
             self._changed.set()
 
     async def _start(
-        self, remote: RemoteKernel, link: NodeLink, settings: KernelSettings, kernel_id: str
+        self,
+        remote: RemoteKernel,
+        link: NodeLink,
+        settings: KernelSettings,
+        kernel_id: str,
+        within: float | None = None,
     ) -> None:
-        """Start the kernel there. Raises the reason if it cannot be started."""
+        """Start the kernel there. Raises the reason if it cannot be started. `within`: the seconds in which the kernel
+        must have been started; None: as many as it takes, also until the host can be reached."""
         late_start = remote.late_start
         self._nodes.record_start(kernel_id, self._nodes.of(settings))
         late_start.start_on(link, settings, kernel_id)
         await self._until(
-            lambda: not late_start.pending or self._lost is not None or remote.end_wanted, START_WITHIN
+            lambda: not late_start.pending or self._lost is not None or remote.end_wanted, within
         )
         if not late_start.pending:
             return
@@ -256,14 +262,17 @@ class HostStarter(KernelStarter):
             granted = next((one for one in self._waits if one.granted), None)
             if granted is not None and not remote.late_start.held:
                 return granted
-            if all(one.unable for one in self._waits) and not all(
-                one.waits_for_network for one in self._waits
-            ):
-                raise none_usable({one.node.name: one.error for one in self._waits if one.error is not None})
+            self._raise_if_unable()
             if is_over:
                 self._show(remote)
             await self._next_change(loop.time() + LOOK_EVERY if is_over else begun + OPEN_AFTER)
         return None
+
+    def _raise_if_unable(self) -> None:
+        """Raise the reasons if no host can give GPUs, unless that may be different when the network is back."""
+        errors = {one.node.name: one.error for one in self._waits if one.unable and one.error is not None}
+        if len(errors) == len(self._waits) and not all(one.waits_for_network for one in self._waits):
+            raise none_usable(errors)
 
     def _show(self, remote: RemoteKernel) -> None:
         first, *others = self._waits
@@ -283,7 +292,7 @@ class HostStarter(KernelStarter):
         settings = settings.replace(notebook=known.notebook, priority=known.priority, placement=placement)
         self._placement.remember(settings)
         link.release(granted)
-        await self._start(remote, link, settings, granted.kernel_id)
+        await self._start(remote, link, settings, granted.kernel_id, START_WITHIN)
 
     # -------------------------------------------------------------------------------------- the end of the wait
 
