@@ -78,6 +78,8 @@ class Episode(Users, Faults, Endings):
         self._heal()
         if self.faults.get("node rebooted"):
             world.run(world.now + LINK_DEAD)  # until then nobody knows that the kernel has gone
+        for client in self.everybody:
+            client.resume()
         self._until(self._at_rest, PATIENCE, "never at rest")
         self._probe()
         self._check()
@@ -202,5 +204,3 @@ class Episode(Users, Faults, Endings):
         self.path.heal()
         self.node.slow = 0.0
         limit_files(resource.RLIM_INFINITY)
-        for client in self.everybody:
-            client.resume()

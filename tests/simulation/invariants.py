@@ -48,8 +48,11 @@ def check_bounds(process: KeeperProcess) -> None:
 
 def check_story(process: KeeperProcess) -> None:
     """Raise Failure if the story does not tell of each front end that it has left before the next one came."""
-    last = ""
+    last, ran = "", False
     for line in process.story:
+        if line["event"] in ("start", "end"):
+            last = "" if ran and line["event"] == "start" else last  # the node was rebooted
+            ran = line["event"] == "start"
         if line["event"] in ("attach", "drop") and line["event"] == last:
             raise Failure("story", f"two lines {last} follow each other")
         if line["event"] in ("attach", "drop", "takeover", "succession"):

@@ -117,9 +117,12 @@ def _story(random: Random, length: float) -> list[Decision]:
     kind = random.choice(("unread", "replay", "replay"))
     flood = [["prints", 8, random.choice((5000, 60_000))] for _ in range(random.randint(1, 4))]
     cells = {"front": 0, "cells": [[*flood, ["sleep", random.choice((0.05, 3.0))]]], "stop": True, "gap": 0.0}
+    if random.random() < 0.3:  # many messages that are not joined
+        name = random.randint(0, 10**6)
+        cells["cells"] = [[["display", f"d{name}-{number}", "x" * 100] for number in range(80)]]
     if kind == "unread":  # something happens to a kernel whose output its front end does not read
         begin = [
-            Decision(at, "slow reader", {"seconds": seconds, "front": 0}),
+            Decision(at, "slow reader", {"seconds": random.choice((seconds, 60.0)), "front": 0}),
             Decision(at + 0.01, "cells", cells),
         ]
         ends = random.choices(

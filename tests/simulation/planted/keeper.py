@@ -6,12 +6,6 @@ from ..mutants import Mutant
 
 KEEPER = [
     Mutant(
-        "the keeper gives a connection all that it has at once",
-        "agent.frame_connection",
-        "            if len(self.pending) < CHUNK:\n",
-        "            if True:\n",
-    ),
-    Mutant(
         "the hub that is replaced stays",
         "agent.keeper.server",
         (
