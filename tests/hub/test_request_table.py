@@ -384,6 +384,16 @@ def test_a_shutdown_is_repeated_only_if_nothing_was_sent_since() -> None:
     assert table.clear()[0] == shutdown, "if the kernel is lost, the request still gets a reply"
 
 
+def test_a_shutdown_that_was_sent_again_has_one_reply() -> None:
+    """Also if the front end has restarted the kernel meanwhile: the killed hub had sent it, too."""
+    shutdown = request("shutdown_request", Channel.CONTROL, restart=True)
+    after = successor(known(shutdown))
+    assert released(after) == [shutdown]
+    after.forget_shutdown()
+    assert after.received(message_about(shutdown, "shutdown_reply")) is Decision.PASS
+    assert after.received(message_about(shutdown, "shutdown_reply")) is Decision.DROP
+
+
 def test_what_no_kernel_has_got_is_known_as_such() -> None:
     """A job may have another kernel by now."""
     waits, sent = cell(), cell()

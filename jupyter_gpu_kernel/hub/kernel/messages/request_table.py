@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ....wire.compose import is_user_cell
-from ....wire.messages import Channel, Lane, Message, id_of, parent_id_of
+from ....wire.messages import Channel, Lane, Message, id_of, parent_id_of, type_of
 from ...front_end.request_file import Change, SavedRequest
 from ...front_end.requests import has_reply, is_own_code, lane_of_request
 from .pending_request import Decision, Later, PendingRequest, Taken
@@ -134,7 +134,8 @@ class RequestTable:
         """This request is about to be sent to the keeper. If it has no reply, it is forgotten."""
         if request.channel is Channel.STDIN and self._question and self.answer is None:
             self.answer = request.unparsed()
-        self.forget_shutdown()
+        if type_of(request) != "shutdown_request":
+            self.forget_shutdown()
         msg_id = id_of(request)
         if not has_reply(request) or not msg_id:
             return self._forget(msg_id)
@@ -220,7 +221,7 @@ class RequestTable:
     def forget_shutdown(self) -> None:
         """The kernel is used again: the successor of this hub must not shut it down."""
         for msg_id, one in list(self._requests.items()):
-            if one.msg_type == "shutdown_request" and one.repeated:
+            if one.msg_type == "shutdown_request" and one.repeated and one.waits:
                 self._forget(msg_id)  # nor must this hub, whose predecessor was killed
             elif one.msg_type == "shutdown_request" and not one.waits:
                 self._changes.append((msg_id, None))
