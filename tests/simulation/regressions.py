@@ -72,4 +72,32 @@ PLANS = {
         Decision(2.219746, "node rebooted", {"seconds": 4.0}),
         Decision(3.477347, "interrupt"),
     ),
+    "a shutdown that a killed hub has left comes after the restart": replace(
+        BASE, seed=3934, delay=0.0003, cap_mib=0.01, unread=4194304, rate_limited=False, knows_info=False
+    ).with_decisions(
+        Decision(0.763392, "unreachable", {"seconds": 4.0}),
+        Decision(1.70971, "restart", {"front": 0}),
+        Decision(4.24916, "hub killed", {"seconds": 4.0}),
+        Decision(6.74279, "node rebooted", {"front": 0, "seconds": 1.0, "sends": 11}),
+    ),
+    "a hub is killed while it answers several requests of a lost kernel": replace(
+        BASE, seed=69, rate=200000.0, revives=False, ends_with_shutdown=False
+    ).with_decisions(
+        Decision(3.537507, "cells", {"front": 0, "cells": [[]], "stop": True, "gap": 0.0}),
+        Decision(3.542507, "unreachable", {"seconds": 12.0}),
+        Decision(9.408968, "second front end", {"front": 1}),
+        Decision(15.039236, "cells", {"front": 0, "cells": [[]], "stop": True, "gap": 0.0}),
+        Decision(17.450543, "hub killed in a send", {"seconds": 4.0, "sends": 11}),
+        Decision(19.124427, "node rebooted", {"front": 0, "seconds": 1.0, "sends": 4}),
+        Decision(24.406857, "cells", {"front": 1, "cells": [[]], "stop": True, "gap": 0.0}),
+    ),
+    "a cell for a kernel that is lost waits until the restart, and is forgotten": replace(
+        BASE, seed=47, delay=0.025, unread=4194304, revives=False
+    ).with_decisions(
+        Decision(
+            1.192067, "cells", {"front": 0, "cells": [[["sleep", 0.5], ["crash"]]], "stop": True, "gap": 0.0}
+        ),
+        Decision(1.653343, "keeper killed", {"seconds": 0.05}),
+        Decision(3.859691, "own code", {"front": 0}),
+    ),
 }

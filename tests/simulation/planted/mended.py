@@ -36,6 +36,12 @@ MENDED = [
         "self.endpoint.received, Lane.ORDERED)",
     ),
     Mutant(
+        "a shutdown that a killed hub has left ends the restarted kernel",
+        "hub.kernel.messages.request_table",
+        'if one.msg_type == "shutdown_request" and one.repeated:',
+        "if False:",
+    ),
+    Mutant(
         "messages go to clients that have not connected to the next hub",
         "hub.front_end.front_ends",
         "        if self.complete and all(front.edge.is_ready for front in self):\n",
