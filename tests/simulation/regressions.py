@@ -100,4 +100,28 @@ PLANS = {
         Decision(1.653343, "keeper killed", {"seconds": 0.05}),
         Decision(3.859691, "own code", {"front": 0}),
     ),
+    "the state of a lost kernel is an older one, which had not been passed on": replace(
+        BASE,
+        seed=2021,
+        delay=0.025,
+        rate=5000000.0,
+        memory_mib=0.02,
+        rate_limited=False,
+        revives=False,
+        knows_info=False,
+        ends_with_shutdown=False,
+    ).with_decisions(
+        Decision(4.258772, "slow reader", {"seconds": 60.0, "front": 0}),
+        Decision(4.268772, "cells", {"front": 0, "cells": [[["prints", 8, 5000]]], "stop": True, "gap": 0.0}),
+        Decision(7.797506, "restart now", {"front": 0, "seconds": 1.0, "sends": 10}),
+        Decision(7.891253, "node rebooted", {"front": 0, "seconds": 1.0, "sends": 10}),
+    ),
+    "a reply for a front end that has left goes to the next one": replace(
+        BASE, seed=918, revives=False, knows_info=False, ends_with_shutdown=False
+    ).with_decisions(
+        Decision(0.337873, "cells", {"front": 0, "cells": [[["sleep", 5.0]]], "stop": True, "gap": 0.0}),
+        Decision(0.897719, "complete", {"front": 1}),
+        Decision(2.099099, "return", {"front": 0}),
+        Decision(4.753169, "cells", {"front": 0, "cells": [[]], "stop": True, "gap": 0.0}),
+    ),
 }

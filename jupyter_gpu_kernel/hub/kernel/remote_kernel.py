@@ -227,8 +227,8 @@ class RemoteKernel(KernelState):
         if not self.ended:
             kind = KernelStartError if "create" in self.open_arguments else AgentError
             self.error = kind(error.cause, hop=error.hop, remedy=error.remedy)
+            self._relay.kernel_lost(f"{error.cause}. {error.remedy}")  # which may bring older states
             self.status = dict(self.status, state="ended", cause=error.cause, remedy=error.remedy)
-            self._relay.kernel_lost(f"{error.cause}. {error.remedy}")
         self.set_link_state(LinkState.LOST)
 
     # -------------------------------------------------------------------------------------- calls of the relay

@@ -38,8 +38,16 @@ MENDED = [
     Mutant(
         "a shutdown that a killed hub has left ends the restarted kernel",
         "hub.kernel.messages.request_table",
-        'if one.msg_type == "shutdown_request" and one.repeated:',
+        'if one.msg_type == "shutdown_request" and one.repeated and one.waits:',
         "if False:",
+    ),
+    Mutant(
+        "the state of a lost kernel is an older one",
+        "hub.kernel.remote_kernel",
+        '            self._relay.kernel_lost(f"{error.cause}. {error.remedy}")  # which may bring older states\n'
+        '            self.status = dict(self.status, state="ended", cause=error.cause, remedy=error.remedy)\n',
+        '            self.status = dict(self.status, state="ended", cause=error.cause, remedy=error.remedy)\n'
+        '            self._relay.kernel_lost(f"{error.cause}. {error.remedy}")\n',
     ),
     Mutant(
         "messages go to clients that have not connected to the next hub",
