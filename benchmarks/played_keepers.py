@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu_kernel.agent.keeper.server import HubEvents, KeeperServer
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 from jupyter_gpu_kernel.wire import PROTOCOL
 from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message, lane_of
@@ -49,7 +50,7 @@ class PlayedKeeper:
         self._server = KeeperServer(
             loop,
             folder / "keeper",
-            Backlog(RUNTIME, [], {}),
+            Log(RUNTIME, folder, KernelSettings(), print),
             HubEvents(
                 self._received,
                 self._request,

@@ -1,4 +1,4 @@
-"""Messages of a kernel, as they wait in a backlog; and the fixture `backlog`."""
+"""Messages of a kernel, as they wait for a hub; and the fixture `waiting`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
+from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
+DEFAULTS = KernelSettings()
 NEVER = ("status", "error", "execute_input", "comm_open", "comm_close", "execute_reply")
 
 
@@ -28,11 +29,35 @@ def stream(text: str, cell: str = "a", name: str = "stdout") -> Message:
     return message("stream", cell, name=name, text=text)
 
 
-def drain(backlog: Backlog) -> list[Message]:
-    taken = []
-    while backlog:
-        taken += [Message.decode(data) for data in backlog.take()]
-    return taken
+class Waiting:
+    """The messages of a log that wait for a hub. `problems`: what the story has of them."""
+
+    def __init__(self, folder: Path, settings: KernelSettings = DEFAULTS) -> None:
+        self.problems: list[str] = []
+        self.log = Log(RUNTIME, folder, settings, self.problems.append)
+
+    def __bool__(self) -> bool:
+        return bool(self.log.state.queue)
+
+    @property
+    def size(self) -> int:
+        return self.log.state.queue.size
+
+    def put(self, message: Message) -> None:
+        self.log.wait(message)
+        self.log.flush()
+
+    def take(self) -> list[Message]:
+        return [Message.decode(data) for data in self.log.take()]
+
+    def drain(self) -> list[Message]:
+        taken = []
+        while self:
+            taken += self.take()
+        return taken
+
+    def close(self) -> None:
+        self.log.close()
 
 
 def kind_of(message: Message) -> str:
@@ -45,8 +70,8 @@ def printed(messages: list[Message], cell: str = "a", name: str = "stdout") -> s
 
 
 @pytest.fixture
-def backlog(tmp_path: Path) -> Iterator[Backlog]:
+def waiting(tmp_path: Path) -> Iterator[Waiting]:
     """With small sizes."""
-    backlog = Backlog(RUNTIME, [tmp_path], KernelSettings(journal_memory_mib=0.25, journal_cap_mib=4))
-    yield backlog
-    backlog.close()
+    waiting = Waiting(tmp_path, KernelSettings(journal_memory_mib=0.25, journal_cap_mib=4))
+    yield waiting
+    waiting.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ from contexts import context
 from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.gpus.manager import GpuCallbacks, GpuManager
+from jupyter_gpu_kernel.agent.log.log import Log
+from jupyter_gpu_kernel.agent.log.reduction import MESSAGE_LIMITS
 from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.agent.relay.output.reduction import MESSAGE_LIMITS
 from jupyter_gpu_kernel.agent.relay.relay import Relay, RelayCallbacks
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
@@ -22,29 +23,43 @@ class Exchange:
     def __init__(self, folder: Path, limits: Mapping[Lane, int] = MESSAGE_LIMITS) -> None:
         self.received: list[Message] = []
         self.passed: list[Message] = []
-        self.on_message: Callable[[Message], object] = lambda message: None
         loop = Loop(RUNTIME)
         kernel = context(loop, folder, id="k", gpus=0)
 
         def gpus(relay: Relay) -> GpuManager:
             return GpuManager(kernel, relay, GpuCallbacks(lambda state: None, dict))
 
+        self.log = Log(RUNTIME, kernel.folder, kernel.settings.now, lambda text: None)
         self.relay = relay = Relay(
-            loop,
-            kernel.settings.now,
+            kernel,
+            self.log,
             lambda *message: self.passed.append(Message(*message)),
-            lambda lane, message: self.received.append(message),
+            self._to_hub,
             gpus,
-            RelayCallbacks(on_message=lambda message: self.on_message(message)),
+            RelayCallbacks(),
             limits,
         )
         relay.gpus.kernel_started()
         relay.kernel_up({"status": "ok"})
 
+    def _to_hub(self, lane: Lane, message: Message) -> None:
+        self.log.send(lane, message)
+        self.received.append(message)
+
+    def receive(self, request: Message) -> None:
+        """Give the keeper a request of a front end."""
+        self.log.receive([0, 0, 0], request)
+        self.relay.handle_request(request)
+
+    def return_(self) -> None:
+        """Another front end attaches."""
+        self.log.leave()
+        self.relay.front_end_returned([])
+
     def asks(self, msg_type: str, channel: Channel = Channel.SHELL, **content: Any) -> bytes:
         """A front end's request; returns its header."""
         request = Message(channel, 1, make(msg_type, content))
-        self.relay.handle_request(request)
+        self.receive(request)
         return request.parts[0]
 
     def sends(self, channel: Channel, msg_type: str, content: dict[str, Any], request: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What a kernel and the successor of its killed keeper must both know: requests, and what cells show."""
+"""What a kernel and the successor of its killed keeper must both know."""
 
 from __future__ import annotations
 
@@ -18,12 +18,3 @@ TAKEN_OVER = "gpu_kernel_taken_over"
 sends again what the killed keeper may not have read; what it replies is in `in_kernel/unread_messages.py`."""
 REPEAT_INPUT = "gpu_kernel_repeat_input"
 """The type of the message on stdin by which a successor asks for the input_request that has no answer yet."""
-_BEGIN = "[This kernel's keeper was killed, and another one took over.\n"
-ENDED = f"\n{_BEGIN}A part of this cell's output may be lost.]\n"
-RUNNING = _BEGIN + "A part of this cell's output may be lost; the cell goes on.]"
-"""A line for a cell that still runs."""
-
-
-def is_notice(text: str) -> bool:
-    """Return whether this output is such a notice."""
-    return text.startswith("\n" + _BEGIN)

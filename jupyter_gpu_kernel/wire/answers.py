@@ -65,9 +65,10 @@ class Answers:
         """Return whether front ends were told that the kernel is busy with this request, and not yet idle."""
         return request.msg_id in self._busy
 
-    def assume_busy(self, request: Message) -> None:
-        """A predecessor of this process has sent front ends the busy status of this cell, and its input."""
-        self._busy.setdefault(request.msg_id, self.count)
+    def assume_busy(self, request: Message, count: Optional[int]) -> None:
+        """A predecessor of this process has sent front ends the busy status of this request, and its input if there is
+        a count."""
+        self._busy.setdefault(request.msg_id, count)
 
     # -------------------------------------------------------------------------------------- answers
 

@@ -8,7 +8,7 @@ other resume; otherwise everything that was not acknowledged completely is sent 
 from __future__ import annotations
 
 import enum
-from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional
+from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence
 
 from . import PROTOCOL
 from .compression import FEATURE as COMPRESSION
@@ -88,6 +88,7 @@ class Endpoint:
         first: bool,
         attachment: int = 0,
         window: Optional[Window] = None,
+        peer: str = "",
         delivered: Optional[List[int]] = None,
         features: Iterable[str] = (),
     ) -> None:
@@ -95,7 +96,8 @@ class Endpoint:
 
         first: This end says HELLO first, as the hub's does.
         window: How much may be unacknowledged; by default what the path holds.
-        delivered: What the predecessor of this end, which was killed, had delivered.
+        peer: The numbering of the other end that this end's killed predecessor knew; a hub need not say it.
+        delivered: Per lane, how many messages that predecessor had delivered.
         features: What this end can do and older ends of this protocol cannot.
         """
         self._runtime = runtime
@@ -103,15 +105,18 @@ class Endpoint:
         self.attachment = attachment
         self.state = EndpointState.CLOSED
         self.outbox = Outbox(window or Window(runtime.monotonic))
+        self._waiting = [0 for _ in Lane]  # messages that were received and not passed on
         self._held = 0  # the number of the first received chunk that is not acknowledged yet; 0: none
         self._session = self._runtime.new_id()
-        self._peer = ""
+        self.peer = ""
+        """The numbering of the other end."""
         self._hello_due = False
         self._acknowledged = 0
         self._acknowledge_now = False
         self._overdue = 0  # what was to be acknowledged at the last call of `acknowledge_overdue`
         self._unacknowledged = 0  # bytes received since the last acknowledgement
         self._inherited = delivered
+        self._inherited_peer = peer
         self._our_features = list(features)
         self._inbox = self._new_inbox()
         self.features: FrozenSet[str] = frozenset()
@@ -122,10 +127,11 @@ class Endpoint:
 
     @property
     def delivered(self) -> List[int]:
-        """Per lane, how many of the other end's messages were delivered here, in earlier sessions as well."""
-        if not self._peer and self._inherited is not None:
+        """Per lane, how many of the other end's messages were delivered here and do not wait, in earlier sessions as
+        well."""
+        if not self.peer and self._inherited is not None:
             return list(self._inherited)
-        return list(self._inbox.delivered)
+        return [max(0, count - waiting) for count, waiting in zip(self._inbox.delivered, self._waiting)]
 
     @property
     def received(self) -> int:
@@ -157,9 +163,11 @@ class Endpoint:
         """Queue a message, in any state."""
         self.outbox.put(lane, data)
 
-    def hold_acknowledgements(self, first: int) -> None:
-        """Do not acknowledge the chunk with this number and later ones. 0: acknowledge everything."""
+    def hold_acknowledgements(self, first: int, waiting: Sequence[int] = (0,) * len(Lane)) -> None:
+        """Do not acknowledge the chunk with this number and later ones, as so many messages wait per lane, which would
+        be lost with this process. 0: acknowledge everything."""
         self._held = first
+        self._waiting = list(waiting)
 
     @property
     def owes_acknowledgement(self) -> bool:
@@ -240,8 +248,8 @@ class Endpoint:
             frames += data
         return frames
 
-    def _new_inbox(self, serials: Optional[List[int]] = None) -> Inbox:
-        return Inbox(serials, decompresses=COMPRESSION in self._our_features)
+    def _new_inbox(self, serials: Optional[List[int]] = None, known: Optional[List[int]] = None) -> Inbox:
+        return Inbox(serials, known, decompresses=COMPRESSION in self._our_features)
 
     @property
     def _acknowledgeable(self) -> int:
@@ -254,22 +262,22 @@ class Endpoint:
         return Frame(Kind.ACK, self.attachment, self._acknowledged)
 
     def _our_hello(self) -> Dict[str, Any]:
-        delivered = None if self._peer else self._inherited
+        is_known = self.first or self.peer == self._inherited_peer
         features = frozenset(self._our_features)
         self._acknowledged = self._acknowledgeable  # by this HELLO
         hello = Hello(
             PROTOCOL,
             self._session,
-            self._peer,
+            self.peer,
             self._acknowledged,
-            self.outbox.serials,
-            delivered,
+            list(self.outbox.serials),
+            self.delivered if is_known else None,
             features,
         )
         return hello.to_json()
 
     def _resumes(self, hello: Hello) -> bool:
-        return hello.peer == self._session and bool(hello.session == self._peer or hello.received)
+        return hello.peer == self._session and bool(hello.session == self.peer or hello.received)
 
     def _receive_hello(self, frame: Frame) -> None:
         if self.state is not EndpointState.GREETING:
@@ -283,14 +291,25 @@ class Endpoint:
                 self.first
             ):  # `received` is exact in a keeper's HELLO; in a hub's it leaves out what the hub holds
                 self.outbox.requeue()
-        else:
-            self._restart(hello.delivered)
-        if hello.session != self._peer:
-            self._peer = hello.session
-            self._inbox = self._new_inbox(hello.serials)
+        else:  # a keeper that knows no hub has numbered nothing that one could have
+            self._restart(hello.delivered if self.first or self.peer or self._inherited_peer else None)
+        if hello.session != self.peer:
+            self._inbox = self._next_inbox(hello)
+            self.peer = hello.session
             self._held = self._overdue = self._acknowledged = 0
         self._hello_due = not self.first
         self.state = EndpointState.OPEN
+
+    def _next_inbox(self, hello: Hello) -> Inbox:
+        """Return the inbox for the other end's new numbering. The hub's HELLO says where a keeper's numbering begins
+        that continues another one; the successor of a keeper goes on where the hub's own numbering was."""
+        if self.first:
+            known = self._inbox.delivered if hello.delivered is not None else None
+            return self._new_inbox(hello.serials, known)
+        if hello.session == self._inherited_peer:
+            return self._new_inbox(self._inherited)
+        self._inherited_peer = ""
+        return self._new_inbox(hello.serials)
 
     def _restart(self, delivered: Optional[List[int]]) -> None:
         """Send everything again: the other end has nothing. The first end has named its numbering in its HELLO."""

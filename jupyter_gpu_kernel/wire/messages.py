@@ -68,6 +68,9 @@ class Message:
             return NotImplemented
         return (self.channel, self.client, self.parts) == (other.channel, other.client, other.parts)
 
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return Message, (self.channel, self.client, self.parts)
+
     def __hash__(self) -> int:
         return hash((self.channel, self.client, self.parts))
 

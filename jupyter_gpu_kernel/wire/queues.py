@@ -9,7 +9,7 @@ knows neither sockets nor Jupyter.
 from __future__ import annotations
 
 from collections import deque
-from typing import Deque, Dict, Iterator, List, NamedTuple, Optional
+from typing import Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 from . import compression
 from .compression import FASTEST, SLOW, Compressor
@@ -77,6 +77,8 @@ class Outbox:
         self._compressing = False  # whether the last chunk was compressed
         self._lanes: Dict[Lane, Deque[_QueuedMessage]] = {lane: deque() for lane in Lane}
         self._serials = [0 for _ in Lane]  # of the next message in each lane
+        self.serials = [0 for _ in Lane]
+        """Per lane, the serial number of the oldest message that is not acknowledged, or of the next one."""
         self._sent: Deque[_Sent] = deque()  # in this stream, and not acknowledged
         self._resend: Deque[_Sent] = deque()  # not acknowledged when the stream ended: to be sent again
         self._in_flight = 0  # bytes of unacknowledged chunks as they were sent
@@ -87,9 +89,11 @@ class Outbox:
         waiting, kept = sum(map(len, self._lanes.values())), len(self._sent) + len(self._resend)
         return f"<Outbox waiting={waiting} unacknowledged={kept} next={self._number + 1}>"
 
-    def count_from(self, serial: int) -> None:
-        """Number the messages from `serial` on, so that the peer does not take them for those of a predecessor."""
-        self._serials = [serial for _ in Lane]
+    def restore(self, lane: Lane, first: int, messages: Iterable[bytes]) -> None:
+        """Queue the messages that a predecessor has numbered from `first` on, and continue its numbers."""
+        self._serials[lane] = self.serials[lane] = first
+        for data in messages:
+            self.put(lane, data)
 
     def put(self, lane: Lane, data: bytes) -> None:
         """Queue one message."""
@@ -128,6 +132,7 @@ class Outbox:
                 self._unread -= size
                 if chunk.flags & _LAST:
                     self.size -= len(entry.data)
+                    self.serials[entry.lane] = entry.serial + 1
         self._window.acknowledged(number, before - self._in_flight)
 
     def resume(self, received: int) -> None:
@@ -166,11 +171,6 @@ class Outbox:
         """The bytes of messages that may be unacknowledged at present."""
         return self._most_unread if self._compressing else self._window.size
 
-    @property
-    def serials(self) -> List[int]:
-        """Per lane, the serial number of the next message that is sent for the first time."""
-        return [self._lanes[lane][0].serial if self._lanes[lane] else self._serials[lane] for lane in Lane]
-
     def restart(self, delivered: Optional[List[int]] = None) -> None:
         """The peer is a new one: put every message that was not acknowledged completely back into its lane.
 
@@ -192,6 +192,7 @@ class Outbox:
             queue = self._lanes[lane]
             while queue and queue[0].serial < serial:
                 self.size -= len(queue.popleft().data)
+                self.serials[lane] += 1
 
     def withdraw(self) -> List[bytes]:
         """Remove and return every message that was not acknowledged completely. There must be no stream."""
@@ -200,6 +201,7 @@ class Outbox:
         for queue in self._lanes.values():
             messages += [entry.data for entry in queue]
             queue.clear()
+        self.serials = list(self._serials)
         self.size = 0
         return messages
 
@@ -244,15 +246,32 @@ def _compressible(lane: Lane, offset: int) -> bool:
 class Inbox:
     """Chunks of the peer, each number once and in order, reassembled into messages."""
 
-    def __init__(self, serials: Optional[List[int]] = None, *, decompresses: bool = False) -> None:
-        """`serials`: the serial numbers at which the peer's lanes begin; `delivered` counts on from there.
-        `decompresses`: whether the peer may compress chunks."""
+    def __init__(
+        self,
+        serials: Optional[List[int]] = None,
+        known: Optional[List[int]] = None,
+        *,
+        decompresses: bool = False,
+    ) -> None:
+        """Begin with a peer's first chunk.
+
+        serials: The serial numbers at which the peer's lanes begin.
+        known: The messages below these serial numbers have come already, from the peer's killed predecessor. They are
+            ignored.
+        decompresses: Whether the peer may compress chunks.
+        """
         self._flags = _LAST | COMPRESSED if decompresses else _LAST
         self.received = 0
         self.lane = Lane.ORDERED
         """The lane of the last chunk."""
-        self.delivered = list(serials or [0 for _ in Lane])
+        self._serials = list(serials or [0 for _ in Lane])
+        self._known = list(known or [0 for _ in Lane])
         self._parts = {lane: bytearray() for lane in Lane}
+
+    @property
+    def delivered(self) -> List[int]:
+        """Per lane, the serial number below which all messages have come."""
+        return list(map(max, self._serials, self._known))
 
     @property
     def assembling(self) -> int:
@@ -279,10 +298,15 @@ class Inbox:
         if self.assembling + len(payload) > MAX_MESSAGE:
             raise NumberingError(f"a message of more than {MAX_MESSAGE} bytes")
         self.received, self.lane = number, lane
-        if flags & _LAST:
-            self.delivered[lane] += 1
-            if not parts:
-                return payload
-            self._parts[lane] = bytearray()
+        if not flags & _LAST:
+            parts += payload
+            return None
+        self._serials[lane] += 1
+        if self._serials[lane] <= self._known[lane]:
+            parts.clear()
+            return None
+        if not parts:
+            return payload
+        self._parts[lane] = bytearray()
         parts += payload
-        return parts if flags & _LAST else None
+        return parts

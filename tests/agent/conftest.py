@@ -11,9 +11,9 @@ from typing import Iterator
 import pytest
 from guarded import archive, kernel, shared, start
 from keepers import Place
-from outputs import backlog
+from outputs import waiting
 
-__all__ = ["archive", "backlog", "kernel", "place", "shared", "start"]
+__all__ = ["archive", "kernel", "place", "shared", "start", "waiting"]
 
 
 @pytest.fixture

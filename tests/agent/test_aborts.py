@@ -6,7 +6,7 @@ from typing import Any
 
 from runtimes import make
 
-from jupyter_gpu_kernel.agent.relay.requests import MAX_REQUESTS, Aborts
+from jupyter_gpu_kernel.agent.log.requests import MAX_REQUESTS, Aborts, Requests
 from jupyter_gpu_kernel.wire.compose import aborted_reply, error_reply
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -15,26 +15,28 @@ def request(client: int = 1, **content: Any) -> Message:
     return Message(Channel.SHELL, client, make("execute_request", dict(content, code="c")))
 
 
-def fails(aborts: Aborts, cell: Message, content: Any = None) -> str:
+def fails(requests: Requests, cell: Message, content: Any = None) -> str:
     """The cell's msg_id."""
-    aborts.add(cell)
+    requests.add(cell)
     parts = make("execute_reply", content or error_reply("E", "v", 1), cell.parts[0])
-    aborts.handle_reply(Message(Channel.SHELL, cell.client, parts))
-    return str(cell.header()["msg_id"])
+    requests.observe(Message(Channel.SHELL, cell.client, parts))
+    return cell.msg_id
 
 
 def test_from_the_failure_until_it_is_seen() -> None:
-    aborts = Aborts()
-    failed = fails(aborts, request())
+    requests = Requests()
+    aborts = requests.aborts
+    failed = fails(requests, request())
     assert aborts.should_abort(request()) and not aborts.should_abort(request(client=2))
     aborts.failure_seen(failed)
     assert not aborts.should_abort(request())
 
 
 def test_to_have_seen_one_does_not_do_for_a_later_one() -> None:
-    aborts = Aborts()
-    first = fails(aborts, request())
-    second = fails(aborts, request())
+    requests = Requests()
+    aborts = requests.aborts
+    first = fails(requests, request())
+    second = fails(requests, request())
     aborts.failure_seen(first)
     assert aborts.should_abort(request())
     mark = aborts.unseen_failures()
@@ -44,17 +46,19 @@ def test_to_have_seen_one_does_not_do_for_a_later_one() -> None:
 
 
 def test_only_failures_that_ask_for_it() -> None:
-    aborts = Aborts()
-    fails(aborts, request(stop_on_error=False))
-    fails(aborts, request(silent=True))
-    fails(aborts, request(), {"status": "ok"})
-    fails(aborts, request(), aborted_reply())
+    requests = Requests()
+    aborts = requests.aborts
+    fails(requests, request(stop_on_error=False))
+    fails(requests, request(silent=True))
+    fails(requests, request(), {"status": "ok"})
+    fails(requests, request(), aborted_reply())
     assert not aborts.should_abort(request()) and aborts.unseen_failures() is None
 
 
 def test_another_front_end_begins_anew() -> None:
-    aborts = Aborts()
-    fails(aborts, request())
+    requests = Requests()
+    aborts = requests.aborts
+    fails(requests, request())
     aborts.clear()
     assert not aborts.should_abort(request()) and aborts.unseen_failures() is None
 

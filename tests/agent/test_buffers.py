@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 from moves import Moves, file_bytes, lines
-from outputs import drain, message, stream
-from runtimes import RUNTIME
+from outputs import Waiting, message, stream
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.mux.attach import MAX_PENDING, KeeperLink
-from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 
 pytestmark = [
     pytest.mark.full,
@@ -45,15 +43,15 @@ def test_what_a_keeper_has_not_read(size: int, total: int, full: int) -> None:
         assert moves.bytes < 10 * (total + full)
 
 
-def put(backlog: Backlog, text: str, count: int) -> None:
+def put(waiting: Waiting, text: str, count: int) -> None:
     for number in range(count):
-        backlog.put(stream(text, cell=str(number % 7)))
+        waiting.put(stream(text, cell=str(number % 7)))
 
 
 @pytest.mark.parametrize("text", ["x", "x\n", "x\r"])
 def test_small_output_that_waits_in_memory(tmp_path: Path, text: str) -> None:
     """Each message costs the same, whatever waits."""
-    few, many = (Backlog(RUNTIME, [tmp_path], KernelSettings(journal_memory_mib=64)) for _ in range(2))
+    few, many = (Waiting(tmp_path, KernelSettings(journal_memory_mib=64)) for _ in range(2))
     put(few, text, 70)
     put(many, text, 21_000)
     assert lines(put, many, text, 200) == lines(put, few, text, 200)
@@ -62,16 +60,16 @@ def test_small_output_that_waits_in_memory(tmp_path: Path, text: str) -> None:
 
 
 def test_displays_of_which_the_newest_counts(tmp_path: Path) -> None:
-    def update(backlog: Backlog, count: int) -> None:
+    def update(waiting: Waiting, count: int) -> None:
         for number in range(count):
             transient = {"display_id": str(number % 50)}
-            backlog.put(message("update_display_data", data={}, metadata={}, transient=transient))
+            waiting.put(message("update_display_data", data={}, metadata={}, transient=transient))
 
-    few, many = (Backlog(RUNTIME, [tmp_path], KernelSettings(journal_memory_mib=64)) for _ in range(2))
-    for backlog, size in ((few, 60), (many, 5000)):
+    few, many = (Waiting(tmp_path, KernelSettings(journal_memory_mib=64)) for _ in range(2))
+    for waiting, size in ((few, 60), (many, 5000)):
         for number in range(size):
-            backlog.put(message("display_data", data={"text/plain": str(number)}, metadata={}, transient={}))
-        update(backlog, 60)
+            waiting.put(message("display_data", data={"text/plain": str(number)}, metadata={}, transient={}))
+        update(waiting, 60)
     assert lines(update, many, 100) == lines(update, few, 100)
     few.close()
     many.close()
@@ -79,14 +77,14 @@ def test_displays_of_which_the_newest_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("size", "total"), [(1000, 12 * MB), (MB, 200 * MB)])
 def test_what_waits_on_disk_is_written_and_read_once(tmp_path: Path, size: int, total: int) -> None:
-    backlog = Backlog(RUNTIME, [tmp_path], KernelSettings(journal_memory_mib=1))
+    waiting = Waiting(tmp_path, KernelSettings(journal_memory_mib=1))
     before = file_bytes()
     for number in range(total // size):
-        backlog.put(message("display_data", data={"text/plain": f"{number:9}" * (size // 9)}))
-    taken = sum(1 for _ in drain(backlog))
+        waiting.put(message("display_data", data={"text/plain": f"{number:9}" * (size // 9)}))
+    taken = sum(1 for _ in waiting.drain())
     assert taken == total // size
-    assert file_bytes() - before < 2.5 * total + 2500 * taken
-    backlog.close()
+    assert file_bytes() - before < 3.2 * total + 2500 * taken, "in the log, on disk, and read from there"
+    waiting.close()
 
 
 def test_what_exceeds_the_cap_is_written_and_read_a_few_times(tmp_path: Path) -> None:
@@ -95,11 +93,11 @@ def test_what_exceeds_the_cap_is_written_and_read_a_few_times(tmp_path: Path) ->
     def moved(cap: int, name: str) -> float:
         (tmp_path / name).mkdir()
         settings = KernelSettings(journal_memory_mib=1, journal_cap_mib=cap)
-        backlog, before, text = Backlog(RUNTIME, [tmp_path / name], settings), file_bytes(), "x" * 100_000
+        waiting, before, text = Waiting(tmp_path / name, settings), file_bytes(), "x" * 100_000
         for _ in range(4 * cap * 10):
-            backlog.put(stream(text))
-        drain(backlog)
-        backlog.close()
+            waiting.put(stream(text))
+        waiting.drain()
+        waiting.close()
         return (file_bytes() - before) / (4 * cap * MB)
 
     small, large = moved(8, "small"), moved(32, "large")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Callable, List, Tuple
+from pathlib import Path
+from typing import List
 
 import pytest
-from runtimes import RUNTIME, make
+from runtimes import RUNTIME, ManualLoop, make
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.loop import Timer
-from jupyter_gpu_kernel.agent.relay.output.history import History
+from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.relay.reattach import (
     MAX_WAITING,
     READING_TIME,
@@ -31,16 +31,12 @@ class Hub:
 
     def __init__(self, seconds: float) -> None:
         self.sent: List[str] = []
-        self.timers: List[Timer] = []
-        self.greeting = Greeting(RUNTIME, self._send, self._later)
+        self.loop = ManualLoop()
+        self.greeting = Greeting(self.loop, self._send)
         self.greeting.show(REQUEST, "Back.", seconds)
 
     def _send(self, lane: Lane, message: Message) -> None:
         self.sent.append(str(message.header()["msg_type"]))
-
-    def _later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        self.timers.append(Timer(seconds, callback))
-        return self.timers[-1]
 
     def sends(self, msg_type: str, channel: Channel = Channel.IOPUB, text: str = "x") -> None:
         message = Message(channel, 0, make(msg_type, {"text": text}, HEADER))
@@ -55,8 +51,7 @@ def test_output_waits_until_the_text_could_be_read() -> None:
     for msg_type in ("execute_input", "stream", "execute_result"):
         hub.sends(msg_type)
     assert hub.sent == ["display_data", "execute_input"]
-    (timer,) = hub.timers
-    timer.callback()
+    hub.loop.advance(READING_TIME)
     assert hub.sent[2:] == ["clear_output", "stream", "execute_result"]
     hub.sends("stream")
     assert hub.sent[5:] == ["stream"]
@@ -77,26 +72,27 @@ def test_what_needs_no_reading_a_question_and_much_output_do_not_wait() -> None:
 def test_what_waits_is_not_lost_with_the_front_end() -> None:
     hub = Hub(READING_TIME)
     hub.sends("stream")
-    taken: List[Tuple[Lane, Message]] = hub.greeting.withdraw()
-    assert [message.header()["msg_type"] for _, message in taken] == ["stream"]
-    assert hub.timers[0].cancelled
+    assert [message.msg_type for _, message in hub.greeting.withdraw()] == ["stream"]
+    hub.loop.advance(READING_TIME)
+    assert hub.sent == ["display_data"]
 
 
 class Kernel:
     """A kernel to which somebody returns."""
 
-    def __init__(self) -> None:
-        self.history = History(RUNTIME)
-        self.reattach = Reattach(self.history, Answers(lambda *message: None), lambda *message: None)
+    def __init__(self, folder: Path) -> None:
+        self.log = Log(RUNTIME, folder, KernelSettings(), print)
+        self.reattach = Reattach(self.log, Answers(lambda *message: None), lambda *message: None)
         self.text = GreetingText(KernelSettings(id="k1", program="gpu-kernel"), self.reattach)
 
     def add_cell(self, cell_id: str) -> Message:
         parts = make("execute_request", {"code": "f()"}, metadata={"cellId": cell_id})
-        self.history.add_request(Message(Channel.SHELL, 1, parts))
+        self.log.receive([0, 0, 0], Message(Channel.SHELL, 1, parts))
         return Message(Channel.SHELL, 1, parts)
 
-    def return_after(self, cell: Message) -> None:
-        self.reattach.begin([], [cell.msg_id])
+    def return_(self) -> None:
+        self.log.leave()
+        self.reattach.begin([])
         self.text.front_end_returned([])
 
     def greeting(self) -> str:
@@ -107,45 +103,46 @@ class Kernel:
     "cell_id, reads_journal, helps", [("c1", True, False), ("c1", False, True), ("", True, True)]
 )
 def test_the_magic_is_named_where_the_page_does_not_fill_the_cells(
-    cell_id: str, reads_journal: bool, helps: bool
+    tmp_path: Path, cell_id: str, reads_journal: bool, helps: bool
 ) -> None:
-    kernel = Kernel()
-    kernel.return_after(kernel.add_cell(cell_id))
+    kernel = Kernel(tmp_path)
+    kernel.add_cell(cell_id)
+    kernel.return_()
     if reads_journal:
         assert [one["cell_id"] for one in kernel.reattach.journal({"do": "journal"})["cells"]] == [cell_id]
     assert (HINT in kernel.greeting()) == helps
 
 
-def test_a_cell_that_asked_the_one_who_left_is_named_until_it_has_the_answer() -> None:
+def test_a_cell_that_asked_the_one_who_left_is_named_until_it_has_the_answer(tmp_path: Path) -> None:
     """The cells of the new front end wait for it, and nobody is asked again."""
-    kernel = Kernel()
+    kernel = Kernel(tmp_path)
     cell = kernel.add_cell("c1")
-    kernel.history.add_message(
-        Message(Channel.STDIN, 1, make("input_request", {"prompt": "?"}, cell.parts[0]))
-    )
-    kernel.return_after(cell)
+    asked = Message(Channel.STDIN, 1, make("input_request", {"prompt": "?"}, cell.parts[0]))
+    kernel.log.send(Lane.URGENT, asked)
+    kernel.return_()
     greeting = kernel.greeting()
     assert "waiting for input: f()" in greeting and "interrupt the kernel" in greeting
-    kernel.history.add_input_reply(Message(Channel.STDIN, 1, make("input_reply", {"value": "1"})))
-    kernel.return_after(cell)
+    kernel.log.receive([0, 0, 0], Message(Channel.STDIN, 1, make("input_reply", {"value": "1"})))
+    kernel.return_()
     assert "input" not in kernel.greeting()
 
 
-def test_cells_know_that_their_front_end_has_left() -> None:
-    kernel = Kernel()
-    kernel.return_after(kernel.add_cell("c1"))
+def test_cells_know_that_their_front_end_has_left(tmp_path: Path) -> None:
+    kernel = Kernel(tmp_path)
+    kernel.add_cell("c1")
+    kernel.return_()
     kernel.add_cell("c2")
-    assert [cell.front_end_left for cell in kernel.history.cells.values()] == [True, False]
+    assert [cell.front_end_left for cell in kernel.log.state.cells.cells.values()] == [True, False]
 
 
-def test_only_a_text_that_the_user_must_know_delays_the_output() -> None:
-    kernel = Kernel()
+def test_only_a_text_that_the_user_must_know_delays_the_output(tmp_path: Path) -> None:
+    kernel = Kernel(tmp_path)
     kernel.text.front_end_returned([])
     text, seconds = kernel.text.take([])
     assert "Back on kernel k1" in text and seconds == 0.0
     for tell in (
         lambda: kernel.text.front_end_returned(["0123456789ab"]),
-        lambda: kernel.return_after(kernel.add_cell("c1")),
+        lambda: (kernel.add_cell("c1"), kernel.return_()),
         lambda: kernel.text.set_notice("It has moved."),
         lambda: kernel.text.set_warning("It ends soon."),
     ):
@@ -153,16 +150,15 @@ def test_only_a_text_that_the_user_must_know_delays_the_output() -> None:
         assert kernel.text.take([])[1] == READING_TIME
 
 
-def test_a_missed_cell_is_named_until_it_was_named_as_ended() -> None:
+def test_a_missed_cell_is_named_until_it_was_named_as_ended(tmp_path: Path) -> None:
     """Else each return to this kernel delays the first cell, until the user runs the magic."""
-    kernel = Kernel()
+    kernel = Kernel(tmp_path)
     cell = kernel.add_cell("c1")
-    kernel.return_after(cell)
+    kernel.return_()
     assert "still waiting: f()" in kernel.greeting()
     reply = make("execute_reply", {"status": "ok", "execution_count": 1}, cell.parts[0])
-    kernel.history.add_message(Message(Channel.SHELL, 1, reply))
-    kernel.reattach.begin([], [])
-    kernel.text.front_end_returned([])
+    kernel.log.add("keep", Message(Channel.SHELL, 1, reply))
+    kernel.return_()
     text, seconds = kernel.text.take([])
     assert "[1] f()" in text and seconds == READING_TIME
     kernel.text.front_end_returned([])
@@ -173,16 +169,16 @@ def test_a_missed_cell_is_named_until_it_was_named_as_ended() -> None:
     ]  # the magic has it still
 
 
-def test_what_was_read_before_the_return_fills_nothing() -> None:
-    kernel = Kernel()
-    cell = kernel.add_cell("c1")
+def test_what_was_read_before_the_return_fills_nothing(tmp_path: Path) -> None:
+    kernel = Kernel(tmp_path)
+    kernel.add_cell("c1")
     kernel.reattach.journal({"do": "journal"})
-    kernel.return_after(cell)
+    kernel.return_()
     assert HINT in kernel.greeting()
 
 
-def test_a_fresh_kernels_gpus_have_the_names_that_users_know() -> None:
-    kernel = Kernel()
+def test_a_fresh_kernels_gpus_have_the_names_that_users_know(tmp_path: Path) -> None:
+    kernel = Kernel(tmp_path)
     kernel.text.kernel_replaced("k0")
     names = ["GPU 0 (NVIDIA A100)", "GPU 3 (NVIDIA A100)"]
     text, _ = kernel.text.take(names)

@@ -292,7 +292,7 @@ def test_a_story_has_room_for_so_many_lines_of_others(tmp_path: Path) -> None:
 
 def test_requests_that_are_more_than_may_wait_are_answered(place: Place) -> None:
     """The others run."""
-    small = "from jupyter_gpu_kernel.agent.relay import requests; requests.MAX_WAITING = 20_000"
+    small = "from jupyter_gpu_kernel.agent.log import requests; requests.MAX_SIZE = 20_000"
     (place.path / "sitecustomize.py").write_text(small)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", f"{place.path}:{os.environ['PYTHONPATH']}")

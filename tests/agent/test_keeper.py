@@ -38,8 +38,8 @@ def test_what_lies_in_its_folder(place: Place) -> None:
     """Nothing that others could read, no settings, and in the end nothing at all; the environment is right."""
     setup = ["export MARK='set up'", "echo noise"]
     hub = place.start("k2", env={"SECRET": "s3cret"}, setup=setup, cwd=str(place.path))
-    printed = hub.run("import os; print(os.environ['SECRET'], os.environ['MARK'], os.getcwd())")
-    assert printed == f"s3cret set up {place.path}\n"
+    printed = hub.run("import os; print(os.environ['SECRET'].upper(), os.environ['MARK'], os.getcwd())")
+    assert printed == f"S3CRET set up {place.path}\n"
     files = list(place.folder("k2").iterdir())
     assert "settings" not in [path.name for path in files]
     for path in [place.folder("k2"), *files]:

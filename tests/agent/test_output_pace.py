@@ -14,8 +14,8 @@ from runtimes import RUNTIME, make
 from jupyter_gpu_kernel.agent.keeper.output_pace import AHEAD, RATE, OutputPace
 from jupyter_gpu_kernel.agent.keeper.server import HubEvents, KeeperServer
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
@@ -26,17 +26,17 @@ class Paced:
 
     def __init__(self, folder: Path) -> None:
         self.loop = Loop(RUNTIME)
-        self.backlog = Backlog(RUNTIME, [folder], KernelSettings())
+        self.log = Log(RUNTIME, folder, KernelSettings(), print)
         self.server = KeeperServer(
             self.loop,
             folder / "keeper",
-            self.backlog,
+            self.log,
             HubEvents(
                 lambda message: None, lambda request: {}, self.loop.stop, lambda: None, lambda error: None
             ),
         )
         self.returned: List[int] = []
-        self.pace = OutputPace(self.loop, self.server, self._return)
+        self.pace = OutputPace(self.loop, self.server, self.log, self._return)
         self.path = str(folder / "keeper")
         self.sock = socket.socket(socket.AF_UNIX)
 
@@ -53,7 +53,7 @@ class Paced:
     def close(self) -> None:
         self.server.close()
         self.sock.close()
-        self.backlog.close()
+        self.log.close()
 
     def print(self, size: int) -> None:
         content = {"name": "stdout", "text": "x" * size}

@@ -7,13 +7,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Callable, List
 
+from outputs import Waiting
 from relays import Exchange
-from runtimes import RUNTIME, make
+from runtimes import make
 
-from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
-from jupyter_gpu_kernel.agent.relay.output.history import History
-from jupyter_gpu_kernel.agent.relay.requests import request_type
+from jupyter_gpu_kernel.agent.log.cells import LoggedCells
+from jupyter_gpu_kernel.agent.log.requests import request_type
 from jupyter_gpu_kernel.wire.fields import load_object
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -42,7 +41,8 @@ def message(channel: Channel, msg_type: str, content: Any, parent: bytes = b"{}"
 
 def test_a_cell_that_runs(tmp_path: Path) -> None:
     exchange = Exchange(tmp_path)
-    backlog = Backlog(RUNTIME, [tmp_path], KernelSettings())
+    (tmp_path / "waiting").mkdir()
+    waiting = Waiting(tmp_path / "waiting")
     request = message(Channel.SHELL, "execute_request", {"code": "print(1)"})
     answers = [
         message(channel, msg_type, content, request.parts[0])
@@ -59,11 +59,11 @@ def test_a_cell_that_runs(tmp_path: Path) -> None:
     def run() -> None:
         request_type(request)
         exchange.relay.admit(request)
-        exchange.relay.handle_request(request)
+        exchange.receive(request)
         for answer in answers:
             exchange.relay.handle_kernel_message(answer.channel, answer.client, answer.parts)
         for received in exchange.received:
-            backlog.put(received)
+            waiting.put(received)
 
     texts = parsed(run)
     assert sorted(one.msg_type for one in exchange.received) == sorted(one.msg_type for one in answers)
@@ -74,13 +74,13 @@ def test_a_cell_that_runs(tmp_path: Path) -> None:
 
 
 def test_messages_that_wait_are_kept_as_bytes() -> None:
-    history = History(RUNTIME)
+    cells = LoggedCells()
     request = message(Channel.SHELL, "execute_request", {"code": "f()"})
-    history.add_request(request)
+    cells.add_request(request)
     shown = message(Channel.IOPUB, "display_data", {"data": {"text/plain": "x" * 100}}, request.parts[0])
-    history.add_message(shown)
+    cells.add_message(shown, 0.0)
     for _ in range(2):
-        assert parsed(lambda: history.page(request.msg_id, 0)), "the parsed content was kept"
+        assert parsed(lambda: cells.page(request.msg_id, 0)), "the parsed content was kept"
 
 
 def test_a_copy_shares_what_is_the_same() -> None:

@@ -2,51 +2,61 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 
 import pytest
+from relays import Exchange
+from runtimes import make
 
-from jupyter_gpu_kernel.agent.relay import requests
-from jupyter_gpu_kernel.agent.relay.requests import QueueLimit
+from jupyter_gpu_kernel.agent.log import requests
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
-def request(size: int, msg_id: str, channel: Channel = Channel.SHELL) -> Message:
-    header = json.dumps({"msg_id": msg_id}).encode()
-    return Message(channel, 1, (header, b"p", b"m", b"x" * (size - len(header) - 2)))
+def request(size: int, channel: Channel = Channel.SHELL) -> Message:
+    msg_type = "input_reply" if channel is Channel.STDIN else "execute_request"
+    return Message(channel, 1, make(msg_type, {"code": "x" * size, "value": ""}))
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "MAX_WAITING", 1000)
+@pytest.fixture
+def exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Exchange:
+    monkeypatch.setattr(requests, "MAX_SIZE", 10_000)
     monkeypatch.setattr(requests, "MAX_REQUESTS", 5)
+    return Exchange(tmp_path)
 
 
-def test_bytes_that_wait() -> None:
-    limit = QueueLimit()
-    assert limit.admit(request(600, "a")) and limit.admit(request(400, "b"))
-    assert not limit.admit(request(4, "c"))
-    assert limit.admit(request(5000, "an answer to input()", Channel.STDIN))
-    limit.release("a")
-    assert limit.admit(request(600, "c")) and not limit.admit(request(4, "d"))
-    limit.release("nobody's")
-    limit.clear()
-    assert limit.admit(request(1000, "d"))
+def admits(exchange: Exchange, one: Message) -> bool:
+    exchange.log.receive([0, 0, 0], one)
+    return exchange.relay.admit(one)
 
 
-def test_one_of_any_size_may_wait_where_nothing_else_does() -> None:
-    limit = QueueLimit()
-    assert limit.admit(request(5000, "large")) and not limit.admit(request(4, "small"))
-    limit.release("large")
-    assert limit.admit(request(4, "small"))
+def ends(exchange: Exchange, one: Message) -> None:
+    exchange.sends(Channel.SHELL, "execute_reply", {"status": "ok"}, one.parts[0])
 
 
-def test_the_same_request_counts_once() -> None:
-    limit = QueueLimit()
-    for _ in range(20):
-        assert limit.admit(request(400, "again"))
+def test_bytes_that_wait(exchange: Exchange) -> None:
+    first = request(5000)
+    assert admits(exchange, first) and admits(exchange, request(3000))
+    assert not admits(exchange, request(3000))
+    assert admits(exchange, request(50_000, Channel.STDIN))
+    ends(exchange, first)
+    assert admits(exchange, request(3000))
 
 
-def test_how_many() -> None:
-    limit = QueueLimit()
-    assert [limit.admit(request(4, str(n))) for n in range(7)] == [True] * 5 + [False] * 2
+def test_one_of_any_size_may_wait_where_nothing_else_does(exchange: Exchange) -> None:
+    large = request(50_000)
+    assert admits(exchange, large) and not admits(exchange, request(4))
+    ends(exchange, large)
+    assert admits(exchange, request(4))
+
+
+def test_how_many(exchange: Exchange) -> None:
+    assert [admits(exchange, request(4)) for _ in range(7)] == [True] * 5 + [False] * 2
+
+
+def test_one_that_does_not_wait_is_answered_at_once(exchange: Exchange) -> None:
+    for _ in range(5):
+        admits(exchange, request(4))
+    refused = request(4)
+    assert not admits(exchange, refused)
+    (reply,) = [one for one in exchange.received if one.channel is Channel.SHELL]
+    assert reply.parent_id == refused.msg_id and reply.content()["ename"] == "QueueFull"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, List, Tuple
 
 import pytest
 from runtimes import RUNTIME, make
 
-from jupyter_gpu_kernel.agent.relay.output.history import History
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.relay.reattach import Reattach
 from jupyter_gpu_kernel.wire.answers import Answers
-from jupyter_gpu_kernel.wire.messages import Channel, Message
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 
 def cell(**content: Any) -> Message:
@@ -24,19 +26,24 @@ def id_of(request: Message) -> str:
 class Keeper:
     """`received`: what front ends are told, as (message type, content)."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.received: List[Tuple[str, Any]] = []
         self.answers = Answers(self._send)
-        self.history = History(RUNTIME)
-        self.reattach = Reattach(self.history, self.answers, self._send)
+        self.log = Log(RUNTIME, folder, KernelSettings(), print)
+        self.reattach = Reattach(self.log, self.answers, self._send)
+
+    def leave(self) -> None:
+        """The front end leaves, and another one attaches."""
+        self.log.leave()
+        self.reattach.begin([])
 
     def _send(self, channel: Channel, client: int, msg_type: str, content: Any, parent: bytes) -> None:
         self.received.append((msg_type, content))
 
 
 @pytest.fixture
-def keeper() -> Keeper:
-    return Keeper()
+def keeper(tmp_path: Path) -> Keeper:
+    return Keeper(tmp_path)
 
 
 def test_code_of_a_front_ends_own_is_answered_at_once_and_never_again(keeper: Keeper) -> None:
@@ -63,20 +70,22 @@ def test_a_users_cell_waits_for_its_turn(keeper: Keeper) -> None:
 def test_what_is_remembered_of_former_front_ends_does_not_grow(keeper: Keeper) -> None:
     """Only of cells that still have no reply, or whose outputs are known."""
     runs, other = cell(), cell(silent=True)
-    keeper.history.add_request(runs)
+    for request in (runs, other):
+        keeper.log.receive([0, 0, 0], request)
     for _ in range(20):
         own, gone = cell(silent=True), cell()
         keeper.reattach.defer(own)
         keeper.reattach.take_deferred()
-        keeper.reattach.begin([gone], [runs.msg_id, other.msg_id])
+        keeper.log.send(Lane.ORDERED, Message(Channel.IOPUB, 0, make("stream", {}, gone.parts[0])))
+        keeper.leave()
         assert not keeper.reattach.is_answered(own.msg_id)
+    assert keeper.reattach.is_orphaned(other.msg_id)
+    keeper.log.add("keep", Message(Channel.SHELL, 1, make("execute_reply", {}, other.parts[0])))
     keeper.reattach.defer(own)
-    keeper.reattach.begin([], [runs.msg_id])
+    keeper.leave()
     assert keeper.reattach.is_orphaned(runs.msg_id) and keeper.reattach.is_answered(own.msg_id)
     assert not keeper.reattach.is_orphaned(other.msg_id)
-    assert [one.msg_id for one in keeper.reattach.missed] == [runs.msg_id] and keeper.reattach._missed == {
-        runs.msg_id
-    }
+    assert [one.msg_id for one in keeper.reattach.missed] == [runs.msg_id]
 
 
 def test_all_that_waits_runs_once_and_what_was_answered_stays_unreceived(keeper: Keeper) -> None:

@@ -8,7 +8,7 @@ import pytest
 from relays import Exchange
 from runtimes import make
 
-from jupyter_gpu_kernel.agent.relay import requests
+from jupyter_gpu_kernel.agent.log import requests as log_requests
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -44,12 +44,12 @@ def test_requests_that_are_answered_here_wait_no_longer(
     exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel that is busy for long gets its last request as well as its first."""
-    monkeypatch.setattr(requests, "MAX_REQUESTS", 3)
+    monkeypatch.setattr(log_requests, "MAX_REQUESTS", 3)
     runs(exchange)
     for _ in range(9):
         request = Message(Channel.SHELL, 1, make("kernel_info_request", {}))
         assert exchange.relay.admit(request)
-        exchange.relay.handle_request(request)
+        exchange.receive(request)
 
 
 def test_cells_one_after_the_other_have_no_other_states(exchange: Exchange) -> None:
@@ -65,7 +65,7 @@ def test_who_returns_hears_when_the_cells_of_the_one_who_left_have_ended(exchang
     """These cells' own states are kept from it; what it received of the kernel is that it is busy."""
     first = runs(exchange)
     second = exchange.asks("execute_request", code="g()")
-    exchange.relay.front_end_returned([], [])
+    exchange.return_()
     exchange.states()
     exchange.asks("kernel_info_request")
     assert exchange.states()[-1] == ("busy", "")
@@ -80,7 +80,7 @@ def test_who_returns_hears_when_the_cells_of_the_one_who_left_have_ended(exchang
 def test_code_that_was_answered_ahead_leaves_nobody_busy(exchange: Exchange) -> None:
     """It waited behind the cell of somebody who left; nobody hears of it when it runs."""
     cell = runs(exchange)
-    exchange.relay.front_end_returned([], [])
+    exchange.return_()
     own = exchange.asks("execute_request", code="f()", silent=True, store_history=False)
     ends(exchange, cell)
     exchange.states()
@@ -97,7 +97,7 @@ def test_who_returns_while_a_cell_waits_for_gpus_hears_so_at_once(exchange: Exch
     gpus._gate.close()
     gpus._gate.text = "Waiting for 1 GPU on node."
     before = [exchange.asks("execute_request", code=code) for code in ("old()", "older()")]
-    exchange.relay.front_end_returned([], [])
+    exchange.return_()
     exchange.received.clear()
     cell = exchange.asks("execute_request", code="new()")
     shown = [str(one.content()) for one in exchange.received if one.msg_type == "display_data"]

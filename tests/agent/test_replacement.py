@@ -14,9 +14,9 @@ from runtimes import RUNTIME
 from jupyter_gpu_kernel.agent.gpus.manager import GpuCallbacks, GpuManager
 from jupyter_gpu_kernel.agent.keeper.lifetime import Replacement
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.relay.output.history import History
 from jupyter_gpu_kernel.agent.relay.reattach import GreetingText, Reattach
 from jupyter_gpu_kernel.agent.relay.requests import InternalRequests
 from jupyter_gpu_kernel.agent.story import Story
@@ -37,7 +37,9 @@ class New:
         self._answers = Answers(lambda *message: None)
         self._story = Story(folder / "story", RUNTIME.time)
         self._gpus = self._manager("new")
-        reattach = Reattach(History(RUNTIME), self._answers, lambda *message: None)
+        reattach = Reattach(
+            Log(RUNTIME, folder, KernelSettings(), print), self._answers, lambda *message: None
+        )
         self.replacement = Replacement(
             self._root, "new", self._loop, self._gpus, GreetingText(KernelSettings(), reattach), self._story
         )

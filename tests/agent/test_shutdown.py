@@ -14,8 +14,8 @@ from jupyter_gpu_kernel.agent.keeper.idle_timer import IdleTimer
 from jupyter_gpu_kernel.agent.keeper.lifetime import FETCH_TIMEOUT, Shutdown
 from jupyter_gpu_kernel.agent.keeper.server import HubEvents, KeeperServer
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
-from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 from jupyter_gpu_kernel.wire.messages import Lane, keeper_message
 
 
@@ -27,18 +27,18 @@ def loop() -> ManualLoop:
 @pytest.fixture
 def server(loop: ManualLoop) -> Iterator[KeeperServer]:
     with tempfile.TemporaryDirectory() as folder:  # a short path: sockets' are limited
-        backlog = Backlog(RUNTIME, [Path(folder)], KernelSettings())
+        log = Log(RUNTIME, Path(folder), KernelSettings(), print)
         server = KeeperServer(
             loop,
             Path(folder) / "keeper",
-            backlog,
+            log,
             HubEvents(
                 lambda message: None, lambda request: {}, lambda: None, lambda: None, lambda error: None
             ),
         )
         yield server
         server.close()
-        backlog.close()
+        log.close()
 
 
 def leaving(loop: ManualLoop, server: KeeperServer) -> Shutdown:
@@ -78,6 +78,6 @@ def test_a_kernel_that_is_started_anew_meanwhile_is_not_left(loop: ManualLoop, s
     last = leaving(loop, server)
     last.begin(asked=False)
     last.cancel()
-    list(server.withdraw())
+    server.reader.leave()
     loop.advance(FETCH_TIMEOUT + 0.1)
     assert not loop.stopped

@@ -7,12 +7,10 @@ from typing import Any, Dict, List, Tuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from outputs import NEVER, drain, kind_of, message, stream
-from runtimes import RUNTIME
+from outputs import NEVER, Waiting, kind_of, message, stream
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
-from jupyter_gpu_kernel.agent.relay.output.superseding import TerminalText, collapse
+from jupyter_gpu_kernel.agent.log.superseding import TerminalText, collapse
 from jupyter_gpu_kernel.wire.messages import Message, keeper_message
 
 
@@ -131,14 +129,15 @@ def test_a_front_end_shows_the_same_in_the_end(
     tmp_path_factory: pytest.TempPathFactory, published: List[Tuple[Message, int]], memory: float
 ) -> None:
     """Whatever waits, for however long; some of it is on disk where the memory is small."""
-    backlog = Backlog(RUNTIME, [tmp_path_factory.getbasetemp()], KernelSettings(journal_memory_mib=memory))
+    waiting = Waiting(tmp_path_factory.mktemp("log"), KernelSettings(journal_memory_mib=memory))
     taken: List[Message] = []
     for one, read in published:
-        backlog.put(one)
+        waiting.put(one)
         if not read:
-            taken += [Message.decode(data) for data in backlog.take()]
-    taken += drain(backlog)
-    assert backlog.size == 0
+            taken += waiting.take()
+    taken += waiting.drain()
+    assert waiting.size == 0
+    waiting.close()
     assert FrontEnd(taken) == FrontEnd([one for one, _ in published])
 
 

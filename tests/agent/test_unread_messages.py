@@ -49,7 +49,7 @@ class Output:
         return sent
 
 
-def test_messages_are_held_while_there_is_no_keeper() -> None:
+def test_what_the_keeper_has_not_read_is_sent_to_its_successor() -> None:
     """Nothing is sent while there is no keeper, but statuses by which the successor notices that it receives."""
     output = Output()
     output.send("for nobody: this kernel has no keeper")
@@ -74,7 +74,10 @@ def test_messages_are_held_while_there_is_no_keeper() -> None:
     output.unread.release()
     output.unread.release()  # it says so twice
     output.send("3")
-    kept = ["1", "of a thread", 'displays "session": "keeper"', "2", "3"]
+    kept = ["unread", "status", "1", "of a thread", 'displays "session": "keeper"', "2", "3"]
+    assert output.run() == kept
+    output.unread.hold()  # it was killed, too, and had read nothing
+    output.unread.release()
     assert output.run() == kept
     output.unread.hold()
     output.send("4")

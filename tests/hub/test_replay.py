@@ -12,7 +12,7 @@ from fronts import Front
 from streams import LoopThread, Node, until, wait_for
 from waiting import DEADLINE
 
-from jupyter_gpu_kernel.agent.relay.output.backlog import MIB
+from jupyter_gpu_kernel.agent.log.hub_queue import MIB
 
 pytestmark = [
     pytest.mark.full,

@@ -109,7 +109,7 @@ class Endings(Base):
             return
         for request in self._requests():
             runs = self.world.executed.get(request.msg_id, [])
-            page = keeper.keeper.relay.history.page(request.msg_id, 0)
+            page = keeper.keeper.log.state.cells.page(request.msg_id, 0)
             if request.user_cell and runs and runs[0].status and page and page["last"]:
                 shown = invariants.history_outputs(page)
                 true = {

@@ -29,11 +29,11 @@ def state(episode: Episode) -> str:
         relay = keeper.keeper.relay
         parts += [keeper.alive, keeper.keeper.status.state, relay._state.name, relay.busy, bool(relay._early)]
         parts += [
-            bool(keeper.keeper._backlog),
+            bool(keeper.keeper.log.state.queue),
             keeper.keeper.server.attached,
             keeper.keeper._end_request.name,
         ]
-        parts += [keeper.keeper.server.endpoint.state.value, bool(relay.executions.held())]
+        parts += [keeper.keeper.server.endpoint.state.value, bool(relay.executions.held)]
     return " ".join(map(str, parts))
 
 
@@ -96,18 +96,17 @@ def left(episode: Episode) -> list[str]:
         if not keeper.alive or keeper.kernel_id not in ids:
             continue
         relay, server = keeper.keeper.relay, keeper.keeper.server
-        # A request to an ended kernel, and one that came to a successor after its reply, count until the next start.
-        forgets = keeper.keeper.status.state == "ended" or episode.world.keeper_kills
+        ended = keeper.keeper.status.state == "ended"  # then some get no reply
         waits = {
             "early": len(relay._early),
             "executions": len(relay.executions.pending()),
-            "held": len(relay.executions.held()),
+            "held": len(relay.executions.held),
             "gate": len(relay.waiting_cells),
             "deferred": len(relay.reattach._deferred),
             "outbox": server.endpoint.outbox.size if server.attached else 0,
-            "backlog": int(bool(keeper.keeper._backlog)) if server.attached else 0,
-            "greeting": len(relay._greeting._waiting),
-            "queue limit": 0 if forgets else relay._queue_limit._size,
+            "waiting": int(bool(keeper.keeper.log.state.queue)) if server.attached else 0,
+            "greeting": len(relay.greeting.waiting),
+            "requests": 0 if ended else len(keeper.keeper.log.state.requests.pending),
         }
         found += [f"keeper's {name}: {size}" for name, size in waits.items() if size]
         kernel = keeper.keeper.kernel.model
@@ -119,7 +118,9 @@ def left(episode: Episode) -> list[str]:
 def history_outputs(page: dict[str, Any]) -> dict[str, str]:
     """Return the outputs of a cell in the keeper's history, as the oracle compares them."""
     shown = [essence(one["msg_type"], one["content"]) for one in page["outputs"]]
-    return texts([one for one in shown if one[0] != "stdin" and not one[1].startswith("\n[")])
+    return texts(
+        [one for one in shown if one[0] not in ("stdin", "clear_output") and not one[1].startswith("\n[")]
+    )
 
 
 def files_left(episode: Episode) -> list[str]:

@@ -161,7 +161,6 @@ class KeeperProcess(Process):
         for sock in self.sockets:
             sock.close()
         self.keeper.replacement.close()
-        self.keeper._backlog.close()
 
     @property
     def story(self) -> list[dict[str, Any]]:

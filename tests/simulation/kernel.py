@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.takeover import REPEAT_INPUT, RUNNING, SESSION, TAKEN_OVER
+from jupyter_gpu_kernel.agent.takeover import REPEAT_INPUT, SESSION, TAKEN_OVER
 from jupyter_gpu_kernel.wire.messages import Channel
 
 from .world import Event, Process
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from .kernel_end import KernelEnd
 
 KILLED, EXITED, CRASHED = -9, 0, -11
-RESENDS = False
-"""Whether a successor gets again what the killed keeper may have read."""
 _MARK_EVERY = 4096
 _KEPT_REPLIES = 100
 _OWN = f'"session": "{SESSION}"'.encode()
@@ -76,8 +74,8 @@ class ModelKernel(Process):
         self._actions: deque[list[Any]] = deque()
         self._timer: Event | None = None
         self._interrupted = False
-        self._begun: deque[str] = deque(maxlen=200)
         self._messages = 0
+        self._received: set[Parts] = set()
         self._asks: tuple[_Request, Parts] | None = None
         self._holds = False
         self._sent = self._marked = 0
@@ -106,6 +104,9 @@ class ModelKernel(Process):
         """A request has arrived."""
         if not self.running:
             return
+        if channel is not Channel.STDIN and parts in self._received:
+            return  # it knows the signature
+        self._received.add(parts)
         request = _Request(client, parts)
         if channel is Channel.CONTROL:
             return self._control(request)
@@ -125,7 +126,6 @@ class ModelKernel(Process):
         assert request is not None
         self._status("busy", request)
         if request.msg_type == "execute_request":
-            self._begun.append(request.msg_id)
             if request.aborted:
                 return self._finish(request, {"status": "aborted"})
             return self._execute(request)
@@ -184,8 +184,7 @@ class ModelKernel(Process):
             self.count = max(self.count, int(call[5:-1]))
         elif call.startswith("take_gpus("):
             self.gpus = json.loads(call[10:-1].replace("'", '"'))
-        text = str(list(self._begun)) if call.startswith("begun(") else "None"
-        value = {"status": "ok", "data": {"text/plain": text}, "metadata": {}}
+        value = {"status": "ok", "data": {"text/plain": "None"}, "metadata": {}}
         reply = {
             "status": "ok",
             "execution_count": self.count,
@@ -346,16 +345,12 @@ class ModelKernel(Process):
 
     def keeper_killed(self) -> None:
         """It has no keeper: what it publishes is held, and it starts another keeper."""
-        if not (RESENDS or self._holds):
-            self._unread.clear()
         self.end, self._holds = None, True
         self.on_end = lambda: None
         self._later(self.node.delay(0.1, 1.0), self.node.succeed, self)
 
     def _taken_over(self) -> dict[str, Any]:
         """The successor receives: it gets what the killed keeper may not have read."""
-        if self._holds and self._execution is not None and self._current is not None:
-            self._publish("stream", {"name": "stderr", "text": f"\n{RUNNING}\n"}, self._current)
         if self._holds and self.end is not None:
             for _, parts, mark in self._unread:
                 self.end.arrives(Channel.IOPUB, 0, parts, mark)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpu_kernel.agent.takeover import is_notice
 from jupyter_gpu_kernel.wire.compose import PASSING
 
 from .kernel import Executed, essence
@@ -23,8 +22,10 @@ OUTPUTS = (
     "clear_output",
     "execute_result",
 )
-LOSSES = {"keeper killed", "reboot"}
+LOSSES = {"reboot"}
 """What takes output with it that the hub has not received."""
+BOTH_GONE = {"keeper killed", "crash"}
+"""What a kernel has published after its keeper was killed, and before it crashes, is nowhere else."""
 Essence = tuple[str, str]
 
 
@@ -68,8 +69,6 @@ class Request:
             raise Failure("wrong reply", f"{msg_type} to {self}")
         if self.replies and self.msg_type == "interrupt_request" and self.client.world.kills:
             return  # a killed hub had answered it in the kernel's place
-        if self.replies and self.cell is None and self.client.world.keeper_kills:
-            return  # the kernel may get such a request twice
         self.replies.append(content)
         if len(self.replies) > 1:
             raise Failure("two replies", f"{self}: {[one.get('status') for one in self.replies]}")
@@ -97,8 +96,7 @@ class View:
                 raise Failure(
                     "two states", f"{self.client} got {self.busy} busy, {self.idle} idle of {self.msg_id}"
                 )
-            lossy = self.client.lossy or self.client.world.keeper_kills
-            if state == "idle" and not self.busy and not lossy and self.whole:
+            if state == "idle" and not self.busy and not self.client.lossy and self.whole:
                 raise Failure("idle before busy", f"{self.client}: {self.msg_id}")
         elif msg_type == "execute_input":
             self.input += 1
@@ -115,9 +113,7 @@ class View:
         if request is not None and request.half_answered:
             return True
         world = self.client.world
-        if world.keeper_kills and (request is None or request.cell is None):
-            return True
-        if world.kills and (world.keeper_kills or world.reboots):
+        if world.kills and world.reboots:
             return True
         return world.kills > 0 and request is not None and request.cell is None
 
@@ -129,9 +125,6 @@ class View:
 
     def _output(self, number: int, msg_type: str, content: dict[str, Any]) -> None:
         shown = essence(msg_type, content)
-        if msg_type == "stream" and (at := shown[1].find("\n[This kernel's keeper was killed")) > 0:
-            self.notices.append(shown[1][at:])  # which has waited, and was joined with the cell's text
-            shown = shown[0], shown[1][:at]
         if is_ours(msg_type, content, shown):
             self.notices.append(shown[1])
             return
@@ -146,7 +139,7 @@ def is_ours(msg_type: str, content: dict[str, Any], shown: Essence) -> bool:
     if msg_type in ("display_data", "update_display_data"):
         display = str(content.get("transient", {}).get("display_id", ""))
         return not display or display.startswith(PASSING)
-    return msg_type == "stream" and (is_notice(shown[1]) or "left out here" in shown[1])
+    return msg_type == "stream" and "left out here" in shown[1]
 
 
 def texts(outputs: list[Essence]) -> dict[str, str]:
@@ -175,13 +168,10 @@ def check_request(request: Request, disturbances: list[Disturbance], executed: l
     _check_executions(request, executed)
     view = request.client.views.get(request.msg_id)
     world = request.client.world
-    killed = world.keeper_kills > 0  # then the busy status may be lost
-    both = (killed or world.reboots) and world.kills > 0  # then the idle status may be lost, too
+    both = world.kills and (world.reboots or request.half_answered)  # then states may be lost
     # What a hub answers before clients have subscribed is lost if it is killed as well.
-    both = both or world.kills > 1
-    killed = killed or bool(both)
-    states = both or (view is not None and (view.busy or killed) and view.idle)
-    if request.replies and not (states or request.half_answered) and not _needs_none(request, lives):
+    states = both or world.kills > 1 or (view is not None and view.busy and view.idle)
+    if request.replies and not states and not _needs_none(request, lives):
         raise Failure("no state", f"{request} has {view and (view.busy, view.idle)}")
     if request.cell is not None and request.replies and view is not None:
         _check_cell(request, view, happened, executed)
@@ -190,13 +180,11 @@ def check_request(request: Request, disturbances: list[Disturbance], executed: l
 def _needs_none(request: Request, lives: set[str]) -> bool:
     """Whether nobody can say what a kernel that has ended would have replied."""
     ended = {"restart", "shutdown", "crash", "reboot"} & lives
-    return request.cell is None and bool(ended or "keeper killed" in lives)
+    return request.cell is None and bool(ended)
 
 
 def _check_executions(request: Request, executed: list[Executed]) -> None:
-    processes = {one.kernel.pid for one in executed}
-    # What a killed keeper knew of the cells before a restart is lost, which may let the next process run one again.
-    if len(executed) > (len(processes) if request.client.world.keeper_kills else 1):
+    if len(executed) > 1:
         times = [f"{one.began:.3f}" for one in executed]
         raise Failure("executed twice", f"{request} at {times}")
     if executed and request.cell is None:
@@ -212,7 +200,7 @@ def _check_cell(request: Request, view: View, happened: set[str], executed: list
         raise Failure("wrong status", f"{request}: {status}, but the kernel said {truth.status}")
     if request.reply_number < view.last_output and "keeper killed" not in happened:
         raise Failure("reply overtakes", f"{request}: the reply was sent before its last output")
-    check_outputs(request, view, truth.outputs, complete=not happened & LOSSES)
+    check_outputs(request, view, truth.outputs, complete=not happened & LOSSES and not happened >= BOTH_GONE)
 
 
 def _check_unfinished(
@@ -226,7 +214,9 @@ def _check_unfinished(
         raise Failure("output of nothing", f"{request}: {outputs[:3]}")
     if truth is not None:
         outputs = [one for one in truth.outputs if one[0] != "error"]
-        check_outputs(request, view, outputs, complete=not happened & LOSSES, error=False)
+        check_outputs(
+            request, view, outputs, complete=not happened & LOSSES and not happened >= BOTH_GONE, error=False
+        )
 
 
 def check_outputs(
@@ -245,9 +235,7 @@ def check_outputs(
                 true_texts.get(kind, ""), text
             ):
                 raise Failure("doubled output", f"{request}: {kind} {text[-200:]!r}")
-        notices = any("keeper was killed" in text for text in view.notices)
-        reported = notices or request.replies[0].get("status") == "error"
-        if seen_texts != true_texts and not reported:
+        if seen_texts != true_texts and request.replies[0].get("status") != "error":
             raise Failure("lost output", f"{request} lacks output, and does not say so")
         return
     if seen_texts != true_texts:

@@ -131,7 +131,7 @@ def test_other_requests_and_aborted_cells(front: Front) -> None:
 
 def test_what_a_predecessor_published_is_not_published_again(front: Front) -> None:
     cell = request()
-    front.answers.assume_busy(cell)
+    front.answers.assume_busy(cell, 0)
     front.kernel(cell, "status", execution_state="busy")
     front.answers.fail(cell, "E", "why")
     assert front.received == [ERROR, ("execute_reply", 0), IDLE]

@@ -1,8 +1,9 @@
 """A keeper that takes over the running kernel of a killed keeper.
 
 The kernel starts the successor, and writes what it needs to know to its stdin. The successor takes the folder's lock,
-the GPU leases and a new pipe, and connects to the kernel's sockets under the identity of the killed keeper, so that
-replies still arrive.
+the log, the GPU leases and a new pipe, and connects to the kernel's sockets under the identity of the killed keeper, so
+that replies still arrive. The kernel sends again what the killed keeper may not have read, and the successor what the
+kernel may not have received: a kernel drops a request whose signature it knows, so each cell runs once.
 
 The kernel is not a child of the successor: see `process/adopted_process.py`.
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Callable, Dict, List, NamedTuple
 
 from ...wire.compose import make
-from ...wire.messages import Channel, Lane, Message, keeper_message
+from ...wire.messages import Channel, Lane, keeper_message
 from ...wire.runtime import Runtime
 from ..file_lock import lock_now
 from ..keeper.keeper import Keeper
@@ -27,7 +28,6 @@ from ..process_control import ProcessControl, detach
 from ..procfs import start_ticks
 from ..relay.requests import CLIENT
 from ..takeover import REPEAT_INPUT, SESSION, TAKEN_OVER
-from .inherited_cells import FEATURE, InheritedCells
 from .keeper_pipe import KeeperPipe
 
 LOCK_TIMEOUT = 10.0
@@ -81,7 +81,7 @@ class Successor(Keeper):
     def __init__(self, system: KeeperSystem, root: Root, kernel: RunningKernel) -> None:
         super().__init__(system, root, kernel.settings, policy=None)
         self._running = kernel
-        self._cells = InheritedCells(self.loop, self.relay, self._on_settled)
+        self._last_replies: Dict[str, Any] = {}  # with a status, once it was taken over
 
     def _begin(self) -> None:
         self.ready.reset()
@@ -90,7 +90,6 @@ class Successor(Keeper):
             self._running.gpus, self.settings.now.held_since
         )  # before others see that nobody has them
         facts = self.exit_report.process_started(self._running.pid, self._running.guard)
-        self.server.endpoint.outbox.count_from(int(self.loop.runtime.time()) << 20)
         process = self.system.running_process(self._running.pid, self._reap)
         self.kernel.adopt(process, KeeperPipe(self._running.pipe))
         self._save_settings()
@@ -99,41 +98,33 @@ class Successor(Keeper):
         self.gpus.kernel_started()
         self.ready.begin()
 
-    def _kernel_ready(self) -> None:
-        if self._cells.over:
-            return super()._kernel_ready()
-        self.relay.internal_requests.send(Channel.CONTROL, TAKEN_OVER, {})
+    def _kernel_up(self) -> None:
+        if self._last_replies or self.kernel.pid != self._running.pid:
+            return super()._kernel_up()
+        internal_requests = self.relay.internal_requests
+        internal_requests.send(Channel.CONTROL, TAKEN_OVER, {}, self._take_over, after_idle=True)
         self.kernel.send(Channel.STDIN, CLIENT, make(self.loop.runtime, REPEAT_INPUT, {}, session=SESSION))
-        self._cells.probe()
 
-    def _observe(self, message: Message) -> None:
-        self._cells.observe(message)
+    def _take_over(self, last_replies: Dict[str, Any]) -> None:
+        """The kernel has sent again what it had published, and tells its last replies."""
+        self._last_replies = last_replies
+        self._pass_last_replies()
+        self.relay.send_again()
+        self._kernel_up()
 
-    def _forward(self, request: Message) -> None:
-        if not self._cells.hold(request):
-            super()._forward(request)
-
-    def _attached(self) -> None:
-        if not self._cells.listed:
-            if FEATURE in self.server.endpoint.features:
-                self.server.send(Lane.ORDERED, keeper_message(event="successor"))
-            else:
-                self._cells.set_unanswered({"cells": []})
-        super()._attached()
+    def _pass_last_replies(self) -> None:
+        for channel in (Channel.SHELL, Channel.CONTROL):
+            for client, *parts in self._last_replies.get(channel.name.lower(), []):
+                self._from_kernel(channel, int(client), tuple(part.encode() for part in parts))
 
     def set_unanswered(self, command: Dict[str, Any]) -> None:
-        if self._cells.listed:  # the hub was killed, too
-            return super().set_unanswered(command)
-        for cell in self._cells.set_unanswered(command):
-            self.received_cells.add(cell)
+        super().set_unanswered(command)
+        self._pass_last_replies()
 
-    def _end_cells(self, why: str, for_good: bool) -> None:
-        super()._end_cells(why, for_good)
-        self._cells.kernel_ended()
-
-    def _on_settled(self, busy: bool) -> None:
-        self.relay.kernel_settled()
-        self.status.become("busy" if busy else "idle")
+    def _attached(self) -> None:
+        if not self.log.found:
+            self.server.send(Lane.ORDERED, keeper_message(event="successor"))
+        super()._attached()
 
 
 def _lock(runtime: Runtime, folder: Path) -> None:

@@ -10,7 +10,7 @@
     gpu_kernel.missed()                # what cells did while no front end was attached
     gpu_kernel.hosts()                 # in a job: the names of its machines
 
-The keeper calls `take_gpus`, `take_code`, `skip` and `begun` by name. This module does not know how the guard works or
+The keeper calls `take_gpus`, `take_code` and `skip` by name. This module does not know how the guard works or
 how ipykernel is started.
 """
 
@@ -22,8 +22,7 @@ import sys
 import threading
 import time
 import warnings
-from collections import deque
-from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, TypeVar, Union, overload
+from typing import Any, Callable, ContextManager, Dict, List, Optional, TypeVar, Union, overload
 
 from ...wire.runtime import Runtime
 from ...wire.slurm import expand
@@ -49,7 +48,6 @@ _guard = Guard(Usage())
 done_functions = DoneFunctions(lambda request, text: _guard.report_failure(request, text))
 _given: Optional[List[str]] = None  # the GPUs from the keeper, also if a cell changes the environment
 _code: Dict[str, Any] = {}  # the pinned code, from the keeper
-_begun: Deque[str] = deque(maxlen=200)
 
 
 def bind(guard: Guard) -> None:
@@ -259,16 +257,6 @@ def skip(number: int) -> None:
 def given_gpus(initial: List[str]) -> List[str]:
     """Return the GPUs from the keeper. `initial`: those that were visible when the process started."""
     return initial if _given is None else _given
-
-
-def note_cell(request: Dict[str, Any]) -> None:
-    """Note that the kernel has received this cell."""
-    _begun.append(str(request.get("header", {}).get("msg_id")))
-
-
-def begun() -> List[str]:
-    """For the successor of a killed keeper: return the msg_ids of the last cells that the kernel has received."""
-    return list(_begun)
 
 
 def magic(line: str) -> None:

@@ -34,7 +34,7 @@ import types
 from pathlib import Path
 from typing import Any, List, Union
 
-from ..takeover import RUNNING, TAKEN_OVER, keeper_identity
+from ..takeover import TAKEN_OVER, keeper_identity
 from ..usual_modules import VARIABLE as MODULES
 from ..usual_modules import UsualModules
 from . import gpu_kernel, keeper_watch
@@ -229,7 +229,6 @@ def kernel_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMe
         self: Any, code: str, silent: bool, store_history: bool = True, *rest: Any, **named: Any
     ) -> Any:
         request = self.get_parent("shell")
-        gpu_kernel.note_cell(request)
         parent = None if silent else request
         by_user = store_history and not silent
         with guard.cell(parent, by_user), window.passing(False):
@@ -237,7 +236,6 @@ def kernel_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMe
             reply = base.do_execute(self, code, silent, store_history, *rest, **named)
             content = await reply if inspect.isawaitable(reply) else reply
             seconds = time.monotonic() - begin
-            window.wait_for_keeper()
         if by_user:
             gpu_kernel.done_functions.cell_ended(request, code, content, started, seconds)
         return content
@@ -247,7 +245,6 @@ def kernel_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMe
         guard.notify(str(content["text"]), bool(content["hooks"]), str(content.get("signal", "")))
 
     def taken_over(self: Any, stream: Any, ident: Any, parent: Any) -> None:
-        guard.say(RUNNING)  # behind what is held, and before a cell that has waited ends
         window.taken_over()
         self.session.send(stream, f"{TAKEN_OVER}_reply", unread.replies(), parent, ident=ident)
 

@@ -32,8 +32,6 @@ PIECE = 1024 * 1024
 """Characters of text that a stream collects before they are sent, and bytes of a message that counts as large."""
 PATIENCE = 10.0
 """Seconds without progress after which another piece passes, of all that wait together."""
-LONGEST_TAKEOVER = 60.0
-"""Seconds that the end of a cell may wait for a successor of its keeper."""
 _MARK_EVERY = PIECE // 2
 _POLL_INTERVAL = 0.002
 _SENT, _READ, _ACTIVE, _EXTRA, _ORPHANED, _PASSES_AT = range(6)
@@ -122,27 +120,19 @@ class OutputWindow:
 
     def keeper_ended(self) -> None:
         """What was sent is kept, and what follows waits for a successor."""
-        if not self._counts[_ORPHANED]:
-            self._counts[_READ] = self._counts[_SENT]
         self._counts[_ORPHANED] = self._counts[_ACTIVE] = 1
         self.unread.hold()
 
     def taken_over(self) -> None:
         """A successor reads."""
-        self._counts[_ORPHANED] = self._counts[_ACTIVE] = 0
+        self._progressed()
+        self._counts[_ORPHANED] = 0
         self.unread.release()
 
     def abandoned(self) -> None:
         """There is no successor: nobody will read, and nobody waits."""
         self._counts[_ORPHANED] = self._counts[_ACTIVE] = 0
         self.unread.drop()
-
-    def wait_for_keeper(self) -> None:
-        """A cell has ended: wait while there is no keeper, as its reply would be lost. An interrupt ends the wait."""
-        deadline = time.monotonic() + LONGEST_TAKEOVER
-        with contextlib.suppress(KeyboardInterrupt):
-            while self._counts[_ORPHANED] and time.monotonic() < deadline:
-                time.sleep(_POLL_INTERVAL)
 
 
 def _size(frame: Any) -> int:

@@ -51,8 +51,6 @@ class UnreadOutput:
 
     def hold(self) -> None:
         """There is no keeper."""
-        if self._released == self._turn:
-            self._kept.clear()
         self._turn += 1
 
     def release(self) -> None:

@@ -6,11 +6,13 @@ A request comes from `attach`, or from the kernel itself (`%gpu`), and has a rep
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
 from ...wire import MAX_PRIORITY, PROTOCOL
-from ...wire.fields import number, text, texts
-from ..relay.received_cells import MAX_CELLS
+from ...wire.fields import FieldError, items, number, text, texts
+from ...wire.messages import MAX_CLIENTS, Channel, Message
+from ...wire.queues import MAX_MESSAGE
+from ..log.requests import MAX_REQUESTS, request_type
 from ..story import Limited
 
 if TYPE_CHECKING:
@@ -23,6 +25,20 @@ _OWNER_KEYS = ("owner", "by")
 Handler = Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]
 
 
+def read_unanswered(command: Dict[str, Any]) -> List[Message]:
+    """Return the cells of the command `unanswered`. Raises FieldError or MessageError if it is malformed."""
+    cells = []
+    for cell in items(command, "cells", MAX_REQUESTS):
+        if not isinstance(cell, dict):
+            raise FieldError("a cell that is no object")
+        parts = texts(cell, "parts", 4, least=4, length=MAX_MESSAGE)
+        encoded = tuple(part.encode("utf-8", "surrogateescape") for part in parts)
+        request = Message(Channel.SHELL, number(cell, "client", most=MAX_CLIENTS), encoded)
+        request_type(request)
+        cells.append(request.unparsed())
+    return cells
+
+
 class KernelCommands:
     """Executes commands of the hub: {"do": …}. Unknown commands are ignored, malformed ones raise FieldError."""
 
@@ -31,8 +47,8 @@ class KernelCommands:
         self._story = Limited(keeper.story, keeper.loop.time)
         self._handlers: Dict[str, Callable[[Dict[str, Any]], None]] = {
             "interrupt": self._interrupt,
-            "cancel": self._cancel,
-            "failure_seen": self._failure_seen,
+            "cancel": keeper.relay.aborts.handle,
+            "failure_seen": keeper.relay.aborts.handle,
             "restart": self._restart,
             "revive": self._revive,
             "kill": self._signal,
@@ -52,13 +68,8 @@ class KernelCommands:
             handler(command)
 
     def _interrupt(self, command: Dict[str, Any]) -> None:
-        self._keeper.relay.interrupt(texts(command, "cells", MAX_CELLS, default=[]))
-
-    def _cancel(self, command: Dict[str, Any]) -> None:
-        self._keeper.relay.aborts.cancel(texts(command, "cells", MAX_CELLS))
-
-    def _failure_seen(self, command: Dict[str, Any]) -> None:
-        self._keeper.relay.aborts.failure_seen(text(command, "reply"))
+        self._keeper.relay.aborts.handle(command)
+        self._keeper.relay.interrupt()
 
     def _restart(self, _: Dict[str, Any]) -> None:
         self._keeper.restart("restarted by the user")
@@ -122,9 +133,9 @@ class KernelRequests:
 
     def _cells(self) -> Dict[str, Any]:
         """How many cells run or wait, and how the last cell ended that has ended; null if none has."""
-        last = self._keeper.relay.history.last_ended()
+        last = self._keeper.log.state.cells.last_ended()
         return {
-            "cells": len(self._keeper.relay.unanswered_ids()),
+            "cells": sum(one.is_cell for one in self._keeper.log.state.requests.pending.values()),
             "last_cell": None if last is None else last.brief(),
         }
 
@@ -163,7 +174,8 @@ class KernelRequests:
         self._keeper.idle_timer.used()
         self._keeper.pause.end()
         others = texts(request, "others", MAX_OTHERS, default=[])
-        self._keeper.relay.front_end_returned(self._keeper.server.withdraw(), others)
+        self._keeper.server.reader.leave()
+        self._keeper.relay.front_end_returned(others)
 
     def _confirm(self, request: Dict[str, Any]) -> None:
         """A reservation becomes the kernel of a notebook. `placement`: why this host was chosen."""
@@ -182,7 +194,7 @@ class KernelRequests:
 
     def _interrupt(self, _: Dict[str, Any]) -> None:
         """The user interrupts a kernel that no front end of the hub has."""
-        self._keeper.relay.interrupt([])
+        self._keeper.relay.interrupt()
 
     def _restart(self, _: Dict[str, Any]) -> None:
         """The user restarts a kernel that no front end of the hub has."""

@@ -19,6 +19,8 @@ from ..gpus.manager import GpuCallbacks, GpuManager
 from ..job.member import Membership
 from ..kernel_context import KernelContext
 from ..kernel_settings import CurrentSettings, KernelSettings
+from ..log.log import Log
+from ..log.requests import request_type
 from ..loop import Timer
 from ..paths import Root
 from ..pinned_code.kernel_code import KernelCode
@@ -26,15 +28,10 @@ from ..policy import Policy
 from ..process.environment import kernel_environment
 from ..process.kernel_sockets import Readiness
 from ..process.signals import Pause
-from ..relay.output.backlog import Backlog
-from ..relay.output.spill import folders
-from ..relay.received_cells import ReceivedCells, read_unanswered
 from ..relay.relay import Relay, RelayCallbacks
-from ..relay.requests import FEATURE as ABORTS_FEATURE
-from ..relay.requests import request_type
 from ..spare.client import Spare
 from ..story import Story
-from .commands import KernelCommands, KernelRequests
+from .commands import KernelCommands, KernelRequests, read_unanswered
 from .hold_limit import HoldLimit
 from .housekeeping import Housekeeping
 from .idle_timer import IdleTimer
@@ -98,7 +95,10 @@ class Keeper:
         loop, processes, settings = self.loop, self.system.processes, self.settings.now
         spare = Spare(loop, processes, root.path, settings, self._reap)
         self.kernel = self.system.kernel(
-            self.folder, self._from_kernel, lambda total: self._output_pace.handled(total), spare
+            self.folder,
+            self._from_kernel,
+            self._marked,
+            spare,
         )
         self.exit_report = self.system.exit_report(self.folder, self.story)
         self.idle_timer = IdleTimer(settings, loop.time)
@@ -108,24 +108,22 @@ class Keeper:
     def _make_relay(self, root: Root, early: int) -> None:
         """Make the server for hubs, the relay between hubs and kernel, and what needs both."""
         loop, settings = self.loop, self.settings.now
-        report = partial(self.story.tell, "journal")
-        self._backlog = Backlog(loop.runtime, folders(self.folder), settings, report)
+        self.log = Log(loop.runtime, self.folder, settings, partial(self.story.tell, "journal"))
         self._rejected_input = RejectedInput(self.story, loop.time)
         events = HubEvents(
             self._from_hub, self._handle_request, self._attached, self._detached, self._rejected_input.report
         )
-        self.server = KeeperServer(loop, self.folder / "keeper", self._backlog, events, self.system.listen)
-        self._output_pace = OutputPace(loop, self.server, self.kernel.return_mark)
+        self.server = KeeperServer(loop, self.folder / "keeper", self.log, events, self.system.listen)
+        self._output_pace = OutputPace(loop, self.server, self.log, self.kernel.return_mark)
         self._shutdown = Shutdown(loop, self.server, self.idle_timer, self.exit_report.cleanup)
-        self.received_cells = ReceivedCells()
         gpu_callbacks = GpuCallbacks(self._gpus_changed_state, self.status.brief, self.status.tell)
         self.relay = relay = Relay(
-            loop,
-            settings,
-            self.kernel.send,
+            self._context,
+            self.log,
+            self._to_kernel,
             self.server.send,
             lambda relay: GpuManager(self._context, relay, gpu_callbacks, early),
-            RelayCallbacks(lambda *request: self._code.pin(*request), self.idle_timer.used, self._observe),
+            RelayCallbacks(lambda *request: self._code.pin(*request), self.idle_timer.used),
         )
         self.gpus: GpuManager = relay.gpus
         self._code = KernelCode(self._context, root, relay.internal_requests)
@@ -169,6 +167,7 @@ class Keeper:
     def _start(self) -> None:
         self.ready.reset()
         self._end_request = EndRequest.NONE
+        self.log.add("requests.kernel_started")
         self.relay.kernel_starting()
         self.replacement.kernel_starting()
         settings = self.settings.now
@@ -188,14 +187,11 @@ class Keeper:
         self.gpus.kernel_started()
 
     def _kernel_up(self) -> None:
-        self._kernel_ready()
+        self.status.become("busy" if self.relay.busy else "idle")
         self._code.kernel_up()
         self.relay.kernel_up(self.ready.kernel_info)
         self.replacement.kernel_up()
         self.gpus.kernel_up()
-
-    def _kernel_ready(self) -> None:
-        self.status.become("idle")
 
     def _save_settings(self) -> None:
         """Write the settings to the kernel, for the successor that the kernel starts if this keeper is killed."""
@@ -230,16 +226,13 @@ class Keeper:
     def _explained(self, reason: str, returncode: int, stderr: str) -> None:
         request = self._end_request  # which may have been made since the process ended
         restarts = request is EndRequest.RESTART
-        self._end_cells(reason, for_good=not restarts)
+        self.relay.kernel_ended(reason, for_good=not restarts)
         if restarts:
             return self._start()
         self.status.become("ended", returncode=returncode, asked=request.word, stderr=stderr)
         if request in (EndRequest.SHUTDOWN, EndRequest.JOB_OVER):
             return self._leave()
         self._timer = self.loop.later(RESTART_WAIT, self._leave)
-
-    def _end_cells(self, reason: str, for_good: bool) -> None:
-        self.relay.kernel_ended(reason, for_good=for_good)
 
     def _leave(self) -> None:
         """The kernel will not be restarted: release its GPUs at once, and then end."""
@@ -255,7 +248,7 @@ class Keeper:
         self.exit_report.cleanup.kill()
         self.replacement.close()
         self.server.close()
-        self._backlog.close()
+        self.log.close()
         self._code.remove()
         shutil.rmtree(str(self.folder), ignore_errors=True)
         if self.job is not None:
@@ -345,8 +338,6 @@ class Keeper:
         self._housekeeping.attached()
         self.pause.end()
         self.story.tell("attach", "a front end is connected")
-        if ABORTS_FEATURE not in self.server.endpoint.features:
-            self.relay.aborts.clear()
         mark = self.relay.aborts.unseen_failures()
         if mark is not None:
             self.server.send(Lane.ORDERED, mark)
@@ -369,23 +360,29 @@ class Keeper:
         """A front end's request to the kernel."""
         if request_type(message) == "shutdown_request":
             self._prepare_shutdown(bool(message.content().get("restart")))
-        self.received_cells.add(message)
         if self.relay.admit(message):
-            self._forward(message)
+            self.relay.handle_request(message)
         self._signals.watch_cell()
-
-    def _forward(self, request: Message) -> None:
-        self.relay.handle_request(request)
 
     def _handle_request(self, request: Dict[str, Any]) -> Dict[str, Any]:
         return self._requests.handle(request)
 
     def set_unanswered(self, command: Dict[str, Any]) -> None:
         """The hub, whose predecessor was killed, lists the cells that have no reply. Handle those that never came."""
-        for cell in self.received_cells.missing(read_unanswered(command), self.relay.unanswered_ids()):
-            self._from_hub(cell)
+        for cell in read_unanswered(command):
+            if self.log.receive(self.log.state.received_counts, cell):
+                self._from_hub(cell)
 
     # -------------------------------------------------------------------------------------- kernel
+
+    def _marked(self, total: int) -> None:
+        """The kernel has sent so many bytes up to the last message."""
+        if not self.relay.greeting.waiting:  # else that would be lost with this keeper
+            self._output_pace.handled(total)
+
+    def _to_kernel(self, channel: Channel, client: int, parts: Parts) -> None:
+        self.log.flush()  # before the kernel gets a request
+        self.kernel.send(channel, client, parts)
 
     def _from_kernel(self, channel: Channel, client: int, parts: Parts) -> None:
         if channel is Channel.IOPUB:
@@ -396,7 +393,3 @@ class Keeper:
             self._rejected_input.report(error)
         if self.ready.up and not self.relay.waiting_cells:  # the hub sees it in the same messages
             self.status.seen("busy" if self.relay.busy else "idle")
-
-    def _observe(self, message: Message) -> None:
-        """Do nothing. A successor overrides this method: from the messages that are sent to front ends, it learns which
-        cells of the killed keeper the kernel runs."""

@@ -71,7 +71,7 @@ class Shutdown:
         if not asked and not self._server.attached and self._idle_timer.keeps_ended_kernel():
             self._timer = self._loop.later(DETACHED_INTERVAL, lambda: self.begin(asked))
         else:
-            self._wait(self._server.flow.unacknowledged, self._loop.time() + FETCH_TIMEOUT)
+            self._wait(self._server.reader.unacknowledged, self._loop.time() + FETCH_TIMEOUT)
 
     def cancel(self) -> None:
         """The kernel is started again."""
@@ -80,7 +80,7 @@ class Shutdown:
             self._timer = None
 
     def _wait(self, unread: int, deadline: float) -> None:
-        now_unread = self._server.flow.unacknowledged
+        now_unread = self._server.reader.unacknowledged
         if now_unread < unread and not self._asked:  # a hub is fetching the messages of a crashed kernel
             unread, deadline = now_unread, self._loop.time() + FETCH_TIMEOUT
         wanted = self._server.attached or not self._asked

@@ -2,13 +2,14 @@
 
 Otherwise a cell that prints without end would be seconds ahead of what its user sees, and so would be the end of a cell
 that the user interrupts. A kernel that writes less than a rate is never slowed, and none is while no front end is
-attached: the backlog takes it.
+attached: the log takes it.
 """
 
 from __future__ import annotations
 
 from typing import Callable, Optional
 
+from ..log.log import Log
 from ..loop import Loop, Timer
 from .server import KeeperServer
 
@@ -22,12 +23,16 @@ _INTERVAL = 0.05
 class OutputPace:
     """Tells the kernel how many bytes of its output the keeper has handled: the kernel may write as many more.
 
-    `return_mark(total)` tells the kernel that it need not count its first `total` bytes any more.
+    `return_mark(total)` tells the kernel that it need not keep its first `total` bytes any more. It is called when the
+    log's file has what they say.
     """
 
-    def __init__(self, loop: Loop, server: KeeperServer, return_mark: Callable[[int], object]) -> None:
+    def __init__(
+        self, loop: Loop, server: KeeperServer, log: Log, return_mark: Callable[[int], object]
+    ) -> None:
         self._loop = loop
         self._server = server
+        self._log = log
         self._return_mark = return_mark
         self._handled = 0
         self._returned = 0
@@ -44,7 +49,7 @@ class OutputPace:
     @property
     def _is_ahead(self) -> bool:
         """Whether the kernel is far ahead of the front end that reads."""
-        return self._server.attached and self._server.flow.unacknowledged > AHEAD
+        return self._server.attached and self._server.reader.unacknowledged > AHEAD
 
     def _return(self) -> None:
         self._timer = None
@@ -53,4 +58,5 @@ class OutputPace:
         elif self._returned < self._handled:
             self._returned = min(self._handled, self._returned + int(RATE * _INTERVAL))
             self._timer = self._loop.later(_INTERVAL, self._return)
+        self._log.flush()
         self._return_mark(self._returned)

@@ -10,15 +10,16 @@ import contextlib
 import socket
 import traceback
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Dict, NamedTuple, Optional
 
 from ...wire.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, EndpointState, ProtocolError
 from ...wire.fields import FieldError
 from ...wire.frames import CHUNK, MAX_PAYLOAD, Frame, FrameError, Kind, reply_frame
-from ...wire.messages import Lane, Message, MessageError
+from ...wire.messages import Data, Lane, Message, MessageError
 from ..frame_connection import FrameConnection
+from ..log.hub_reader import HubReader
+from ..log.log import Log
 from ..loop import Loop
-from ..relay.output.backlog import Backlog, Flow
 from ..story import Limited, Story
 from ..unix_sockets import listen
 
@@ -61,14 +62,15 @@ class RejectedInput:
 class KeeperServer:
     """`send` queues a message for the hub that has the attachment, or will have it."""
 
-    def __init__(
-        self, loop: Loop, path: Path, backlog: Backlog, events: HubEvents, bind: Bind = listen
-    ) -> None:
+    def __init__(self, loop: Loop, path: Path, log: Log, events: HubEvents, bind: Bind = listen) -> None:
         """`bind` makes the socket that listens at the path."""
         self.loop = loop
         self.path = path
-        self.endpoint = Endpoint(loop.runtime, first=False)
-        self.flow = Flow(self.endpoint, backlog)
+        self.endpoint = Endpoint(
+            loop.runtime, first=False, peer=log.state.hub, delivered=log.state.received_counts
+        )
+        self.reader = HubReader(self.endpoint, log)
+        self._log = log
         self._events = events
         self._hub: Optional[FrameConnection] = None  # the one that has the attachment
         self._connections: Dict[int, FrameConnection] = {}
@@ -84,12 +86,8 @@ class KeeperServer:
 
     def send(self, lane: Lane, message: Message) -> None:
         """Queue a message; it is written at the end of this turn of the loop, with the others."""
-        self.flow.send(lane, message)
+        self.reader.send(lane, message)
         self._flush_soon()
-
-    def withdraw(self) -> Iterator[Message]:
-        """Take back the messages that the hub has not acknowledged, in order of lanes: another hub attaches next."""
-        return map(Message.decode, self.flow.withdraw())
 
     def detach(self) -> None:
         """Close the connection that has the attachment."""
@@ -120,16 +118,19 @@ class KeeperServer:
         if connection is not self._hub:
             raise ProtocolError("data before HELLO")
         for data in self.endpoint.receive(frame):
-            self._events.on_message(Message.decode(data))
+            self._receive(data)
+        self.reader.acknowledged()
         if frame.kind is Kind.HELLO:
+            self._log.add("attach", self.endpoint.peer, self.endpoint.delivered)
             self._events.on_attached()
-            self.flow.opened()
+            self.reader.opened()
 
     def due(self, connection: FrameConnection) -> bytes:
         """The next bytes for this connection, about one chunk."""
         if connection is not self._hub or self.endpoint.state is not EndpointState.OPEN:
             return b""
-        self.flow.feed()
+        self.reader.feed()
+        self._log.flush()  # before the hub gets messages and acknowledgements
         data = b"".join(frame.encode() for frame in self.endpoint.outgoing(CHUNK))
         if self.endpoint.owes_acknowledgement and not self._acknowledges:
             self._acknowledges = True
@@ -149,6 +150,11 @@ class KeeperServer:
         self.disconnected(connection)
 
     # -------------------------------------------------------------------------------------- internal
+
+    def _receive(self, data: Data) -> None:
+        message = Message.decode(data)
+        if self._log.receive(self.endpoint.delivered, message):
+            self._events.on_message(message)
 
     def _remove(self, connection: FrameConnection) -> None:
         self._connections.pop(id(connection), None)
@@ -197,6 +203,7 @@ class KeeperServer:
 
     def _flush(self) -> None:
         self._flush_due = False
+        self._log.flush()
         if self._hub is not None:
             try:
                 self._hub.flush()

@@ -156,7 +156,7 @@ class KernelProcess:
             self._spare.ensure(*self._last_start)
 
     def return_mark(self, total: int) -> None:
-        """Tell the process that so many bytes of its output need not be counted any more."""
+        """Tell the process that so many bytes of its output need not be kept any more."""
         self.pipe.write(returned(total))
 
     def _close_ready(self) -> None:

@@ -4,6 +4,4 @@
   keeper's own.
 - `code_gate.py` is where the first cells wait until their code is pinned (`%gpu code`).
 - `reattach.py` is about a front end that returns to a kernel: what it missed, and the text that it is shown.
-- `received_cells.py` compares what was received with what another hub lists.
-- `output/` keeps the kernel's output.
 """

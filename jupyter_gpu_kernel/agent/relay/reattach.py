@@ -1,8 +1,8 @@
 """A front end has left its kernel, and another one attaches: what that missed, which cells wait, and what it is shown.
 
-Cells that ran or waited when the first front end left go on, but their messages are for nobody: only the history has
-them. Execute requests of the new front end wait here until those cells have ended. In the kernel's queue, an interrupt
-would abort them as well.
+Cells that ran or waited when the first front end left go on, but their messages are for nobody: they are only logged.
+Execute requests of the new front end wait here until those cells have ended. In the kernel's queue, an interrupt would
+abort them as well.
 
 The greeting is a text about the kernel in the new front end's first cell, shown until that cell has output of its own.
 It is for the user who runs the cell, not for the saved notebook. `clear_output` removes it, and would remove real
@@ -16,68 +16,58 @@ import time
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from ...wire.answers import Answers
-from ...wire.compose import Send, TransientDisplay, is_user_cell, make
+from ...wire.compose import Send, TransientDisplay, composer, is_user_cell
 from ...wire.fields import load_object, text
-from ...wire.messages import Channel, Lane, Message, parent_id_of
-from ...wire.runtime import Runtime
+from ...wire.messages import Channel, Lane, Message
 from ...wire.texts import COMMAND
 from ..kernel_settings import KernelSettings
-from ..loop import Timer
+from ..log.cells import LoggedCell
+from ..log.log import Log
+from ..loop import Loop, Timer
 from ..paths import is_kernel_id
-from .output.history import History, PastCell
 
 _MAX_HEADER = 64 * 1024
 READING_TIME = 2.0
 """Seconds that a text is shown at least if it says more than that this is the kernel as it was left."""
 MAX_WAITING = 256 * 1024
 """Bytes of output that wait. With more, the text is removed at once."""
+
+
 ToHub = Callable[[Lane, Message], None]
-Later = Callable[[float, Callable[[], None]], Timer]
 
 
 class Reattach:
     """The cells of front ends that left (`missed`, `is_orphaned`) and the deferred cells of the new one."""
 
-    def __init__(self, history: History, answers: Answers, send: Send) -> None:
+    def __init__(self, log: Log, answers: Answers, send: Send) -> None:
         self.page_fills_cells = False
-        """Whether a page has read the history since the front end attached. It fills the cells that it knows."""
-        self._history = history
+        """Whether a page has read the log since the front end attached. It fills the cells that it knows."""
+        self._state = log.state
         self._answers = answers
         self._send = send
-        self._missed: Set[str] = set()
-        self._orphaned: Set[str] = set()
         self._deferred: List[Message] = []
         self._answered: Set[str] = set()
 
     # -------------------------------------------------------------------------------------- missed cells
 
     @property
-    def missed(self) -> List[PastCell]:
+    def missed(self) -> List[LoggedCell]:
         """The cells of which the previous front end missed something, or that have not ended; oldest first."""
-        return [cell for msg_id, cell in self._history.cells.items() if msg_id in self._missed]
+        return [cell for cell in self._state.cells.cells.values() if cell.missed]
 
-    def begin(self, undelivered: Iterable[Message], unanswered: Iterable[str]) -> None:
-        """Another front end attaches.
-
-        undelivered: The messages that did not reach the previous one.
-        unanswered: The msg_ids of its requests that have no reply.
-        """
-        self._orphaned = set(unanswered)
-        self._answered &= self._orphaned.union(request.msg_id for request in self._deferred)
-        self._missed.update(self._orphaned, map(parent_id_of, undelivered))
-        self._missed.intersection_update(self._history.cells)
+    def begin(self, unanswered: Iterable[str]) -> None:
+        """Another front end attaches. `unanswered`: the msg_ids of the cells that the kernel has."""
+        self._answered &= {*unanswered, *(request.msg_id for request in self._deferred)}
         self.page_fills_cells = False
-        for cell in self._history.cells.values():
-            cell.front_end_left = True
 
     def is_orphaned(self, msg_id: str) -> bool:
         """Return whether this request is of a front end that has left."""
-        return msg_id in self._orphaned
+        return msg_id in self._state.requests.orphaned
 
     def journal(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """Return a page of the history, for a front end that fills its cells by their ids."""
+        """Return a page of the logged cells, for a front end that fills its cells by their ids."""
         self.page_fills_cells = True
-        return self._history.page_of(request)
+        return self._state.cells.page_of(request)
 
     def missed_cells(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Return the summaries of the missed cells, for the kernel's user.
@@ -91,10 +81,10 @@ class Reattach:
         if parent:
             for cell in cells:
                 self._show(cell, parent)
-            self._missed.difference_update(cell.msg_id for cell in cells if cell.ended)
+                cell.missed = not cell.ended
         return {"cells": [cell.summary() for cell in cells]}
 
-    def _show(self, cell: PastCell, parent: bytes) -> None:
+    def _show(self, cell: LoggedCell, parent: bytes) -> None:
         head = {"name": "stdout", "text": describe(cell) + "\n"}
         self._send(Channel.IOPUB, 0, "stream", head, parent)
         for message in cell.shown.messages():
@@ -136,7 +126,7 @@ class Reattach:
         return msg_id in self._answered
 
 
-def describe(cell: PastCell) -> str:
+def describe(cell: LoggedCell) -> str:
     """Return one line of text about a cell."""
     code = (cell.code.strip().splitlines() or ["?"])[0][:60]
     if not cell.ended:
@@ -223,14 +213,15 @@ class GreetingText:
 class Greeting:
     """Shows the text in a cell, and holds messages to the hub back meanwhile."""
 
-    def __init__(self, runtime: Runtime, to_hub: ToHub, later: Later) -> None:
-        self._runtime = runtime
+    def __init__(self, loop: Loop, to_hub: ToHub) -> None:
+        self.waiting: List[Tuple[Lane, Message]] = []
+        """The messages that are held back."""
+        self._loop = loop
         self._to_hub = to_hub
-        self._later = later
-        self._display = TransientDisplay(runtime, self._send)
+        send = composer(loop.runtime, lambda message: to_hub(Lane.ORDERED, message))
+        self._display = TransientDisplay(loop.runtime, send)
         self._cell = ""  # the msg_id of the cell with the text
         self._until = 0.0
-        self._waiting: List[Tuple[Lane, Message]] = []
         self._size = 0
         self._timer: Optional[Timer] = None
 
@@ -240,24 +231,24 @@ class Greeting:
             return
         self.end()
         self._cell = request.msg_id
-        self._until = self._runtime.monotonic() + seconds
+        self._until = self._loop.time() + seconds
         self._display.show(text, request.parts[0])
 
     def passes(self, lane: Lane, message: Message) -> bool:
         """Return whether this message may be sent to the hub now; if not, it is sent later."""
         if not self._cell or (lane is not Lane.ORDERED and message.channel is not Channel.STDIN):
             return True
-        if not self._waiting and not (message.parent_id == self._cell and _ends_greeting(message)):
+        if not self.waiting and not (message.parent_id == self._cell and _ends_greeting(message)):
             return True
-        self._waiting.append((lane, message.unparsed()))
+        self.waiting.append((lane, message.unparsed()))
         self._size += sum(map(len, message.parts))
-        remaining = self._until - self._runtime.monotonic()
+        remaining = self._until - self._loop.time()
         if (
             remaining <= 0 or self._size > MAX_WAITING or message.channel is Channel.STDIN
         ):  # input() must not wait
             self.end()
         elif self._timer is None:
-            self._timer = self._later(remaining, self.end)
+            self._timer = self._loop.later(remaining, self.end)
         return False
 
     def end(self) -> None:
@@ -268,18 +259,13 @@ class Greeting:
 
     def withdraw(self) -> List[Tuple[Lane, Message]]:
         """Return what waits, which is no longer kept: the front end that shows the text has left."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         self._cell, self._size = "", 0
         self._display.forget()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         return waiting
-
-    def _send(
-        self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
-    ) -> None:
-        self._to_hub(Lane.ORDERED, Message(channel, client, make(self._runtime, msg_type, content, parent)))
 
 
 def _ends_greeting(message: Message) -> bool:

@@ -1,26 +1,26 @@
 """The relay between front ends and the kernel, in both directions.
 
 A request may wait (until the kernel is up, for GPUs), be answered in the kernel's place, or go on to the kernel. The
-kernel's messages are put in order, kept in the history, and sent to the hub. This module knows neither sockets nor
+kernel's messages are put in order and logged, and the hub gets them. This module knows neither sockets nor
 processes: the keeper passes functions that send.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Set
 
 from ...wire.answers import Answers
 from ...wire.compose import Parts, is_user_cell, make
 from ...wire.messages import Channel, Lane, Message, MessageError, lane_of
 from ..gpus.manager import GpuManager
-from ..kernel_settings import KernelSettings
-from ..loop import Loop
+from ..kernel_context import KernelContext
+from ..log.log import Log
+from ..log.reduction import MESSAGE_LIMITS, limit_size
+from ..log.requests import ReceivedRequest
 from .code_gate import CodeGate, Pin
-from .output.history import History
-from .output.reduction import MESSAGE_LIMITS, limit_size
 from .reattach import Greeting, GreetingText, Reattach, ToHub
-from .requests import Aborts, Executions, InternalRequests, QueueLimit, ToKernel, is_misattributed
+from .requests import Executions, InternalRequests, ToKernel, is_keepers_own, is_misattributed
 
 _SHUTDOWN = "shutdown_request"
 
@@ -38,47 +38,45 @@ class RelayCallbacks(NamedTuple):
 
     pin: Pin the code for `%gpu code` in the first cell.
     on_user_cell: Called when a user runs a cell.
-    on_message: Called with every message to front ends.
     """
 
     pin: Pin = lambda revision, cell, done: lambda: None
     on_user_cell: Callable[[], None] = lambda: None
-    on_message: Callable[[Message], None] = lambda message: None
 
 
 class Relay:
     """`handle_request` and `handle_kernel_message` pass messages on; `kernel_…` methods report the process's life.
 
-    settings: The kernel's.
+    context: The kernel's.
     gpus: Create the manager of the kernel's GPUs, which makes user cells wait.
     message_limits: The size of one message of the kernel, in bytes.
     """
 
     def __init__(
         self,
-        loop: Loop,
-        settings: KernelSettings,
+        context: KernelContext,
+        log: Log,
         to_kernel: ToKernel,
         to_hub: ToHub,
         gpus: Callable[[Relay], GpuManager],
         callbacks: RelayCallbacks,
         message_limits: Mapping[Lane, int] = MESSAGE_LIMITS,
     ) -> None:
+        loop = context.loop
         self.internal_requests = InternalRequests(loop.runtime, to_kernel)
-        self.history = History(loop.runtime)
         self.answers = Answers(self.send, self._reserve_count)
         self.executions = Executions(self.answers)
-        self.aborts = Aborts()
-        self.reattach = Reattach(self.history, self.answers, self.send)
-        self.greeting_text = GreetingText(settings, self.reattach)
-        self._presumed_busy = False  # with a request of a killed keeper, which is not known here
+        self.aborts = log.state.requests.aborts
+        self.reattach = Reattach(log, self.answers, self.send)
+        self.greeting_text = GreetingText(context.settings.now, self.reattach)
+        self._log = log
+        self._was_taken_over = False  # the kernel, from a killed keeper
         self._runtime = loop.runtime
         self._to_kernel = to_kernel
         self._to_hub = to_hub
         self._callbacks = callbacks
         self._message_limits = message_limits
-        self._queue_limit = QueueLimit()
-        self._greeting = Greeting(loop.runtime, to_hub, loop.later)
+        self.greeting = Greeting(loop, self._pass_to_hub)
         self._state = RelayState.DOWN
         self._end_reason = ""
         self._kernel_info: Dict[str, Any] = {}
@@ -93,7 +91,7 @@ class Relay:
     @property
     def busy(self) -> bool:
         """Whether the kernel is busy, or has pending cells."""
-        return self._presumed_busy or bool(self._busy_with) or bool(self.executions.pending_ids())
+        return bool(self._busy_with) or bool(self.executions.pending_ids())
 
     @property
     def waiting_cells(self) -> List[Message]:
@@ -109,27 +107,41 @@ class Relay:
 
     def kernel_starting(self) -> None:
         """A process was started, which takes no requests yet."""
-        self._state, self._presumed_busy = RelayState.DOWN, False
+        self._state = RelayState.DOWN
+        self._was_taken_over = False
         self._busy_with.clear()
         self.code.kernel_starting(fresh=True)
         self.internal_requests.clear()
         self.answers.clear()
         self._reserved_count = 0
-        self._queue_limit.clear()
-        for request in self._early:
-            self._queue_limit.admit(request)
 
     def kernel_taken_over(self) -> None:
-        """The kernel runs, and may be busy with requests of a killed keeper."""
+        """The kernel runs, and may be busy with requests of a killed keeper: the log has those without a reply."""
+        pending = list(self._log.state.requests.pending.values())
+        self._early = [one.request for one in pending if not one.forwarded]
         self.kernel_starting()
         self.code.kernel_starting(fresh=False)
-        self._presumed_busy = True
+        self._was_taken_over = True
+        self.answers.count_from(self._log.state.requests.count)
+        self._reserved_count = self.answers.count
+        for request in pending:
+            self._take_over(request)
 
-    def kernel_settled(self) -> None:
-        """All requests of the killed keeper that the kernel still has are known."""
-        self._presumed_busy = False
-        if not self.busy:
-            self._send_status("idle")  # until now each idle status was followed by a busy one
+    def _take_over(self, pending: ReceivedRequest) -> None:
+        if pending.state == "busy":
+            self.answers.assume_busy(pending.request, pending.count)
+        if pending.forwarded and pending.is_cell:
+            self._latest_header = pending.request.parts[0]
+            self.executions.add(pending.request)
+            if pending.state == "idle":
+                self.executions.handle_idle(pending.msg_id)
+
+    def send_again(self) -> None:
+        """Send the kernel the requests that a killed keeper has sent, or was about to send. The kernel drops those that
+        it has received."""
+        for pending in self._log.state.requests.pending.values():
+            if pending.forwarded:
+                self._to_kernel(pending.request.channel, pending.request.client, pending.request.parts)
 
     def kernel_up(self, kernel_info: Dict[str, Any]) -> None:
         """The kernel takes requests: send it those that waited. `kernel_info`: the content of its kernel_info_reply."""
@@ -145,7 +157,7 @@ class Relay:
     def kernel_ended(self, reason: str, *, for_good: bool) -> None:
         """End every pending cell with this error. `for_good`: no other process follows."""
         self._state = RelayState.DOWN
-        self._greeting.end()
+        self.greeting.end()
         for reply in self.executions.take_held():
             self._send_all([reply])
             self.answers.end_of(reply)
@@ -172,34 +184,24 @@ class Relay:
 
     # -------------------------------------------------------------------------------------- front ends' life
 
-    def front_end_returned(self, undelivered: Iterable[Message], other_kernels: Sequence[str]) -> None:
-        """Another front end attaches, which knows nothing of the requests so far. See `Reattach.begin`."""
-        held_back = [message for _, message in self._greeting.withdraw()]
-        self.reattach.begin([*undelivered, *held_back], self.unanswered_ids())
+    def front_end_returned(self, other_kernels: Sequence[str]) -> None:
+        """Another front end attaches, which knows nothing of the requests so far. `Log.leave` was called before."""
+        for _, message in self.greeting.withdraw():
+            self._log.add("keep", message)
+        self.reattach.begin(self.executions.pending_ids())
         self.greeting_text.front_end_returned(other_kernels)
-        self.aborts.clear()
-
-    def unanswered_ids(self) -> List[str]:
-        """Return the msg_ids of the requests that have no reply."""
-        held = [*self.waiting_cells, *self._early, *self.reattach.unanswered]
-        return [*self.executions.pending_ids(), *(request.msg_id for request in held)]
-
-    def inherit(self, cell: Message) -> None:
-        """Take over a cell that a killed keeper may have sent to the kernel."""
-        self.aborts.add(cell)
-        self.executions.add(cell)
 
     # -------------------------------------------------------------------------------------- from front ends
 
     def admit(self, request: Message) -> bool:
         """Return whether there is room for this request; if not, refuse it."""
-        if self._queue_limit.admit(request):
+        if request.channel is Channel.STDIN or self._log.state.requests.has_room:
             return True
         self.executions.refuse(request, "too many requests are waiting for this kernel", "QueueFull")
         return False
 
     def handle_request(self, request: Message) -> None:
-        """Handle a request that `requests.request_type` and `admit` accept."""
+        """Handle a request that `log.requests.request_type` and `admit` accept."""
         msg_type = request.msg_type
         if msg_type == "interrupt_request" and not self._can_be_interrupted:
             self._interrupt_waiting(request)
@@ -214,17 +216,13 @@ class Relay:
             self.answers.reply(request, self._kernel_info)
             self._send_status("busy")
         else:
-            if msg_type == "input_reply":
-                self.history.add_input_reply(request)
-            self._to_kernel(request.channel, request.client, request.parts)
+            self._forward(request)
 
     def _execute(self, request: Message) -> None:
         if is_user_cell(request):
             self._callbacks.on_user_cell()
-            self.history.add_request(request)
         if self.aborts.should_abort(request):
             return self.answers.abort(request)
-        self.aborts.add(request)
         waiting = self.waiting_cells if is_user_cell(request) else []
         if self.reattach.must_wait(self.executions.pending_ids(), waiting):
             self._greet(request)
@@ -246,11 +244,15 @@ class Relay:
         self._greet(request)  # not while it waits for GPUs: what it shows meanwhile is cleared
         self._latest_header = request.parts[0]
         self.executions.add(request)
+        self._forward(request)
+
+    def _forward(self, request: Message) -> None:
+        self._log.add("requests.forward", request.msg_id)
         self._to_kernel(request.channel, request.client, request.parts)
 
     def _greet(self, request: Message) -> None:
         if is_user_cell(request):
-            self._greeting.show(
+            self.greeting.show(
                 request, *self.greeting_text.take(self.gpus.acquisition.names, self.gpus.wait_text)
             )
 
@@ -267,9 +269,8 @@ class Relay:
 
         self.internal_requests.evaluate("__import__('gpu_kernel').skip(%d)" % reserved, on_result)
 
-    def interrupt(self, msg_ids: Iterable[str]) -> None:
-        """Handle an interrupt by the hub. Cells with these ids do not run if they arrive later."""
-        self.aborts.cancel(msg_ids)
+    def interrupt(self) -> None:
+        """Handle an interrupt by the hub."""
         if not self._give_up_first_cell() and self._can_be_interrupted:
             self.internal_requests.send(Channel.CONTROL, "interrupt_request", {})
 
@@ -314,10 +315,15 @@ class Relay:
             msg_type, parent = message.msg_type, message.parent_id
         except MessageError:
             return
+        if self._was_taken_over and self._is_known(message):
+            if not self._log.found:
+                self._log.add("keep", message)
+            return
         is_news = self.answers.observe(message)
         if self.internal_requests.handle(message) or msg_type == "iopub_welcome":
             return
-        self._callbacks.on_message(message)
+        if is_keepers_own(message):  # a request of a killed keeper
+            return
         if msg_type == "execute_reply" and message.channel is Channel.SHELL:
             return self._send_all(self.executions.handle_reply(message))
         if is_news:
@@ -325,8 +331,23 @@ class Relay:
         if message.channel is Channel.IOPUB and msg_type == "status":
             self._handle_status(parent, message.content().get("execution_state"))
 
+    def _is_known(self, message: Message) -> bool:
+        """Return whether the kernel repeats this message, which a killed keeper has received. If that keeper's log is
+        lost, so is what the kernel repeats, except for replies that the hub lacks."""
+        if is_keepers_own(message):
+            return False
+        if self._log.found:
+            is_reply = message.channel is Channel.SHELL
+            return self._log.state.repeats(message) or (
+                is_reply and message.parent_id in self.executions.held
+            )
+        if message.channel is Channel.IOPUB:
+            return self._state is RelayState.DOWN
+        return (
+            message.channel is not Channel.STDIN and message.parent_id not in self._log.state.requests.pending
+        )
+
     def _handle_status(self, parent: str, state: object) -> None:
-        self._queue_limit.release(parent)
         (self._busy_with.add if state == "busy" else self._busy_with.discard)(parent)
         if state == "idle":
             self._correct_idle(parent)
@@ -338,7 +359,7 @@ class Relay:
         A front end takes every idle status for the kernel's, also that of a control request while a cell runs; and it
         may know of a busy status whose idle is not sent to it.
         """
-        busy = self._presumed_busy or bool(self._busy_with) or bool(self.waiting_cells)
+        busy = bool(self._busy_with) or bool(self.waiting_cells)
         if self.reattach.is_orphaned(parent) or self.reattach.is_answered(parent):
             busy = busy or any(msg_id != parent for msg_id in self.executions.pending_ids())
             self._send_status("busy" if busy else "idle")
@@ -353,9 +374,6 @@ class Relay:
         """Send a message in the kernel's name."""
         parts = make(self._runtime, msg_type, content, parent)
         message = Message(channel, client, parts)
-        if content.get("execution_state") == "idle":
-            self._queue_limit.release(message.parent_id)
-        self._callbacks.on_message(message)
         self._send(lane_of(message, message.msg_type), message)
 
     def after_reply(self, msg_id: str, action: Callable[[], object]) -> None:
@@ -374,14 +392,20 @@ class Relay:
         parent = message.parent_id
         if self.reattach.is_answered(parent):
             return
-        self.history.add_message(message)
-        if not self.reattach.is_orphaned(parent) and self._greeting.passes(lane, message):
-            self._to_hub(lane, message)
+        if self.reattach.is_orphaned(parent):
+            self._log.add("keep", message)
+            self._sent(message)
+        elif self.greeting.passes(lane, message):
+            self._pass_to_hub(lane, message)
+
+    def _pass_to_hub(self, lane: Lane, message: Message) -> None:
+        self._to_hub(lane, message)
+        self._sent(message)
+
+    def _sent(self, message: Message) -> None:
         if message.channel is Channel.SHELL and message.msg_type == "execute_reply":
-            self._queue_limit.release(parent)  # a killed keeper may have sent the idle status
-            self.aborts.handle_reply(message)
             self._release_deferred()
-            self._after_replies.pop(parent, lambda: None)()
+            self._after_replies.pop(message.parent_id, lambda: None)()
 
     def _release_deferred(self) -> None:
         pending = self.executions.pending_ids()

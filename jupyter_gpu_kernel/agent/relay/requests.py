@@ -1,45 +1,21 @@
-"""The requests that the kernel has: cells that are pending or must be aborted, and the keeper's own requests.
-
-Requests that wait, here or in the kernel's own queue, have a limit.
-"""
+"""The requests that the kernel has: cells that are pending, and the keeper's own requests."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import Any, Callable, Dict, Iterable, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set
 
 from ...wire.answers import Answers
 from ...wire.compose import Parts, error_reply, make
-from ...wire.fields import text
-from ...wire.messages import MAX_PARTS, Channel, Message, MessageError, content_of, keeper_message
+from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
 from ..takeover import SESSION
 
-FEATURE = "failure_seen"
-"""The feature, in a hub's HELLO, of reporting which failures the front end has seen."""
-MAX_WAITING = 256 * 1024 * 1024
-"""The size of all requests that wait, in bytes. A single request may be larger if no other one waits."""
-MAX_REQUESTS = 100_000
-"""The number of requests that wait."""
 CLIENT = 0
 """The client number of the keeper itself."""
 _NOTICE = "gpu_kernel_notice"
 """The type of the control request by which the kernel shows a text."""
-_CHANNELS = (Channel.SHELL, Channel.CONTROL, Channel.STDIN)
-_MAX_ID = 256
-"""Characters of a message's id or type."""
 ToKernel = Callable[[Channel, int, Parts], None]
 OnReply = Callable[[Dict[str, Any]], None]
-
-
-def request_type(message: Message) -> str:
-    """Return a request's type. Raise FieldError or MessageError if no kernel could take the message as a request."""
-    if message.channel not in _CHANNELS or not 4 <= len(message.parts) <= MAX_PARTS:
-        raise MessageError(f"a request of {len(message.parts)} parts for {message.channel.name}")
-    header = message.header()
-    text(header, "msg_id", most=_MAX_ID, least=1)
-    message.parent(), message.metadata(), message.content()
-    return text(header, "msg_type", most=_MAX_ID)
 
 
 def is_misattributed(message: Message) -> bool:
@@ -48,9 +24,14 @@ def is_misattributed(message: Message) -> bool:
     In some ipykernels, the latest request is the parent of what a user's thread prints. If that is an internal request,
     of which front ends know nothing, the output belongs to the latest request of a front end.
     """
-    if message.channel is not Channel.IOPUB or message.msg_type in ("status", "execute_input"):
-        return False
-    return message.parent().get("session") == SESSION
+    is_output = message.channel is Channel.IOPUB and message.msg_type not in ("status", "execute_input")
+    return is_output and message.parent().get("session") == SESSION
+
+
+def is_keepers_own(message: Message) -> bool:
+    """Return whether this message is about an internal request. Output may be of a user's thread, see above."""
+    is_output = message.channel is Channel.IOPUB and message.msg_type not in ("status", "execute_input")
+    return not is_output and message.parent().get("session") == SESSION
 
 
 class Executions:
@@ -63,9 +44,9 @@ class Executions:
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
         self._pending: Dict[str, Message] = {}
-        self._held: Dict[str, Message] = {}
+        self.held: Dict[str, Message] = {}
+        """The replies that wait for an idle status, by the msg_id of their cells."""
         self._idle: Set[str] = set()
-        self._expected: Set[str] = set()  # msg_ids of cells of a killed keeper whose idle status is to come
 
     def pending(self) -> List[Message]:
         """Return the cells that have no reply yet."""
@@ -79,24 +60,14 @@ class Executions:
         """An execute_request was sent to the kernel."""
         self._pending[request.msg_id] = request.unparsed()
 
-    def remove(self, request: Message) -> None:
-        """An execute_request did not reach the kernel, or its reply is lost."""
-        self._pending.pop(request.msg_id, None)
-        self._idle.discard(request.msg_id)
-
-    def expect_idle(self, msg_id: str) -> None:
-        """The reply to this cell, which a killed keeper sent to the kernel, has come before its idle status."""
-        self._expected.add(msg_id)
-
     def handle_reply(self, reply: Message) -> List[Message]:
         """Take an execute_reply of the kernel; return the replies that may be sent now."""
         parent = reply.parent_id
-        known = self._pending.pop(parent, None) is not None or parent in self._expected
-        self._expected.discard(parent)
+        known = self._pending.pop(parent, None) is not None
         if parent in self._idle or not known:
             self._idle.discard(parent)
             return [reply]
-        self._held[parent] = reply
+        self.held[parent] = reply
         return []
 
     def handle_idle(self, parent: str) -> List[Message]:
@@ -104,17 +75,12 @@ class Executions:
         if parent in self._pending:
             self._idle.add(parent)
             return []
-        held = self._held.pop(parent, None)
+        held = self.held.pop(parent, None)
         return [] if held is None else [held]
-
-    def held(self) -> List[Message]:
-        """Return the replies that wait for an idle status."""
-        return list(self._held.values())
 
     def take_held(self) -> List[Message]:
         """The kernel has ended: return the held replies, whose idle status will not come."""
-        held = self.held()
-        self._held.clear()
+        held, self.held = list(self.held.values()), {}
         return held
 
     def fail_all(self, reason: str) -> None:
@@ -139,84 +105,6 @@ class Executions:
             self._answers.reply_only(request, error_reply(name, reason, self._answers.count))
         else:
             self._answers.fail(request, name, reason)
-
-
-class Aborts:
-    """Stop on error: a cell that was sent before its front end knew of an earlier cell's failure does not run.
-
-    The kernel aborts what is in its queue when a cell fails. For cells that are still on their way, the hub reports
-    when it has passed the reply of the failed cell on to the front end: what arrives before was sent before.
-    """
-
-    def __init__(self) -> None:
-        self._stop_on_error: Dict[str, int] = {}  # msg_id: client, of cells without a reply
-        self._interrupted: Dict[str, None] = {}  # msg_ids of cells that must not run if they arrive
-        self._failed: Dict[int, str] = {}  # client: msg_id of its last failed cell that it has not seen
-
-    def add(self, request: Message) -> None:
-        """An execute_request is to run."""
-        content = request.content()
-        if content.get("stop_on_error", True) and not content.get("silent", False):
-            self._stop_on_error[request.msg_id] = request.client
-
-    def handle_reply(self, reply: Message) -> None:
-        """An execute_reply is sent."""
-        client = self._stop_on_error.pop(reply.parent_id, None)
-        if client is not None and b'"error"' in reply.parts[3] and content_of(reply).get("status") == "error":
-            self._failed[client] = reply.parent_id
-
-    def failure_seen(self, msg_id: str) -> None:
-        """The front end has the reply of this cell."""
-        self._failed = {client: failed for client, failed in self._failed.items() if failed != msg_id}
-
-    def cancel(self, msg_ids: Iterable[str]) -> None:
-        """Those of these cells that are still on their way must not run: the user has interrupted them."""
-        self._interrupted.update(dict.fromkeys(msg_ids))
-        while len(self._interrupted) > MAX_REQUESTS:
-            del self._interrupted[next(iter(self._interrupted))]
-
-    def should_abort(self, request: Message) -> bool:
-        """Return whether this execute_request was sent without knowing that an earlier cell had failed, or before an
-        interrupt that overtook the request."""
-        return request.client in self._failed or request.msg_id in self._interrupted
-
-    def unseen_failures(self) -> Optional[Message]:
-        """Return the event for a hub that attaches: when it has passed on all that it lacks, the front end has seen
-        these replies. None if there is nothing to report."""
-        return keeper_message(event="mark", replies=list(self._failed.values())) if self._failed else None
-
-    def clear(self) -> None:
-        """Forget the failures: the front end is another one, or its hub does not report what it has seen."""
-        self._failed.clear()
-        self._stop_on_error.clear()
-
-
-class QueueLimit:
-    """The requests that wait, in the keeper or in the kernel's own queue, until a status of the kernel names them."""
-
-    def __init__(self) -> None:
-        self._size = 0
-        self._waiting: OrderedDict[str, int] = OrderedDict()
-
-    def admit(self, request: Message) -> bool:
-        """Count a request as waiting; return False if there is no room for it."""
-        if request.channel is Channel.STDIN:  # the kernel publishes no status for an input_reply
-            return True
-        size = sum(map(len, request.parts))
-        if self._waiting and (self._size + size > MAX_WAITING or len(self._waiting) >= MAX_REQUESTS):
-            return False
-        self._size += size - self._waiting.pop(request.msg_id, 0)
-        self._waiting[request.msg_id] = size
-        return True
-
-    def release(self, msg_id: str) -> None:
-        """The kernel has begun this request, or it was answered in the kernel's place."""
-        self._size -= self._waiting.pop(msg_id, 0)
-
-    def clear(self) -> None:
-        """Forget all requests: the kernel's process is another one."""
-        self._waiting.clear()
-        self._size = 0
 
 
 class _Internal:

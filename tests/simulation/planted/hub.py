@@ -117,13 +117,13 @@ HUB = [
     Mutant(
         "counts are saved before the message is sent",
         "hub.kernel.messages.relay",
-        "            self._delivered.save([max(0, count - waiting) for count, waiting in counts])\n",
-        "            self._delivered.save([max(0, count + 1 - waiting) for count, waiting in counts])\n",
+        "            self._delivered.save(self.endpoint.delivered)\n",
+        "            self._delivered.save([count + 1 for count in self.endpoint.delivered])\n",
     ),
     Mutant(
         "counts are never saved",
         "hub.kernel.messages.relay",
-        "            self._delivered.save([max(0, count - waiting) for count, waiting in counts])\n",
+        "            self._delivered.save(self.endpoint.delivered)\n",
         "            pass\n",
     ),
     Mutant(

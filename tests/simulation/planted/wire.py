@@ -97,7 +97,7 @@ WIRE = [
         "another hub resumes the numbering of the one before",
         "wire.endpoint",
         (
-            "        return hello.peer == self._session and bool(hello.session == self._peer or hello.received)\n"
+            "        return hello.peer == self._session and bool(hello.session == self.peer or hello.received)\n"
         ),
         "        return hello.peer == self._session or not hello.peer\n",
     ),

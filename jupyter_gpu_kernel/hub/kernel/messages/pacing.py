@@ -107,6 +107,11 @@ class Pacer:
             self._timer.cancel()
             self._run()
 
+    def keeper_changed(self) -> None:
+        """The next messages have the numbering of a killed keeper's successor, which repeats those that wait here:
+        acknowledge none of its messages before these are passed on."""
+        self._queue = deque(waiting._replace(number=1) for waiting in self._queue)
+
     def flush(self) -> None:
         """Pass on all that wait at once, read or not: the next ones come from another keeper."""
         self._pace = _Pace.LIVE
@@ -122,8 +127,6 @@ class Pacer:
         msg_type = "" if message.channel is Channel.KEEPER else type_of(message)
         if lane is not Lane.ORDERED and self._has_room(message):
             return self._pass_on(message)
-        if self._queue and number <= self._queue[-1].number:  # the numbering of a killed keeper's successor
-            self._queue = deque(waiting._replace(number=number) for waiting in self._queue)
         pieces = split(message, msg_type)
         self.waiting_by_lane[lane] += 1
         for piece in pieces:

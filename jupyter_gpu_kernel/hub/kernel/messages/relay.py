@@ -59,6 +59,7 @@ class HubRelay:
         self._requests = RequestTable(was_up=was_up)
         self._file = RequestFile(None) if delivered is None else delivered.requests
         info, learn = recall(context.infos, link.name, settings.python)
+        self._keeper = ""  # its numbering
         self.placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
         self.displays = TransientDisplays(runtime, self._send_to_front_ends)
         self.notice = OfflineNotice(runtime, self.displays.send, link.name, settings, self._requests)
@@ -253,12 +254,15 @@ class HubRelay:
     def deliver(self, data: Data) -> None:
         """Take a message of the keeper."""
         self._pacer.put(validate.message(data), self.endpoint.received, self.endpoint.lane)
-        self.endpoint.hold_acknowledgements(self._pacer.oldest)
+        self._hold_acknowledgements()
 
     def _pacer_progressed(self) -> None:
         """Acknowledge the messages that were passed on, so that the keeper sends more."""
-        self.endpoint.hold_acknowledgements(self._pacer.oldest)
+        self._hold_acknowledgements()
         self._link.pump(self.endpoint)
+
+    def _hold_acknowledgements(self) -> None:
+        self.endpoint.hold_acknowledgements(self._pacer.oldest, self._pacer.waiting_by_lane)
 
     def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
@@ -285,8 +289,8 @@ class HubRelay:
         """Save how many messages were delivered, at once: if the hub is killed before this, the last one comes
         twice."""
         if self._delivered is not None:
-            counts = zip(self.endpoint.delivered, self._pacer.waiting_by_lane, strict=True)
-            self._delivered.save([max(0, count - waiting) for count, waiting in counts])
+            self._hold_acknowledgements()
+            self._delivered.save(self.endpoint.delivered)
 
     def _acknowledge_failure(self, message: Message) -> None:
         """Tell the keeper at once that the front end has the reply of a cell that failed, so that what the front end
@@ -313,6 +317,10 @@ class HubRelay:
         if self._delivered is not None and self._delivered.kernel_id != kernel_id:
             self._delivered.switch(kernel_id)  # its notebook had left that kernel, and has it again
         self.notice.link_up()
+        if self._keeper != self.endpoint.peer:
+            self._keeper = self.endpoint.peer
+            self._pacer.keeper_changed()
+            self._hold_acknowledgements()
         self._pacer.begin_replay()
         self.not_started.end()
         self._requests.link_is_up()

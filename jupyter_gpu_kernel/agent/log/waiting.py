@@ -10,9 +10,9 @@ from collections import OrderedDict, deque
 from itertools import islice
 from typing import Deque, Dict, Iterator, Optional, Tuple
 
-from ....wire.messages import Channel, Message, MessageError, content_of
-from ....wire.streams import PIECE, StreamText, read_stream, with_stream
-from .spill import SpillRecord
+from ...wire.messages import Channel, Message, MessageError, content_of
+from ...wire.streams import PIECE, StreamText, read_stream, with_stream
+from .segments import StoredMessage
 from .superseding import Key, Newest, TerminalText, key_of, object_at
 
 _OVERHEAD = 200
@@ -73,13 +73,13 @@ class QueueEntry:
             return self.message.unparsed()
         return with_stream(self.message, self.counter, StreamText(self.name, str(self.text)))
 
-    def record(self) -> SpillRecord:
+    def stored(self) -> StoredMessage:
         """Return the message as it is written to the disk or sent."""
         end = self.position + (0 if self.text is None else len(str(self.text)))
-        return SpillRecord(self.kind, self.cell.number, self.position, end, self.whole().encode())
+        return StoredMessage(self.kind, self.cell.number, self.position, end, self.whole().encode())
 
 
-class MemoryQueue:
+class WaitingMessages:
     """`put` messages, then `pop` one. `cells`, by number, has also those with messages only on disk."""
 
     def __init__(self) -> None:
@@ -114,9 +114,9 @@ class MemoryQueue:
         elif msg_type.startswith("comm_"):
             self._put_comm(entry, message, msg_type)
 
-    def pop(self) -> SpillRecord:
+    def pop(self) -> StoredMessage:
         """Remove and return the oldest message."""
-        return self._pop().record()
+        return self._pop().stored()
 
     def drop(self) -> None:
         """Remove the oldest message."""

@@ -1,4 +1,4 @@
-"""What waits: outputs are merged, the caps hold, what may never be lost is there, in order."""
+"""What waits for a hub: outputs are merged, the caps hold, what may never be lost is there, in order."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Iterator, List
 
 import pytest
-from outputs import NEVER, drain, kind_of, message, printed, stream
+from outputs import NEVER, Waiting, kind_of, message, printed, stream
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.relay.output.backlog import AHEAD, MIB, Backlog, Flow
+from jupyter_gpu_kernel.agent.log.hub_queue import MIB
+from jupyter_gpu_kernel.agent.log.hub_reader import AHEAD, HubReader
 from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.messages import Lane, Message, keeper_message
 from jupyter_gpu_kernel.wire.streams import PIECE, split
@@ -22,35 +23,35 @@ from jupyter_gpu_kernel.wire.window import START
 # ---------------------------------------------------------------------------------------------- merged, collapsed
 
 
-def test_neighbours_are_merged_and_ids_differ(backlog: Backlog) -> None:
+def test_neighbours_are_merged_and_ids_differ(waiting: Waiting) -> None:
     lines = ["line %d\n" % number for number in range(20_000)]
     for line in lines:
-        backlog.put(stream(line))
-    taken = drain(backlog)
+        waiting.put(stream(line))
+    taken = waiting.drain()
     assert printed(taken) == "".join(lines)
     assert len(taken) < 10
     assert len({m.header()["msg_id"] for m in taken}) == len(taken)
 
 
-def test_one_long_message_becomes_smaller_ones(backlog: Backlog) -> None:
+def test_one_long_message_becomes_smaller_ones(waiting: Waiting) -> None:
     text = "".join(random.Random(1).choices("ab\n", k=PIECE * 5 + 7))
-    backlog.put(stream(text))
-    taken = drain(backlog)
+    waiting.put(stream(text))
+    taken = waiting.drain()
     assert printed(taken) == text
     assert max(len(m.content()["text"]) for m in taken) <= PIECE
     assert len({m.header()["msg_id"] for m in taken}) == len(taken) == 6
     assert printed(split(stream(text), "stream")) == text
 
 
-def test_hours_of_progress_are_one_line(backlog: Backlog) -> None:
+def test_hours_of_progress_are_one_line(waiting: Waiting) -> None:
     for step in range(10_000):
-        backlog.put(stream("\r%6d/10000 [===>   ]" % step, name="stderr"))
-        backlog.put(message("update_display_data", data={"n": step}, transient={"display_id": "bar"}))
-        backlog.put(message("comm_msg", comm_id="w", data={"method": "update", "state": {"value": step}}))
-        backlog.put(message("clear_output", "b", wait=True))
-        backlog.put(message("display_data", "b", data={"n": step}))
-    assert backlog.size < 1_000_000
-    last = drain(backlog)[-5:]
+        waiting.put(stream("\r%6d/10000 [===>   ]" % step, name="stderr"))
+        waiting.put(message("update_display_data", data={"n": step}, transient={"display_id": "bar"}))
+        waiting.put(message("comm_msg", comm_id="w", data={"method": "update", "state": {"value": step}}))
+        waiting.put(message("clear_output", "b", wait=True))
+        waiting.put(message("display_data", "b", data={"n": step}))
+    assert waiting.size < 1_000_000
+    last = waiting.drain()[-5:]
     assert [
         m.content() for m in last if kind_of(m) in ("update_display_data", "comm_msg", "display_data")
     ] == [
@@ -60,13 +61,13 @@ def test_hours_of_progress_are_one_line(backlog: Backlog) -> None:
     ]
 
 
-def test_what_a_widget_captures_is_not_cleared_with_it(backlog: Backlog) -> None:
-    backlog.put(stream("before\n"))
-    backlog.put(message("comm_msg", comm_id="out", data={"method": "update", "state": {"msg_id": "a"}}))
-    backlog.put(stream("inside\n"))
-    backlog.put(message("clear_output", wait=False))
-    backlog.put(message("comm_msg", comm_id="out", data={"method": "update", "state": {"msg_id": ""}}))
-    taken = drain(backlog)
+def test_what_a_widget_captures_is_not_cleared_with_it(waiting: Waiting) -> None:
+    waiting.put(stream("before\n"))
+    waiting.put(message("comm_msg", comm_id="out", data={"method": "update", "state": {"msg_id": "a"}}))
+    waiting.put(stream("inside\n"))
+    waiting.put(message("clear_output", wait=False))
+    waiting.put(message("comm_msg", comm_id="out", data={"method": "update", "state": {"msg_id": ""}}))
+    taken = waiting.drain()
     assert [kind_of(m) for m in taken] == ["stream", "comm_msg", "clear_output", "comm_msg"]
     assert printed(taken) == "before\n"
 
@@ -74,15 +75,15 @@ def test_what_a_widget_captures_is_not_cleared_with_it(backlog: Backlog) -> None
 # ---------------------------------------------------------------------------------------------- beyond the cap
 
 
-def test_head_and_tail_and_a_notice_between(backlog: Backlog) -> None:
+def test_head_and_tail_and_a_notice_between(waiting: Waiting) -> None:
     lines = ["line %07d\n" % number for number in range(2_000_000)]
-    backlog.put(message("status", execution_state="busy"))
+    waiting.put(message("status", execution_state="busy"))
     for at in range(0, len(lines), 1000):
-        backlog.put(stream("".join(lines[at : at + 1000])))
-        assert backlog.size <= 4 * MIB
+        waiting.put(stream("".join(lines[at : at + 1000])))
+        assert waiting.size <= 4 * MIB
     for kind in ("error", "execute_reply", "status"):
-        backlog.put(message(kind))
-    taken = drain(backlog)
+        waiting.put(message(kind))
+    taken = waiting.drain()
     assert [kind_of(m) for m in taken if kind_of(m) != "stream"] == [
         "status",
         "error",
@@ -100,27 +101,27 @@ def test_head_and_tail_and_a_notice_between(backlog: Backlog) -> None:
     assert notice.parent()["msg_id"] == "a"
 
 
-def test_the_cell_that_prints_most_gives_most(backlog: Backlog) -> None:
+def test_the_cell_that_prints_most_gives_most(waiting: Waiting) -> None:
     small = "".join("small %d\n" % number for number in range(20_000))
-    backlog.put(stream(small, "small"))
+    waiting.put(stream(small, "small"))
     for number in range(200):
-        backlog.put(stream("large %d\n" % number * 10_000, "large"))
-        backlog.put(message("execute_reply", "large", n=number))
-    assert backlog.size <= 4 * MIB
-    taken = drain(backlog)
+        waiting.put(stream("large %d\n" % number * 10_000, "large"))
+        waiting.put(message("execute_reply", "large", n=number))
+    assert waiting.size <= 4 * MIB
+    taken = waiting.drain()
     assert printed(taken, "small") == small
     replies = [m.content()["n"] for m in taken if kind_of(m) == "execute_reply"]
     assert replies == list(range(200))
     assert "left out here" in printed(taken, "large", "stderr")
 
 
-def test_many_cells_fit(backlog: Backlog) -> None:
+def test_many_cells_fit(waiting: Waiting) -> None:
     for number in range(100):
-        backlog.put(message("execute_input", str(number), code="x"))
-        backlog.put(stream("%d\n" % number * 60_000, str(number)))
-        backlog.put(message("status", str(number), execution_state="idle"))
-        assert backlog.size <= 4 * MIB
-    taken = drain(backlog)
+        waiting.put(message("execute_input", str(number), code="x"))
+        waiting.put(stream("%d\n" % number * 60_000, str(number)))
+        waiting.put(message("status", str(number), execution_state="idle"))
+        assert waiting.size <= 4 * MIB
+    taken = waiting.drain()
     for number in range(100):
         texts = [m for m in taken if m.parent()["msg_id"] == str(number)]
         assert [kind_of(m) for m in texts if kind_of(m) in NEVER] == ["execute_input", "status"]
@@ -128,15 +129,15 @@ def test_many_cells_fit(backlog: Backlog) -> None:
 
 
 @pytest.mark.parametrize("kind", ["display_data", "execute_result", "update_display_data"])
-def test_large_displays_become_their_text_widgets_go_last(backlog: Backlog, kind: str) -> None:
+def test_large_displays_become_their_text_widgets_go_last(waiting: Waiting, kind: str) -> None:
     for number in range(20):
         data = {"text/plain": "<Figure %d>" % number, "image/png": "x" * MIB}
-        backlog.put(message(kind, data=data, metadata={}, transient={"display_id": str(number)}))
+        waiting.put(message(kind, data=data, metadata={}, transient={"display_id": str(number)}))
     for _ in range(20):
-        backlog.put(message("comm_msg", "b", comm_id="w", data={"method": "custom", "content": "x" * MIB}))
-        backlog.put(message("status", "b", execution_state="busy"))
-    assert backlog.size <= 4 * MIB
-    taken = drain(backlog)
+        waiting.put(message("comm_msg", "b", comm_id="w", data={"method": "custom", "content": "x" * MIB}))
+        waiting.put(message("status", "b", execution_state="busy"))
+    assert waiting.size <= 4 * MIB
+    taken = waiting.drain()
     texts = [m.content()["data"]["text/plain"] for m in taken if kind_of(m) == kind]
     assert len(texts) == 20
     assert (
@@ -146,12 +147,12 @@ def test_large_displays_become_their_text_widgets_go_last(backlog: Backlog, kind
     assert "left out here" in printed(taken, "b", "stderr")
 
 
-def test_many_small_displays_fit(backlog: Backlog) -> None:
+def test_many_small_displays_fit(waiting: Waiting) -> None:
     for number in range(2000):
         data = {"text/plain": "figure %d" % number, "image/png": "x" * 10_000}
-        backlog.put(message("display_data", data=data, metadata={}, transient={}))
-        assert backlog.size <= 4 * MIB
-    texts = [m.content()["data"]["text/plain"].split("\n")[0] for m in drain(backlog)]
+        waiting.put(message("display_data", data=data, metadata={}, transient={}))
+        assert waiting.size <= 4 * MIB
+    texts = [m.content()["data"]["text/plain"].split("\n")[0] for m in waiting.drain()]
     assert texts == ["figure %d" % number for number in range(2000)]
 
 
@@ -160,28 +161,32 @@ def test_many_small_displays_fit(backlog: Backlog) -> None:
 
 def test_little_is_moved_to_disk_at_once(tmp_path: Path) -> None:
     """A control message waits meanwhile."""
-    backlog, sizes = Backlog(RUNTIME, [tmp_path], KernelSettings()), [0]
+    waiting, sizes = Waiting(tmp_path, KernelSettings()), [0]
     for number in range(150):
-        backlog.put(message("display_data", data={"n": number, "text": "x" * 100_000}))
-        sizes.append(backlog._spill.size)
+        waiting.put(message("display_data", data={"n": number, "text": "x" * 100_000}))
+        sizes.append(waiting.log.state.queue.segments.size)
     assert sizes[-1] > 4 * MIB
     assert max(map(sub, sizes[1:], sizes)) < 1.5 * MIB
-    assert [m.content()["data"]["n"] for m in drain(backlog)] == list(range(150))
-    backlog.close()
+    assert [m.content()["data"]["n"] for m in waiting.drain()] == list(range(150))
+    waiting.close()
 
 
-def test_nothing_can_be_read_by_path(tmp_path: Path, backlog: Backlog) -> None:
-    backlog.put(stream("x" * MIB))
-    assert list(tmp_path.iterdir()) == []
-    assert backlog.size > MIB
-    assert printed(drain(backlog)) == "x" * MIB
+def test_only_the_user_can_read_the_files_which_are_removed_in_the_end(
+    tmp_path: Path, waiting: Waiting
+) -> None:
+    waiting.put(stream("x" * MIB))
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    assert len(list(tmp_path.iterdir())) == 2 and waiting.size > MIB
+    assert printed(waiting.drain()) == "x" * MIB
+    waiting.close()
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.fixture
 def small_disk() -> Iterator[None]:
-    """No file of this process may be larger than 1 MiB: the system says so in the middle of a write."""
+    """No file of this process may be larger than 16 KiB: the system says so in the middle of a write."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16 * 1024, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
@@ -189,20 +194,20 @@ def small_disk() -> Iterator[None]:
 @pytest.mark.parametrize("folder", ["", "missing"])
 def test_a_disk_that_takes_no_more(tmp_path: Path, folder: str, small_disk: None) -> None:
     """Nor one that is not there: it is the cap, and no more."""
-    troubles: List[str] = []
-    memory_and_cap = KernelSettings(journal_memory_mib=2, journal_cap_mib=64)
-    backlog = Backlog(RUNTIME, [tmp_path / folder], memory_and_cap, troubles.append)
+    waiting = Waiting(tmp_path / folder, KernelSettings(journal_memory_mib=2, journal_cap_mib=64))
     lines = ["%060d\n" % number for number in range(400_000)]
     for at in range(0, len(lines), 100):
-        backlog.put(stream("".join(lines[at : at + 100])))
-        backlog.put(message("status", n=at))
-    assert backlog.size < 8 * MIB
-    taken = drain(backlog)
+        waiting.put(stream("".join(lines[at : at + 100])))
+        waiting.put(message("status", n=at))
+    assert waiting.size < 8 * MIB
+    taken = waiting.drain()
     assert [m.content()["n"] for m in taken if kind_of(m) == "status"] == list(range(0, len(lines), 100))
     text = printed(taken).splitlines(keepends=True)
     assert (text[0], text[-1]) == (lines[0], lines[-1])
     assert "left out here" in printed(taken, name="stderr")
-    assert troubles and "cannot be written" in troubles[0]
+    assert [text for text in waiting.problems if "waits for a front end cannot be written" in text]
+    waiting.close()
+    assert [text for text in waiting.problems if "the log cannot be written" in text]
 
 
 # ---------------------------------------------------------------------------------------------- the flow
@@ -211,9 +216,9 @@ def test_a_disk_that_takes_no_more(tmp_path: Path, folder: str, small_disk: None
 class Hub:
     """The other end of a flow, which takes what it is given."""
 
-    def __init__(self, backlog: Backlog) -> None:
+    def __init__(self, waiting: Waiting) -> None:
         self.keeper, self.end = Endpoint(RUNTIME, first=False), Endpoint(RUNTIME, first=True)
-        self.flow = Flow(self.keeper, backlog)
+        self.log, self.reader = waiting.log, HubReader(self.keeper, waiting.log)
         self.got: List[Message] = []
 
     def attach(self) -> None:
@@ -222,7 +227,7 @@ class Hub:
         for here, there in ((self.end, self.keeper), (self.keeper, self.end)):
             for frame in here.outgoing():
                 there.receive(frame)
-        self.flow.opened()
+        self.reader.opened()
 
     def leave(self) -> None:
         self.keeper.closed()
@@ -232,7 +237,7 @@ class Hub:
         """Until nothing more comes."""
         frames = True
         while frames:
-            self.flow.feed()
+            self.reader.feed()
             frames = bool(outgoing := self.keeper.outgoing())
             for frame in outgoing:
                 self.got += map(Message.decode, self.end.receive(frame))
@@ -241,42 +246,43 @@ class Hub:
                 self.keeper.receive(frame)
 
 
-def test_live_messages_pass_as_they_are_and_a_replay_is_marked(backlog: Backlog) -> None:
-    hub = Hub(backlog)
+def test_live_messages_pass_as_they_are_and_a_replay_is_marked(waiting: Waiting) -> None:
+    hub = Hub(waiting)
     hub.attach()
     live = [stream("a"), stream("b")]
     for one in live:
-        hub.flow.send(Lane.ORDERED, one)
+        hub.reader.send(Lane.ORDERED, one)
     hub.read()
     assert hub.got == [keeper_message(event="replay", state="end"), *live]
     hub.leave()
     for _ in range(2):
-        hub.flow.send(Lane.ORDERED, stream("c"))
+        hub.reader.send(Lane.ORDERED, stream("c"))
     hub.got.clear()
     hub.attach()
-    hub.flow.send(Lane.ORDERED, message("status"))
+    hub.reader.send(Lane.ORDERED, message("status"))
     hub.read()
     assert [kind_of(m) for m in hub.got] == ["", "stream", "", "status"]
     assert [m.content()["state"] for m in hub.got if not kind_of(m)] == ["begin", "end"]
     assert printed(hub.got) == "cc"
-    assert hub.flow.unacknowledged == 0
+    assert hub.reader.unacknowledged == 0
 
 
-def test_the_connection_holds_little_where_nobody_reads(backlog: Backlog) -> None:
-    hub = Hub(backlog)
+def test_the_connection_holds_little_where_nobody_reads(waiting: Waiting) -> None:
+    hub = Hub(waiting)
     hub.attach()
     hub.read()
     for _ in range(200):
-        hub.flow.send(Lane.ORDERED, stream("x" * 100_000))
-        hub.flow.feed()
+        hub.reader.send(Lane.ORDERED, stream("x" * 100_000))
+        hub.reader.feed()
     ahead = AHEAD + START  # of which nothing was acknowledged yet
     assert hub.keeper.outbox.size < ahead + 200_000
-    hub.flow.send(Lane.URGENT, message("status", "urgent"))
-    assert ahead < hub.flow.unacknowledged < ahead + 5 * MIB
+    hub.reader.send(Lane.URGENT, message("status", "urgent"))
+    assert ahead < hub.reader.unacknowledged < ahead + 5 * MIB
     hub.leave()
     for _ in range(200):
-        hub.flow.send(Lane.PROMPT, message("complete_reply", "asked", text="x" * 100_000))
+        hub.reader.send(Lane.PROMPT, message("complete_reply", "asked", text="x" * 100_000))
     assert hub.keeper.outbox.size < ahead + 300_000, "nor of replies, while no hub is there"
-    left = [kind_of(Message.decode(data)) for data in hub.flow.withdraw()]
+    left = list(map(kind_of, hub.log.state.undelivered()))
     assert len(left) > 220 and left.count("complete_reply") == 200
-    assert hub.flow.unacknowledged == 0
+    hub.reader.leave()
+    assert hub.reader.unacknowledged == 0

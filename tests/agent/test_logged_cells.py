@@ -7,10 +7,10 @@ import sys
 from typing import Any, Dict, List, Tuple
 
 import pytest
-from runtimes import RUNTIME, make
+from runtimes import make
 
-from jupyter_gpu_kernel.agent.relay.output import history
-from jupyter_gpu_kernel.agent.relay.output.history import History, PastCell
+from jupyter_gpu_kernel.agent.log import cells
+from jupyter_gpu_kernel.agent.log.cells import LoggedCell, LoggedCells
 from jupyter_gpu_kernel.wire.frames import MAX_PAYLOAD
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -19,21 +19,21 @@ def request(code: str, cell_id: str = "") -> Message:
     return Message(Channel.SHELL, 1, make("execute_request", {"code": code}, metadata={"cellId": cell_id}))
 
 
-def take(past: History, to: Message, msg_type: str, **content: Any) -> None:
+def take(past: LoggedCells, to: Message, msg_type: str, **content: Any) -> None:
     channel = Channel.SHELL if msg_type == "execute_reply" else Channel.IOPUB
-    past.add_message(Message(channel, 1, make(msg_type, content, to.parts[0])))
+    past.add_message(Message(channel, 1, make(msg_type, content, to.parts[0])), 0.0)
 
 
-def prints(past: History, cell: Message, text: str) -> None:
+def prints(past: LoggedCells, cell: Message, text: str) -> None:
     take(past, cell, "stream", name="stdout", text=text)
 
 
-def shown(cell: PastCell) -> List[Dict[str, Any]]:
+def shown(cell: LoggedCell) -> List[Dict[str, Any]]:
     return [dict(output["content"], msg_type=output["msg_type"]) for output in cell.page(0)[0]]
 
 
 def test_outputs_are_kept_by_cell_merged_with_how_it_ended() -> None:
-    past, one, two = History(RUNTIME), request("one()", "a"), request("two()", "b")
+    past, one, two = LoggedCells(), request("one()", "a"), request("two()", "b")
     for cell in (one, two):
         past.add_request(cell)
     take(past, one, "execute_input", code="one()", execution_count=5)
@@ -51,7 +51,7 @@ def test_outputs_are_kept_by_cell_merged_with_how_it_ended() -> None:
 
 def test_a_cell_without_an_id_is_asked_for_by_its_request() -> None:
     """As of nbclient, and of servers that execute cells by themselves."""
-    past = History(RUNTIME)
+    past = LoggedCells()
     parts = make("execute_request", {"code": "f()"})
     nameless, other = Message(Channel.SHELL, 1, parts), request("f()", "a")
     for cell in (nameless, other):
@@ -62,7 +62,7 @@ def test_a_cell_without_an_id_is_asked_for_by_its_request() -> None:
 
 
 def test_a_progress_bar_is_its_last_state() -> None:
-    past, cell = History(RUNTIME), request("bar()")
+    past, cell = LoggedCells(), request("bar()")
     past.add_request(cell)
     for n in range(100):
         prints(past, cell, f"\r{n:3}%")
@@ -70,12 +70,12 @@ def test_a_progress_bar_is_its_last_state() -> None:
 
 
 def test_what_a_user_answered_is_kept_but_no_password() -> None:
-    past, cell = History(RUNTIME), request("login()")
+    past, cell = LoggedCells(), request("login()")
     past.add_request(cell)
     for prompt, password, value in (("name:", False, "alice"), ("word:", True, "secret")):
         prints(past, cell, "?")
         asked = make("input_request", {"prompt": prompt, "password": password}, cell.parts[0])
-        past.add_message(Message(Channel.STDIN, 1, asked))
+        past.add_message(Message(Channel.STDIN, 1, asked), 0.0)
         assert past.summaries(0)["cells"][0]["asks"] == prompt
         for _ in range(2):  # the second answers nothing
             past.add_input_reply(Message(Channel.STDIN, 1, make("input_reply", {"value": value})))
@@ -90,7 +90,7 @@ def test_what_a_user_answered_is_kept_but_no_password() -> None:
 
 
 def test_beyond_the_bound_the_oldest_output_goes_and_that_is_reported() -> None:
-    past, old, new = History(RUNTIME, cap=200_000), request("old"), request("new")
+    past, old, new = LoggedCells(cap=200_000), request("old"), request("new")
     for cell in (old, new):
         past.add_request(cell)
     prints(past, old, "o" * 100_000)
@@ -103,7 +103,7 @@ def test_beyond_the_bound_the_oldest_output_goes_and_that_is_reported() -> None:
 
 
 def test_pages_are_small_and_complete() -> None:
-    past, cell = History(RUNTIME), request("much()")
+    past, cell = LoggedCells(), request("much()")
     past.add_request(cell)
     for n in range(30):
         take(past, cell, "display_data", data={"text/plain": f"{n}" + " " * 200_000}, metadata={})
@@ -117,14 +117,14 @@ def test_pages_are_small_and_complete() -> None:
 
 
 def test_only_so_many_cells_are_known() -> None:
-    past = History(RUNTIME)
-    for n in range(history.CELLS + 5):
+    past = LoggedCells()
+    for n in range(cells.CELLS + 5):
         past.add_request(request(f"{n}"))
-    assert len(past.cells) == history.CELLS and next(iter(past.cells.values())).code == "5"
+    assert len(past.cells) == cells.CELLS and next(iter(past.cells.values())).code == "5"
 
 
 def test_messages_without_a_users_cell_are_passed_over() -> None:
-    past = History(RUNTIME)
+    past = LoggedCells()
     prints(past, request("nobody asked"), "x")
     assert not past.cells and past.page("unknown", 0) == {}
 
@@ -148,7 +148,7 @@ class Calls:
 
 def reading(count: int, size: int) -> Tuple[int, int]:
     """Calls that it takes to read a cell with so many outputs: for the dearest page, and in all."""
-    past, cell = History(RUNTIME), request("much()")
+    past, cell = LoggedCells(), request("much()")
     past.add_request(cell)
     for n in range(count):
         take(past, cell, "display_data", data={"text/plain": "x" * size}, metadata={"n": n})
@@ -165,17 +165,17 @@ def reading(count: int, size: int) -> Tuple[int, int]:
 @pytest.mark.parametrize("size", [10, 40_000])
 def test_reading_costs_as_much_as_there_is_to_read(size: int) -> None:
     """Not its square, and no page holds up the kernel for longer because of those before it."""
-    few = reading(2 * history.OUTPUTS if size == 10 else 50, size)
-    many = reading(8 * history.OUTPUTS if size == 10 else 200, size)
+    few = reading(2 * cells.OUTPUTS if size == 10 else 50, size)
+    many = reading(8 * cells.OUTPUTS if size == 10 else 200, size)
     assert many[1] < 4.2 * few[1]
     assert many[0] < 1.2 * few[0]
 
 
 def test_a_page_is_a_frame_at_most_whatever_is_in_it() -> None:
     """What is not ASCII takes six bytes a character in JSON."""
-    past = History(RUNTIME)
+    past = LoggedCells()
     for n in range(20):
-        past.add_request(request("\N{SNOWMAN}" * history.CODE, f"c{n}"))
+        past.add_request(request("\N{SNOWMAN}" * cells.CODE, f"c{n}"))
     had, last = 0, False
     while not last:
         page = past.summaries(had)
@@ -185,7 +185,7 @@ def test_a_page_is_a_frame_at_most_whatever_is_in_it() -> None:
 
 
 def test_the_last_cell_that_ended_is_known_with_its_error() -> None:
-    past, one, two, three = History(RUNTIME), request("\nfit(model)\nsave()"), request("two()"), request("3")
+    past, one, two, three = LoggedCells(), request("\nfit(model)\nsave()"), request("two()"), request("3")
     assert past.last_ended() is None
     for cell in (one, two, three):
         past.add_request(cell)

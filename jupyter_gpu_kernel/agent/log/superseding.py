@@ -12,7 +12,7 @@ import json
 import re
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from ....wire.messages import Message, content_of
+from ...wire.messages import Message, content_of
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RESETS = ("\x1b[0m", "\x1b[m")

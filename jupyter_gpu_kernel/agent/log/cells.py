@@ -1,4 +1,4 @@
-"""The history: the last cells and their output, delivered or not, up to a limit.
+"""The last cells in the log with their output, delivered or not, up to a limit.
 
 It is for front ends that return, reload the page, or are others. A cell is identified by the msg_id of its request. Its
 output is kept merged, as it would be shown in the end. This module knows no sockets.
@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from itertools import islice
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from ....wire.compose import error_content, make
-from ....wire.fields import number, text
-from ....wire.messages import Channel, Message, MessageError
-from ....wire.runtime import Runtime
-from .memory_queue import MemoryQueue
+from ...wire.compose import PASSING, error_content
+from ...wire.fields import number, text
+from ...wire.messages import Channel, Message, MessageError
+from ...wire.streams import dump
 from .reduction import as_text
+from .waiting import WaitingMessages
 
 CAP = 16 * 1024 * 1024
 """The size of all output in bytes."""
@@ -31,6 +31,8 @@ LARGEST = 3 * 1024 * 1024
 """The size of one output in a page, in bytes: the wire's frames take 4 MiB."""
 CODE = 128 * 1024
 """The length of a cell's code in characters."""
+HIDDEN = "········"
+"""What is shown in place of an answer that is not kept."""
 _ID = 200
 _SUMMARY = 800
 """The size of a summary besides the code, in bytes."""
@@ -38,12 +40,13 @@ _LINE = 200
 """The length of a text about a cell in characters."""
 
 
-class PastCell:
+class LoggedCell:
     """One user cell and its output.
 
     status: waiting, running, or the status of the cell's reply.
     dropped: Whether a part of the cell's output was dropped.
     front_end_left: Whether the front end that ran the cell has left the kernel.
+    missed: Whether a front end that has left did not get everything about the cell.
     session: The Jupyter session of the client that ran the cell.
     """
 
@@ -54,13 +57,13 @@ class PastCell:
         self.asks: Optional[str] = None
         """The prompt of its input(), as long as that has no answer."""
         self.session = str(request.header().get("session", ""))[:_ID]
-        self.front_end_left = False
+        self.front_end_left = self.missed = False
         self.status = "waiting"
         self.error = ""
         """The exception that ended it: "ValueError: no such layer"."""
         self.count: Optional[int] = None
         self.started = self.finished = 0.0
-        self.shown = MemoryQueue()
+        self.shown = WaitingMessages()
         self.dropped = False
 
     @property
@@ -116,57 +119,68 @@ class PastCell:
         return outputs, first + len(outputs) >= len(self.shown)
 
 
-class History:
+class LoggedCells:
     """`add_request` every user cell, `add_message` every message. `cells` has them by msg_id, oldest first."""
 
-    def __init__(self, runtime: Runtime, cap: int = CAP) -> None:
-        self._runtime = runtime
-        self.cells: OrderedDict[str, PastCell] = OrderedDict()
+    def __init__(self, cap: int = CAP) -> None:
+        self.cells: OrderedDict[str, LoggedCell] = OrderedDict()
         self._cap = cap
         self._size = 0
         self._question: Optional[Message] = None
 
     def add_request(self, request: Message) -> None:
         """Add a cell that a user runs."""
-        cell = PastCell(request)
+        cell = LoggedCell(request)
         self.cells[cell.msg_id] = cell
         if len(self.cells) > CELLS:
             self._size -= self.cells.popitem(last=False)[1].shown.size
 
-    def add_message(self, message: Message) -> None:
-        """Add a message to front ends. One that belongs to no user's cell is passed over."""
+    def add_message(self, message: Message, now: float) -> None:
+        """Add a message to front ends, at this time in seconds since 1970. One that belongs to no user's cell is passed
+        over."""
         cell = self.cells.get(message.parent_id)
         if cell is None:
             return
         msg_type = message.msg_type
+        if (
+            len(message.parts[3]) < CODE and PASSING.encode() in message.parts[3]
+        ):  # it is shown only for a while
+            return
         if message.channel is Channel.IOPUB and msg_type in SHOWN:
             self._show(cell, message)
         elif message.channel is Channel.IOPUB and msg_type == "execute_input":
-            cell.status, cell.started = "running", self._runtime.time()
+            cell.status, cell.started = "running", now
             cell.count = message.content().get("execution_count")
         elif message.channel is Channel.SHELL and msg_type == "execute_reply":
-            cell.end(message.content(), self._runtime.time())
+            cell.end(message.content(), now)
         elif message.channel is Channel.STDIN:
             self._question, cell.asks = message, str(message.content().get("prompt", ""))[:_LINE]
 
-    def last_ended(self) -> Optional[PastCell]:
+    def last_ended(self) -> Optional[LoggedCell]:
         """Return the last cell that has ended; one that was aborted, as a cell before it failed, does not count."""
         ended = (cell for cell in reversed(self.cells.values()) if cell.ended and cell.status != "aborted")
         return next(ended, None)
 
     def add_input_reply(self, reply: Message) -> None:
-        """Add the user's answer to input(), as JupyterLab shows it. Passwords are not kept."""
+        """Add the user's answer to input(), as JupyterLab shows it. Passwords are not kept here, and no answer in the
+        log's file: see `without_answer`."""
         question, self._question = self._question, None
         if question is None:
             return
         question_content = question.content()
-        value = "········" if question_content.get("password") else reply.content().get("value", "")
+        value = HIDDEN if question_content.get("password") else reply.content().get("value", "")
         content = {"name": "stdin", "text": f"{question_content.get('prompt', '')} {value}\n"}
         cell = self.cells.get(question.parent_id)
         if cell is not None:
             cell.asks = None
-            parts = make(self._runtime, "stream", content, question.parts[1])
-            self._show(cell, Message(Channel.IOPUB, 0, parts))
+            header = dump({"msg_id": reply.msg_id, "msg_type": "stream"})
+            self._show(cell, Message(Channel.IOPUB, 0, (header, question.parts[1], b"{}", dump(content))))
+
+    def leave(self, missed: Sequence[str]) -> None:
+        """The front end has left the kernel, and has not got everything about the cells with these msg_ids."""
+        for msg_id, cell in self.cells.items():
+            cell.missed |= msg_id in missed
+            cell.front_end_left = True
 
     def page_of(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Return a page of summaries from the number `first` on; with a `msg_id`, a page of that cell's outputs."""
@@ -198,7 +212,7 @@ class History:
         outputs, last = cell.page(first)
         return dict(cell.summary(), outputs=outputs, last=last)
 
-    def _show(self, cell: PastCell, message: Message) -> None:
+    def _show(self, cell: LoggedCell, message: Message) -> None:
         before = cell.shown.size
         cell.shown.put(message)
         self._size += cell.shown.size - before
@@ -215,6 +229,11 @@ class History:
             self._size -= before - cell.shown.size
             if self._size <= self._cap:
                 return
+
+
+def without_answer(reply: Message) -> Message:
+    """Return an input_reply without what the user has answered."""
+    return reply.replace(parts=(*reply.parts[:3], dump({"value": HIDDEN})))
 
 
 def _reduced(content: Dict[str, Any], size: int) -> Dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What is left out of the kernel's output: of the backlog beyond its cap, and of messages too large for the hub.
+"""What is left out of the kernel's output: of what waits beyond the cap, and of messages too large for the hub.
 
-These are left out of the backlog, each with a notice in its place: the middle of a cell's text (first of the cell with
+These are left out of what waits, each with a notice in its place: the middle of a cell's text (first of the cell with
 the most text), large displays except for their text, widgets' messages. These never are: replies, statuses, errors, the
 begin and end of cells and comms.
 """
@@ -11,13 +11,13 @@ from collections import Counter
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
-from ....wire.compose import error_content, error_reply, make
-from ....wire.messages import Channel, Lane, Message, MessageError, content_of, lane_of
-from ....wire.queues import MAX_MESSAGE
-from ....wire.runtime import Runtime
-from ....wire.streams import StreamText, dump, read_stream, with_stream
-from .memory_queue import CellOutput, EntryKind, MemoryQueue
-from .spill import Segment, Spill, SpillRecord
+from ...wire.compose import error_content, error_reply, make
+from ...wire.messages import Channel, Lane, Message, MessageError, content_of, lane_of
+from ...wire.queues import MAX_MESSAGE
+from ...wire.runtime import Runtime
+from ...wire.streams import StreamText, dump, read_stream, with_stream
+from .segments import Segment, Segments, StoredMessage
+from .waiting import CellOutput, EntryKind, WaitingMessages
 
 HEAD = 1024 * 1024
 """Characters that are kept at the beginning of a cell's text, or half of what it may have."""
@@ -27,7 +27,7 @@ LARGE_DISPLAYS = (64 * 1024, 8 * 1024, 1024)
 """Sizes in bytes above which a display is reduced to its text: one after the other."""
 CANNOT_READ = "a part of the output that waits for a front end cannot be read from disk: {}"
 _REASON = "the output exceeded journal_cap_mib"
-Change = Callable[[SpillRecord], List[SpillRecord]]
+Change = Callable[[StoredMessage], List[StoredMessage]]
 _SMALL = 16 * 1024 * 1024
 MESSAGE_LIMITS: Mapping[Lane, int] = {
     Lane.URGENT: _SMALL,
@@ -48,17 +48,17 @@ class Reduction:
     """Reduces the messages on disk. `memory` knows the cells that they belong to."""
 
     def __init__(
-        self, memory: MemoryQueue, spill: Spill, memory_limit: int, report: Callable[[str], None]
+        self, memory: WaitingMessages, segments: Segments, memory_limit: int, report: Callable[[str], object]
     ) -> None:
         self._memory = memory
-        self._spill = spill
+        self._segments = segments
         self._memory_limit = memory_limit
         self._report = report
 
-    def run(self) -> None:
-        """Leave out what is too much, if the messages on disk exceed the cap."""
+    def run(self) -> bool:
+        """Leave out what is too much, if the messages on disk exceed the cap. Return whether they did."""
         if self._fits:
-            return
+            return False
         self._report(
             "the output that waits for a front end exceeds journal_cap_mib: a part of it is left out"
         )
@@ -71,23 +71,24 @@ class Reduction:
         for size in LARGE_DISPLAYS:
             self._reduce(EntryKind.DISPLAY, partial(_has_larger, size), partial(_reduce_display, size))
         self._reduce(EntryKind.WIDGET, bool, self._leave_out)
+        return True
 
     @property
     def _goal(self) -> int:
         """The size to shrink to: it leaves room for as much as the memory holds."""
-        capacity = self._spill.capacity
+        capacity = self._segments.capacity
         return max(capacity - self._memory_limit, capacity // 2)
 
     @property
     def _fits(self) -> bool:
-        return self._spill.size <= self._goal
+        return self._segments.size <= self._goal
 
     def _share(self) -> int:
         """Return how much text each cell may have, so that everything fits. Cells with less text lose nothing."""
         sizes: Counter[int] = Counter()
-        for segment in self._spill.segments:
+        for segment in self._segments.all:
             sizes.update(segment.bytes_of.get(EntryKind.STREAM, {}))
-        room = max(0, sum(sizes.values()) - self._spill.size + self._goal)
+        room = max(0, sum(sizes.values()) - self._segments.size + self._goal)
         for cells, size in zip(range(len(sizes), 0, -1), sorted(sizes.values())):
             if size * cells > room:
                 return room // cells
@@ -108,51 +109,47 @@ class Reduction:
         return False
 
     def _reduce(self, kind: EntryKind, wanted: Callable[[Segment], bool], change: Change) -> None:
-        """Change the records of this kind in the wanted segments, the oldest first, until everything fits."""
+        """Change the messages of this kind in the wanted segments, the oldest first, until everything fits."""
         at = 0
-        while at < len(self._spill.segments) and not self._fits:
-            segment = self._spill.segments[at]
+        while at < len(self._segments.all) and not self._fits:
+            segment = self._segments.all[at]
             if kind not in segment.bytes_of or not wanted(segment):
                 at += 1
                 continue
-            kept: List[SpillRecord] = []
-            for record in self._take_all(at):
-                kept += change(record) if record.kind == kind else [record]
-            if not self._spill.replace(at, kept):
+            kept: List[StoredMessage] = []
+            try:
+                for stored in segment.read():
+                    kept += change(stored) if stored.kind == kind else [stored]
+                at += not self._segments.replace(at, kept)
+            except OSError as error:
+                self._report(CANNOT_READ.format(error))
                 at += 1
 
-    def _take_all(self, at: int) -> List[SpillRecord]:
-        try:
-            return self._spill.segments[at].take_all()
-        except (OSError, EOFError) as error:
-            self._report(CANNOT_READ.format(error))
-            return []
-
-    def _without_middle(self, share: int, record: SpillRecord) -> List[SpillRecord]:
-        begin, end = self._middle(share, record.cell)
-        begin, end = max(begin, record.begin), min(end, record.end)
-        cell = self._memory.cells.get(record.cell)
+    def _without_middle(self, share: int, stored: StoredMessage) -> List[StoredMessage]:
+        begin, end = self._middle(share, stored.cell)
+        begin, end = max(begin, stored.begin), min(end, stored.end)
+        cell = self._memory.cells.get(stored.cell)
         if begin >= end or cell is None:
-            return [record]
-        message = Message.decode(record.data)
+            return [stored]
+        message = Message.decode(stored.data)
         stream = read_stream(message, "stream")
         if stream is None:
-            return [record]
+            return [stored]
         self._note(cell, begin, end - begin)
         kept = []
-        for number, (first, last) in enumerate(((record.begin, begin), (end, record.end))):
+        for number, (first, last) in enumerate(((stored.begin, begin), (end, stored.end))):
             if first < last:
-                text = stream.text[first - record.begin : last - record.begin]
+                text = stream.text[first - stored.begin : last - stored.begin]
                 data = with_stream(message, number, StreamText(stream.name, text)).encode()
-                kept.append(record._replace(begin=first, end=last, data=data))
+                kept.append(stored._replace(begin=first, end=last, data=data))
         cell.waiting += len(kept)
         self._memory.release(cell)
         return kept
 
-    def _leave_out(self, record: SpillRecord) -> List[SpillRecord]:
-        cell = self._memory.cells.get(record.cell)
+    def _leave_out(self, stored: StoredMessage) -> List[StoredMessage]:
+        cell = self._memory.cells.get(stored.cell)
         if cell is not None:
-            self._note(cell, record.begin, len(record.data))
+            self._note(cell, stored.begin, len(stored.data))
             self._memory.release(cell)
         return []
 
@@ -172,17 +169,17 @@ def _has_larger(size: int, segment: Segment) -> bool:
     return segment.largest.get(EntryKind.DISPLAY, 0) > size
 
 
-def _reduce_display(size: int, record: SpillRecord) -> List[SpillRecord]:
+def _reduce_display(size: int, stored: StoredMessage) -> List[StoredMessage]:
     """Reduce a large display to its text."""
-    if len(record.data) <= size:
-        return [record]
-    message = Message.decode(record.data)
+    if len(stored.data) <= size:
+        return [stored]
+    message = Message.decode(stored.data)
     try:
-        content = as_text(message.content(), size // 2, len(record.data), _REASON)
+        content = as_text(message.content(), size // 2, len(stored.data), _REASON)
     except (MessageError, KeyError, TypeError, ValueError):
-        return [record]
+        return [stored]
     parts = (*message.parts[:3], dump(content))
-    return [record._replace(kind=EntryKind.KEEP, data=message.replace(parts=parts).encode())]
+    return [stored._replace(kind=EntryKind.KEEP, data=message.replace(parts=parts).encode())]
 
 
 def as_text(content: Dict[str, Any], room: int, size: int, reason: str) -> Dict[str, Any]:
@@ -220,7 +217,10 @@ def _replacement(runtime: Runtime, message: Message, msg_type: str, reason: str)
     parent = message.parts[1] if len(message.parts[1]) <= _MAX_HEADER else b"{}"
 
     def create(kind: str, content: Dict[str, Any], channel: Channel = message.channel) -> Message:
-        return Message(channel, message.client, make(runtime, kind, content, parent))
+        parts = make(runtime, kind, content, parent)
+        if channel is message.channel:  # a successor of this keeper knows the message by its msg_id
+            parts = (dump(dict(message.header(), msg_type=kind)), *parts[1:])
+        return Message(channel, message.client, parts)
 
     text = f"\n[… left out here: {reason} …]\n"
     notice = create("stream", {"name": "stderr", "text": text}, Channel.IOPUB)

@@ -1,0 +1,10 @@
+"""The log of one kernel: the messages to its front ends, numbered, and the requests that have no reply yet.
+
+- `log.py` adds entries and writes them to the file (`file.py`), so that the successor of a killed keeper goes on where
+  that was. `state.py` is what the entries say.
+- `hub_reader.py` sends the messages to the hub. Those that wait are in `hub_queue.py`: in memory (`waiting.py`), then
+  on disk (`segments.py`). `superseding.py` says which output later output makes obsolete, and `reduction.py` leaves
+  out what is too much.
+- `cells.py` has the last cells with their output, whether a front end has received it or not. `requests.py` has the
+  requests of front ends.
+"""

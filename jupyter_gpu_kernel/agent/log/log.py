@@ -1,0 +1,191 @@
+"""The log of one kernel: what its front ends get, and what they have requested, in a file that a successor reads.
+
+The file has a checkpoint of the state, then the changes since. It is written before what it says can be seen by the hub
+or the kernel, so it survives the process, though not the machine. A new checkpoint is written to another file, which
+then replaces this one. Both are pickles: the file is in the kernel's own folder, and only the same program reads it. If
+the disk fails, the log goes on in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, List, Optional, Sequence, Tuple
+
+from ...wire.files import replace_file
+from ...wire.messages import Channel, Lane, Message, content_of, id_of, parent_id_of
+from ...wire.runtime import Runtime
+from ..kernel_settings import KernelSettings
+from .cells import without_answer
+from .hub_queue import HubQueue, Report
+from .reduction import CANNOT_READ
+from .requests import ABORT_COMMANDS
+from .segments import StoredMessage
+from .state import LogState
+
+NAME = "messages"
+"""The name of the file in the kernel's folder."""
+SIZE = 16 * 1024 * 1024
+"""Bytes of changes after which a new checkpoint is due, if it is not larger than half of them."""
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+
+
+class Log:
+    """`add` changes the `state`; the file has the change after `flush`. Neither raises OSError.
+
+    found: Whether a killed keeper has left its log.
+    """
+
+    def __init__(self, runtime: Runtime, folder: Path, settings: KernelSettings, report: Report) -> None:
+        """`folder`: the kernel's own one. `settings`: journal_memory_mib and journal_cap_mib. `report(text)` is called
+        once for each problem."""
+        self._runtime = runtime
+        self._report_problem = report
+        self._reported = ""
+        self._path = folder / NAME
+        self._fd = -1
+        self._works = self._checkpoint_due = True
+        self._unwritten: List[bytes] = []
+        self._checkpoint_size = self._size = 0  # bytes: of the checkpoint, and of the changes since
+        state = self._read()
+        self.found = state is not None
+        self.state = state or LogState(runtime, HubQueue(folder, settings))
+        self.flush()
+
+    def add(self, change: str, *arguments: Any, written: Optional[Tuple[Any, ...]] = None) -> Any:
+        """Call a method that changes the state, such as "requests.forward"; return what it returns.
+
+        written: The arguments in the file, if they are others.
+        """
+        self.state.now = self._runtime.time()
+        self._note(change, *(arguments if written is None else written))
+        return attrgetter(change)(self.state)(*arguments)
+
+    def _note(self, change: str, *arguments: Any) -> None:
+        if self._works:
+            entry = (change, self.state.now, arguments)
+            self._unwritten.append(pickle.dumps(entry, pickle.HIGHEST_PROTOCOL))
+
+    def flush(self) -> None:
+        """Write the changes to the file, so that they survive this process."""
+        if not self._unwritten and not self._checkpoint_due:
+            return
+        try:
+            if self._works:
+                self._write()
+        except OSError as error:  # a successor must not find what is no longer true
+            self._works = False
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+            self._report(f"the log cannot be written, so a killed keeper would lose output: {error.strerror}")
+        self._unwritten, self._checkpoint_due = [], False
+        self.state.queue.segments.remove_unused()
+
+    def close(self) -> None:
+        """Close the file, and remove those of messages that wait; they are not read any more."""
+        self._close()
+        self.state.queue.clear()
+        self.state.queue.segments.remove_unused()
+
+    # -------------------------------------------------------------------------------------- messages
+
+    def send(self, lane: Lane, message: Message) -> bytes:
+        """Log a message that may be sent to the hub now, with the next number of its lane. Return its bytes."""
+        data = message.encode()
+        self.add("send", lane, data, message, written=(int(lane), data))
+        return data
+
+    def wait(self, message: Message) -> None:
+        """Log a message that waits for the hub."""
+        self.add("wait", message)
+        queue = self.state.queue
+        count, path = queue.overflow(self._report)
+        if count:
+            self._note("queue.move", count, path)
+            self._checkpoint_due = queue.reduce(self._report) or self._checkpoint_due
+
+    def take(self) -> List[bytes]:
+        """Log that the oldest message that waits may be sent now. Return it, perhaps with a notice before it; [] if
+        none waits."""
+        queue = self.state.queue
+        while queue.segments.all and not queue.next:
+            messages: List[StoredMessage] = []
+            try:
+                messages = queue.segments.all[0].read()
+            except (OSError, EOFError, pickle.UnpicklingError) as error:
+                self._report(CANNOT_READ.format(error))
+            self.add("queue.read", messages)
+        if queue:
+            return list(self.add("take"))
+        self._reported = ""
+        return []
+
+    def receive(self, counts: Sequence[int], message: Message) -> bool:
+        """Log that a message of the hub has come. `counts`: how many have come, per lane.
+
+        Return whether it is new: a hub whose predecessor was killed sends requests that the predecessor may have sent.
+        """
+        if self.state.requests.was_received(id_of(message)):
+            self.add("receive", counts, None)
+            return False
+        self.add("receive", counts, message, written=(counts, _written(message)))
+        return True
+
+    def leave(self) -> None:
+        """The front end has left, and another one attaches. The messages that the hub has not acknowledged are removed,
+        and their cells are those of which the front end has missed something."""
+        missed = {*map(parent_id_of, self.state.undelivered()), *self.state.requests.pending}
+        self.add("leave", sorted(missed & set(self.state.cells.cells)))
+
+    # -------------------------------------------------------------------------------------- the file
+
+    def _read(self) -> Optional[LogState]:
+        try:
+            with open(self._path, "rb") as file:
+                state: LogState = pickle.load(file)
+                state.runtime = self._runtime
+                with contextlib.suppress(EOFError, pickle.UnpicklingError):  # the last change is not whole
+                    while True:
+                        name, state.now, arguments = pickle.load(file)
+                        attrgetter(name)(state)(*arguments)
+            return state
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # whatever is wrong with the file, the kernel needs a keeper
+            self._report(f"the log of the killed keeper cannot be read: {type(error).__name__}: {error}")
+            return None
+
+    def _write(self) -> None:
+        if not self._checkpoint_due:
+            data = memoryview(b"".join(self._unwritten))
+            self._size += len(data)
+            while data:
+                data = data[os.write(self._fd, data) :]
+            self._checkpoint_due = self._size > max(SIZE, 2 * self._checkpoint_size)
+        if self._checkpoint_due:
+            checkpoint = pickle.dumps(self.state, pickle.HIGHEST_PROTOCOL)
+            self._close()
+            replace_file(self._path, checkpoint)
+            self._fd = os.open(str(self._path), _FLAGS)
+            self._checkpoint_size, self._size = len(checkpoint), 0
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+    def _report(self, text: str) -> None:
+        if text != self._reported:
+            self._reported = text
+            self._report_problem(text)
+
+
+def _written(message: Message) -> Optional[Message]:
+    """Return what the file has of a message of the hub: the answers of users may be passwords."""
+    if message.channel is Channel.STDIN:
+        return without_answer(message)
+    is_needed = message.channel is not Channel.KEEPER or content_of(message).get("do") in ABORT_COMMANDS
+    return message if is_needed else None

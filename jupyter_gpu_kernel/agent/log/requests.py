@@ -1,0 +1,189 @@
+"""The requests of front ends that the keeper has received, as far as they may still matter; and stop on error."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, Optional, Set
+
+from ...wire.fields import text, texts
+from ...wire.messages import MAX_PARTS, Channel, Message, MessageError, content_of, keeper_message
+
+MAX_REQUESTS = 100_000
+"""The number of requests without a reply, and of cells in one command."""
+MAX_SIZE = 256 * 1024 * 1024
+"""The size of all requests without a reply, in bytes. A single request may be larger if there is no other one."""
+_REMEMBERED = 1000
+"""So many requests are remembered, the newest ones that were received, and the newest ones that have a reply."""
+ABORT_COMMANDS = ("failure_seen", "cancel", "interrupt")
+"""The commands of the hub that say which cells must not run."""
+_CHANNELS = (Channel.SHELL, Channel.CONTROL, Channel.STDIN)
+_MAX_ID = 256
+"""Characters of a message's id or type."""
+
+
+def request_type(message: Message) -> str:
+    """Return a request's type. Raise FieldError or MessageError if no kernel could take the message as a request."""
+    if message.channel not in _CHANNELS or not 4 <= len(message.parts) <= MAX_PARTS:
+        raise MessageError(f"a request of {len(message.parts)} parts for {message.channel.name}")
+    header = message.header()
+    text(header, "msg_id", most=_MAX_ID, least=1)
+    message.parent(), message.metadata(), message.content()
+    return text(header, "msg_type", most=_MAX_ID)
+
+
+class Aborts:
+    """Stop on error: a cell that was sent before its front end knew of an earlier cell's failure does not run.
+
+    The kernel aborts what is in its queue when a cell fails. For cells that are still on their way, the hub reports
+    when it has passed the reply of the failed cell on to the front end: what arrives before was sent before.
+    """
+
+    def __init__(self) -> None:
+        self._interrupted: Dict[str, None] = {}  # msg_ids of cells that must not run if they arrive
+        self._failed: Dict[int, str] = {}  # client: msg_id of its last failed cell that it has not seen
+
+    def handle(self, command: Dict[str, Any]) -> None:
+        """Execute one of ABORT_COMMANDS; ignore other commands. Raises FieldError if it is malformed."""
+        do = text(command, "do")
+        if do == "failure_seen":
+            self.failure_seen(text(command, "reply"))
+        elif do in ABORT_COMMANDS:
+            self.cancel(texts(command, "cells", MAX_REQUESTS, default=[]))
+
+    def handle_reply(self, reply: Message) -> None:
+        """The reply to a cell that stops others on error is sent."""
+        if b'"error"' in reply.parts[3] and content_of(reply).get("status") == "error":
+            self._failed[reply.client] = reply.parent_id
+
+    def failure_seen(self, msg_id: str) -> None:
+        """The front end has the reply of this cell."""
+        self._failed = {client: failed for client, failed in self._failed.items() if failed != msg_id}
+
+    def cancel(self, msg_ids: Iterable[str]) -> None:
+        """Those of these cells that are still on their way must not run: the user has interrupted them."""
+        for msg_id in msg_ids:
+            remember(self._interrupted, msg_id, MAX_REQUESTS)
+
+    def should_abort(self, request: Message) -> bool:
+        """Return whether this execute_request was sent without knowing that an earlier cell had failed, or before an
+        interrupt that overtook the request."""
+        return request.client in self._failed or request.msg_id in self._interrupted
+
+    def unseen_failures(self) -> Optional[Message]:
+        """Return the event for a hub that attaches: when it has passed on all that it lacks, the front end has seen
+        these replies. None if there is nothing to report."""
+        return keeper_message(event="mark", replies=list(self._failed.values())) if self._failed else None
+
+    def clear(self) -> None:
+        """Forget the failures: the front end is another one, or its hub does not report what it has seen."""
+        self._failed.clear()
+
+
+class ReceivedRequest:
+    """A request that has no reply.
+
+    is_cell: Whether it is an execute_request.
+    stops_others: Whether those behind the cell must not run if it fails.
+    forwarded: Whether it was sent to the kernel, or was about to be sent.
+    state: The last status of the request that front ends were sent: "", busy or idle.
+    count: The execution count in the cell's input, if front ends were sent its input.
+    """
+
+    def __init__(self, request: Message) -> None:
+        self.request = request.unparsed()
+        self.msg_id = request.msg_id
+        self.is_cell = request.msg_type == "execute_request"
+        self.stops_others = request.content().get("stop_on_error", True) and not request.content().get(
+            "silent"
+        )
+        self.forwarded = False
+        self.state = ""
+        self.count: Optional[int] = None
+
+
+class Requests:
+    """`add` each request of a front end, and `observe` each message to front ends. `pending` has those without a reply,
+    by msg_id, oldest first."""
+
+    def __init__(self) -> None:
+        self.pending: Dict[str, ReceivedRequest] = {}
+        self.orphaned: Set[str] = set()
+        """The msg_ids of requests of a front end that has left."""
+        self.aborts = Aborts()
+        self.count = 0
+        """The execution count of the last cell."""
+        self._size = 0
+        self._received: Dict[str, None] = {}
+        self.replied: Dict[str, None] = {}
+        """The msg_ids of the newest requests that have a reply."""
+
+    def add(self, request: Message) -> None:
+        """Add a request that was received."""
+        remember(self._received, request.msg_id, _REMEMBERED)
+        self._remove(request.msg_id)
+        self.pending[request.msg_id] = ReceivedRequest(request)
+        self._size += request.size
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the requests without a reply are not too many."""
+        return len(self.pending) < 2 or (len(self.pending) <= MAX_REQUESTS and self._size <= MAX_SIZE)
+
+    def forward(self, msg_id: str) -> None:
+        """The request is about to be sent to the kernel."""
+        if msg_id in self.pending:
+            self.pending[msg_id].forwarded = True
+
+    def observe(self, message: Message) -> None:
+        """Take note of a message to front ends."""
+        pending = self.pending.get(message.parent_id)
+        if message.channel in (Channel.SHELL, Channel.CONTROL):
+            self._replied_to(message, pending)
+        elif pending is not None and message.channel is Channel.IOPUB:
+            self._observe_output(message, pending)
+
+    def was_received(self, msg_id: str) -> bool:
+        """Return whether this is one of the newest requests that were received."""
+        return msg_id in self.pending or msg_id in self._received
+
+    def kernel_started(self) -> None:
+        """Another process of the kernel gets the requests. Those of the process before have ended, some without a
+        reply."""
+        self.count = 0
+        for request in [one for one in self.pending.values() if one.forwarded or not one.is_cell]:
+            self._remove(request.msg_id)
+
+    def leave(self) -> None:
+        """The front end that has sent the requests has left the kernel."""
+        self.orphaned = set(self.pending)
+        self.aborts.clear()
+        for pending in self.pending.values():
+            pending.stops_others = False
+
+    def _replied_to(self, reply: Message, pending: Optional[ReceivedRequest]) -> None:
+        count = reply.content().get("execution_count") if reply.msg_type == "execute_reply" else None
+        if isinstance(count, int):
+            self.count = max(self.count, count)
+        if pending is not None and pending.is_cell and pending.stops_others:
+            self.aborts.handle_reply(reply)
+        self._remove(reply.parent_id)
+        remember(self.replied, reply.parent_id, _REMEMBERED)
+
+    def _observe_output(self, message: Message, pending: ReceivedRequest) -> None:
+        if message.msg_type == "execute_input":
+            count = message.content().get("execution_count")
+            pending.count = count if isinstance(count, int) else None
+        elif message.msg_type == "status":
+            pending.state = str(message.content().get("execution_state"))
+            if pending.state == "idle" and not pending.is_cell:
+                self._remove(pending.msg_id)  # it may have no reply
+
+    def _remove(self, msg_id: str) -> None:
+        request = self.pending.pop(msg_id, None)
+        self._size -= 0 if request is None else request.request.size
+
+
+def remember(ids: Dict[str, None], msg_id: str, most: int) -> None:
+    """Add an id; of more than `most`, forget the oldest one."""
+    ids[msg_id] = None
+    if len(ids) > most:
+        del ids[next(iter(ids))]

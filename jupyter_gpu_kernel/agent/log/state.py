@@ -1,0 +1,124 @@
+"""What the log has: messages that the hub has not acknowledged, the last cells with their output, requests.
+
+The state is a fold. Each of the changes below depends only on its arguments and on the state, so a successor that
+repeats a killed keeper's changes has the state that the killed keeper had. Nothing here reads or writes a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from typing import Any, Deque, Dict, Iterator, List, Optional, Sequence
+
+from ...wire.compose import is_user_cell
+from ...wire.fields import FieldError
+from ...wire.messages import Channel, Lane, Message, MessageError
+from ...wire.runtime import Runtime
+from .cells import LoggedCells
+from .hub_queue import HubQueue
+from .requests import Requests, remember, request_type
+
+_MAX_IDS = 20_000
+"""So many messages of the kernel are known by their ids: more than it sends without being told that they were read."""
+
+
+class LogState:
+    """The state, which only `Log.add` changes: by the methods here, or by those of `queue` and `requests`.
+
+    now: The time of the change, in seconds since 1970.
+    """
+
+    def __init__(self, runtime: Runtime, queue: HubQueue) -> None:
+        self.runtime = runtime
+        self.now = 0.0
+        self.queue = queue
+        self.lanes: List[Deque[bytes]] = [deque() for _ in Lane]
+        """Per lane, the messages that the hub has not acknowledged."""
+        self.serials = [0 for _ in Lane]
+        """Per lane, the number of the oldest of these messages, or of the next one."""
+        self.cells = LoggedCells()
+        self.requests = Requests()
+        self.hub = ""
+        """The hub's numbering."""
+        self.received_counts = [0 for _ in Lane]
+        """How many messages of this numbering were received, per lane."""
+        self._ids: Dict[str, None] = {}
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**self.__dict__, "runtime": None}
+
+    def undelivered(self) -> Iterator[Message]:
+        """Yield every message that the hub has not acknowledged: there may be more than memory should hold."""
+        for lane in self.lanes:
+            yield from map(Message.decode, lane)
+        yield from self.queue.messages()
+
+    def repeats(self, message: Message) -> bool:
+        """Return whether this message of the kernel was logged before. The kernel of a killed keeper sends some again.
+        What `hub/kernel/messages/request_table.py` does about stdin needs each of its messages."""
+        if message.channel is Channel.IOPUB:
+            return message.msg_id in self._ids
+        return message.channel is not Channel.STDIN and message.parent_id in self.requests.replied
+
+    # -------------------------------------------------------------------------------------- messages to the hub
+
+    def send(self, lane: int, data: bytes, message: Optional[Message] = None) -> None:
+        """A message gets the next number of its lane, and may be sent to the hub. `data`: its bytes."""
+        self.lanes[lane].append(data)
+        self.keep(message or Message.decode(data))
+
+    def wait(self, message: Message) -> None:
+        """A message for the hub waits behind others."""
+        self.queue.put(message)
+        self.keep(message)
+
+    def keep(self, message: Message) -> None:
+        """Take note of a message that front ends get, or that none gets, as the one that asked for it has left."""
+        if message.channel is Channel.KEEPER:
+            return
+        with contextlib.suppress(MessageError):
+            self.cells.add_message(message, self.now)
+            self.requests.observe(message)
+            remember(self._ids, message.msg_id, _MAX_IDS)
+
+    def take(self) -> List[bytes]:
+        """The oldest message that waits gets the next number. Return it, perhaps with a notice before it."""
+        messages = self.queue.take(self.runtime)
+        self.lanes[Lane.ORDERED].extend(messages)
+        return messages
+
+    def acknowledge(self, numbers: Sequence[int]) -> None:
+        """The hub has the messages below these numbers, one for each lane."""
+        for lane, first, number in zip(self.lanes, self.serials, numbers):
+            for _ in range(min(number - first, len(lane))):
+                lane.popleft()
+        self.serials = list(numbers)
+
+    # -------------------------------------------------------------------------------------- messages of the hub
+
+    def attach(self, hub: str, counts: Sequence[int]) -> None:
+        """A hub numbers its messages from now on, of which so many have come, per lane."""
+        self.hub, self.received_counts = hub, list(counts)
+
+    def receive(self, counts: Sequence[int], message: Optional[Message]) -> None:
+        """A message of the hub has come, which may concern the state; so many have come, per lane."""
+        self.received_counts = list(counts)
+        if message is None:
+            return
+        with contextlib.suppress(FieldError, MessageError):
+            if message.channel is Channel.KEEPER:
+                self.requests.aborts.handle(message.content())
+            elif request_type(message) == "input_reply":
+                self.cells.add_input_reply(message)
+            else:
+                self.requests.add(message)
+                if is_user_cell(message):
+                    self.cells.add_request(message)
+
+    def leave(self, missed: Sequence[str]) -> None:
+        """The front end has left, and another one attaches. `missed`: the cells of which it has missed something."""
+        self.cells.leave(missed)
+        self.requests.leave()
+        self.queue.clear()
+        self.serials = [first + len(lane) for first, lane in zip(self.serials, self.lanes)]
+        self.lanes = [deque() for _ in Lane]
