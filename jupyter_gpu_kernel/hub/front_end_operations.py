@@ -15,12 +15,11 @@ from ..wire.runtime import Runtime
 from . import sanitize
 from .clients.client_connection import ClientConnection
 from .kernel.cell_history import read_cell_history
-from .kernel.reconnect_grace import can_be_found
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
 from .kernel.vscode.notebook import is_file
 from .kernel_settings import KernelSettings
-from .kernels import Kernels, front_end_of
+from .kernels import Arrival, Kernels, front_end_of
 from .node.node import Node
 from .node.node_link import NodeLink
 from .node.nodes import Nodes, conflict, distinct, has_kernel, not_found
@@ -46,23 +45,23 @@ class FrontEndOperations:
         returning = self._kernels.pop_returning(settings, call)
         if returning is not None:
             return await self._serve(returning, call, restart=True)
+        arrival = self._kernels.arrival(settings, call)
         try:
-            return await self._start(settings, call)
+            return await self._start(settings, call, arrival)
         except GpuKernelError:  # and not where the window has gone, with all of its launchers
-            self._kernels.start_failed(settings, call)
+            if arrival.session is not None:
+                arrival.session.start_failed()
             raise
 
-    async def _start(self, settings: KernelSettings, call: Call) -> dict[str, Any]:
+    async def _start(self, settings: KernelSettings, call: Call, arrival: Arrival) -> dict[str, Any]:
         kernel_id = _kernel_id(call.arguments.get("kernel") or self._runtime.new_id()[:12])
         login_wait = float(call.arguments.get("login_wait") or 0)
-        starter = self._kernels.starter(settings)
-        if starter is not None:
-            restarted_on = self._kernels.restarted_on(settings, call)
-            settings = await starter.prepare(call, login_wait, restarted_on)
+        if arrival.starter is not None:
+            restarted_on = arrival.session.restarted_on if arrival.session is not None else ""
+            settings = await arrival.starter.prepare(settings, call, login_wait, restarted_on)
         no_link = self._nodes.no_link(settings)
         if no_link is not None:  # a cell of its user starts it
-            remote = self._kernels.create(kernel_id, settings, call, no_link, "create", starter)
-            return await self._serve(remote, call)
+            return await self._serve(self._kernels.create(kernel_id, settings, call, no_link, arrival), call)
         node = self._nodes.of(settings)
         self._nodes.record_start(kernel_id, node)
         node.add_name(settings.name)
@@ -73,8 +72,7 @@ class FrontEndOperations:
         python = settings.python or await node.best_python(call, settings.setup)
         link = node.begin_link(python, call)
         settings = settings.replace(python=python)
-        remote = self._kernels.create(kernel_id, settings, call, link, "create", starter)
-        return await self._serve(remote, call)
+        return await self._serve(self._kernels.create(kernel_id, settings, call, link, arrival), call)
 
     async def op_attach(self, call: Call) -> dict[str, Any]:
         """Add a front end to a kernel of this hub, or to one that runs on a node of `specs`. The result is that of
@@ -91,10 +89,9 @@ class FrontEndOperations:
             link = await node.link(node.python, call)
             remote = self._kernels.find(kernel_id, node)  # another front end may have come to it meanwhile
             if remote is None:
-                starter = self._kernels.starter(settings)
-                remote = self._kernels.create(kernel_id, settings, call, link, "attach", starter)
-        new = remote not in self._kernels
-        front = self._kernels.connect(remote, call) if new else remote.front_ends.add(front_end_of(call))
+                arrival = self._kernels.arrival(settings, call)
+                remote = self._kernels.create(kernel_id, settings, call, link, arrival)
+        front = remote.front_ends.of(call.client) or remote.front_ends.add(front_end_of(call))
         try:
             await self._until_usable(remote, call)
         except BaseException:
@@ -108,21 +105,20 @@ class FrontEndOperations:
 
     async def op_adopt(self, call: Call) -> dict[str, Any]:
         """Serve a kernel whose hub was killed, with the same ports and key. Return at once; events tell the rest."""
-        kernel_id, number = _kernel_id(call.arguments["kernel"]), int(call.arguments.get("front", 0))
+        kernel_id = _kernel_id(call.arguments["kernel"])
         settings = _settings(call)
         node, no_link = self._nodes.of(settings), self._nodes.no_link(settings)
         remote = self._kernels.by_id(kernel_id) if no_link else self._kernels.find(kernel_id, node)
         if remote is not None:
-            remote.front_ends.add(front_end_of(call, number))
+            remote.front_ends.add(front_end_of(call))
         else:
             link: NodeLink | None = no_link
             if link is None:
                 settings = settings.replace(python=settings.python or node.python)
                 link = to_node = node.begin_link(settings.python, None)
                 to_node.keep_trying()  # the hub before had it up: the kernel is there, whatever keeps us from it now
-            starter = self._kernels.starter(settings)
-            remote = self._kernels.create(kernel_id, settings, call, link, "adopt", starter, number)
-            self._kernels.connect(remote, call)
+            arrival = self._kernels.arrival(settings, call)
+            remote = self._kernels.create(kernel_id, settings, call, link, arrival)
         self._kernels.watch_client(remote, call)
         return _answer(remote, call.client)
 
@@ -165,7 +161,7 @@ class FrontEndOperations:
         """
         with contextlib.suppress(HubError):  # it is not served any more
             remote, _ = self._kernels.of(call)
-            return {"returns": can_be_found(remote)}
+            return {"returns": remote.can_be_found}
         return {"returns": True}
 
     async def op_leave(self, call: Call) -> dict[str, Any]:
@@ -231,8 +227,8 @@ class FrontEndOperations:
 
     async def _serve(self, remote: RemoteKernel, call: Call, *, restart: bool = False) -> dict[str, Any]:
         """The call's client serves the kernel from now on; return the answer when the kernel can be used."""
-        front = self._kernels.connect(remote, call)
-        started = remote.kernel_id
+        front, started = remote.front_ends.of(call.client), remote.kernel_id
+        assert front is not None
         try:
             if restart:
                 await self._kernels.restart(remote)

@@ -207,6 +207,8 @@ class Operations:
         for reply in replies:
             rows += rows_of(reply, shown)
             rows += [reply.error_row] if reply.error is not None else []
+        pending = self._kernels.pending_rows()
+        rows = [row for row in rows if row.get("id") not in pending] + list(pending.values())
         return await self._jobs.with_jobs(rows, call) + shown.errors
 
     async def op_stories(self, call: Call) -> list[dict[str, Any]]:
@@ -252,7 +254,8 @@ class Operations:
         direct = [spec for spec in specs if not spec.settings.slurm]
         asking = asyncio.ensure_future(self._nodes.ask_each(call, "list", specs=direct))
         try:
-            if await self._jobs.stop(kernel_id, call, kill=call.arguments.get("kill") is True):
+            cancelled = await self._jobs.stop(kernel_id, call, kill=call.arguments.get("kill") is True)
+            if self._kernels.stop_pending(kernel_id) or cancelled:
                 return {"ok": True}
             answers = await asking + await self._jobs.ask_each(call, "list", specs=in_jobs)
         finally:
@@ -270,10 +273,11 @@ class Operations:
 
     async def op_priority(self, call: Call) -> dict[str, Any]:
         """Change the priority of a kernel among the user's kernels that wait. Return {"node", "priority", "place"}."""
-        kernel_id, priority = str(call.arguments["kernel"]), call.arguments["priority"]
-        pending = await self._kernels.pending.set_priority(kernel_id, int(priority))
-        if pending is not None:
-            return pending
+        priority = call.arguments["priority"]
+        pending = self._kernels.pending(str(call.arguments["kernel"]))
+        if pending is not None and pending.starter is not None:
+            await pending.starter.set_priority(pending, int(priority))
+            return {"node": pending.link.name, "priority": priority, "place": pending.status.get("place")}
         reply = await self._ask_keeper("priority", call, priority=priority)
         return {**reply.answer, "node": reply.node.name}
 

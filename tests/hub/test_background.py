@@ -93,13 +93,12 @@ def test_a_users_cancel_while_the_jobs_node_refuses_is_no_error(
         schedulers, job_nodes = Schedulers(RUNTIME, nodes, log), RefusedNodes(nodes, log)
         files = JobFiles(tmp_path / "jobs", DiskThread())
         table = JobTable(RUNTIME, schedulers, files, no_output, job_nodes.leave, log)
-        starter = JobStarter(RUNTIME, nodes, table, SETTINGS, schedulers.of(SETTINGS), job_nodes, log)
-        starter._remote = kernel  # type: ignore[assignment]
+        starter = JobStarter(RUNTIME, nodes, table, schedulers.of(SETTINGS), job_nodes, log)
         job = table.get(JOB, SETTINGS, "login")
         reaching = asyncio.ensure_future(starter._reach(kernel, job))  # type: ignore[arg-type]
         await asyncio.sleep(0)
         kernel.set_phase(Phase.SHUT_DOWN)
-        starter.cell_waits()
+        starter.interrupted()
         assert await asyncio.wait_for(reaching, DEADLINE) is None
 
     asyncio.run(run())

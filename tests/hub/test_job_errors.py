@@ -23,7 +23,6 @@ from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
-from jupyter_gpu_kernel.hub.pending.pending_kernels import PendingKernels
 from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.hub.slurm.dialect import JobState
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
@@ -60,7 +59,7 @@ def test_a_job_that_has_just_ended_is_no_error(tmp_path: Path, state: str, error
         nodes = Nodes(RUNTIME, Cluster(tmp_path, state), log)  # type: ignore[arg-type]
         schedulers = Schedulers(RUNTIME, nodes, log)
         records = JobFiles(tmp_path / "jobs", DiskThread())
-        kernels = JobKernels(RUNTIME, nodes, schedulers, records, PendingKernels(), log)
+        kernels = JobKernels(RUNTIME, nodes, schedulers, records, log)
         of_node = SETTINGS.replace(route=("gpu1",), slurm=False, login_route=("login",))
         job = kernels._table.get(JobState("7", "RUNNING", name="jgk-k1"), SETTINGS, "login")
         job.kernels.append(Started("k1", of_node, NoLink("gpu1"), "create"))  # type: ignore[arg-type]

@@ -23,11 +23,11 @@ from jupyter_gpu_kernel.errors import (
     ConnectError,
     GpuKernelError,
 )
+from jupyter_gpu_kernel.hub import kernels
 from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.front_end_operations import FrontEndOperations
 from jupyter_gpu_kernel.hub.jobs import job_kernels
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile
-from jupyter_gpu_kernel.hub.kernel import reconnect_grace
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernel.vscode import pending_stops
@@ -66,9 +66,7 @@ class Hub:
             {"route": ["node"], "python": "python", "gpus": 0, "name": "n", **settings}
         )
         link = self.nodes.of(given).begin_link("python", None)
-        starter = self.kernels.starter(given)
-        remote = self.kernels.create("k1", given, call, link, "create", starter)
-        self.kernels.connect(remote, call)
+        remote = self.kernels.create("k1", given, call, link, self.kernels.arrival(given, call))
         self.kernels.watch_client(remote, call)
         remote.attached()
         return remote
@@ -91,7 +89,7 @@ def play(
 ) -> Callable[[Callable[[Hub], Coroutine[Any, Any, None]]], None]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))  # a long one would not be used
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(reconnect_grace, "RECONNECT_TIMEOUT", 0.05)
+    monkeypatch.setattr(kernels, "RECONNECT_TIMEOUT", 0.05)
 
     def play(test: Callable[[Hub], Coroutine[Any, Any, None]]) -> None:
         async def main() -> None:
@@ -125,11 +123,30 @@ def test_a_front_end_that_leaves_while_the_owner_restarts_the_kernel_leaves_it(
             again = hub.call("start", connection=ports)
             assert hub.kernels.pop_returning(remote.settings, again) is remote
             remote.restart()
-            hub.kernels.connect(remote, again)
             hub.kernels.watch_client(remote, again)
             hub.leaves(again)
         await until(lambda: remote.closed)
         assert not hub.kernels.in_use
+
+    play(test)
+
+
+def test_a_kernel_that_another_front_end_has_taken_over_outlives_the_restart_of_its_owner(play: Any) -> None:
+    """The owner shuts the kernel down to restart it, but does not come back."""
+
+    async def test(hub: Hub) -> None:
+        owner, other = hub.call("start"), hub.call("attach", connection={"key": "other"})
+        remote = hub.start(owner)
+        front = remote.front_ends.add(front_end_of(other))
+        hub.kernels.watch_client(remote, other)
+        remote.shutdown_requested(restart=True)
+        hub.leaves(owner)
+        assert list(remote.absent) != [front] and remote.served
+        remote.front_ends.owner = front
+        remote.taken_over()
+        await until(lambda: not remote.absent)
+        assert remote.phase is Phase.RUN and list(remote.front_ends) == [front]
+        assert hub.kernels.of(hub.call("command", other.client)) == (remote, front)
 
     play(test)
 

@@ -25,19 +25,27 @@ from jupyter_gpu_kernel.wire.messages import Channel, Message
 class NoJob(KernelStarter):
     """A starter that never starts its kernel."""
 
-    async def prepare(self, call: Call, login_wait: float, restarted_on: str) -> KernelSettings:
+    async def prepare(
+        self, settings: KernelSettings, call: Call, login_wait: float, restarted_on: str
+    ) -> KernelSettings:
         raise NotImplementedError
 
     async def _live(self, remote: RemoteKernel) -> None:
         raise NotImplementedError
 
-    def replace(self, kernel_id: str, settings: KernelSettings, stop: Callable[[], Awaitable[None]]) -> bool:
+    def replace(
+        self,
+        remote: RemoteKernel,
+        kernel_id: str,
+        settings: KernelSettings,
+        stop: Callable[[], Awaitable[None]],
+    ) -> bool:
         return False
 
-    def lost(self, error: GpuKernelError) -> bool:
+    def lost(self, remote: RemoteKernel, error: GpuKernelError) -> bool:
         return True
 
-    async def find_left(self, notebook: str) -> bool:
+    async def find_left(self, remote: RemoteKernel, notebook: str) -> bool:
         return False
 
 

@@ -441,7 +441,7 @@ def test_a_restart_whose_start_fails_ends_the_old_kernel(
     for remote, notebook in ((old, "/fails.ipynb"), (other, "/other.ipynb")):
         with Front(remote.edge.connection) as front:
             name(front, notebook)
-    fail = lambda: loop.call(window.sessions.start_failed, (1, "cpu"), 0.1)  # noqa: E731
+    fail = lambda: loop.call(VSCodeSession(window.sessions, 1, "cpu", age=0.1).start_failed)  # noqa: E731
     window.close(other)
     window.time = 5.0
     if fails_first:

@@ -23,7 +23,7 @@ from ..node.link import TRY_AGAIN_SOON
 from ..node.node import Node
 from ..node.nodes import NodeReply, Nodes
 from ..node.shared_connection import RouteSettings
-from ..pending.pending_kernels import NO_CELLS, PendingKernels
+from ..rows import NO_CELLS
 from ..rpc import Call
 from ..slurm.dialect import JobState
 from ..slurm.scheduler import Schedulers
@@ -49,14 +49,11 @@ class JobKernels:
         nodes: Nodes,
         schedulers: Schedulers,
         files: JobFiles,
-        pending: PendingKernels,
         log: logging.Logger,
     ) -> None:
-        """`pending`: the kernels of this hub that have not been started, in jobs or not."""
         self._runtime = runtime
         self._nodes = nodes
         self._schedulers = schedulers
-        self._pending = pending
         self._log = log
         self._job_nodes = JobNodes(nodes, log)
         read = partial(job_output.read_output, self._job_nodes)
@@ -71,9 +68,7 @@ class JobKernels:
     def starter(self, settings: KernelSettings) -> JobStarter:
         """Return what starts a kernel with these settings."""
         scheduler = self._schedulers.of(settings.at_login())
-        return JobStarter(
-            self._runtime, self._nodes, self._table, settings, scheduler, self._job_nodes, self._log
-        )
+        return JobStarter(self._runtime, self._nodes, self._table, scheduler, self._job_nodes, self._log)
 
     def routes(self, settings: KernelSettings) -> str:
         """Return by which routes the nodes of jobs are reached, in words."""
@@ -113,9 +108,7 @@ class JobKernels:
         return [reply for one in answers for reply in one]
 
     async def with_jobs(self, rows: list[dict[str, Any]], call: Call) -> list[dict[str, Any]]:
-        """Return the rows of `ps` with the kernels' jobs, and rows for the kernels that have not been started."""
-        waiting = self._pending.rows()
-        rows = [row for row in rows if row.get("id") not in waiting]
+        """Return the rows of `ps` with the kernels' jobs, and rows for the jobs in which no kernel was found."""
         for spec, jobs in await self._active_jobs(call):
             login = self._job_nodes.login(spec.settings).name
             for job in jobs:
@@ -125,9 +118,9 @@ class JobKernels:
                     route = self._job_nodes.route_of(job.id, login)
                     row["job"] = {**(row.get("job") or {}), **describe(job), "way": route}
                     row["ends_at"] = row["job"].get("end_time")
-                if not found and not kernels & set(waiting):
+                if not found:
                     rows.append(self._row(job, login))
-        return rows + list(waiting.values())
+        return rows
 
     def _row(self, job: JobState, login: str) -> dict[str, Any]:
         """Return the row of `ps` for a job in which no kernel was found, as far as it is known."""
@@ -242,7 +235,7 @@ class JobKernels:
 
     async def stop(self, kernel_id: str, call: Call, *, kill: bool) -> bool:
         """Cancel the job of a kernel that waits; with `kill` send SIGKILL to the one in which it runs. Return False if
-        there is none: the kernel is to be stopped on its node."""
+        there is none."""
         for spec, jobs in await self._active_jobs(call):
             scheduler = self._schedulers.of(spec.settings.at_login())
             login = self._job_nodes.login(spec.settings).name
@@ -250,9 +243,8 @@ class JobKernels:
                 if kernel_id in self._kernels_in(job, login) and (job.state == "PENDING" or kill):
                     call.progress(login, f"cancelling job {job.id}")
                     await scheduler.cancel(job.id, call, kill=job.state != "PENDING")
-                    self._pending.stop(kernel_id)
                     return True
-        return self._pending.stop(kernel_id)
+        return False
 
     async def cancel(self, kernel_id: str, call: Call) -> bool:
         """Cancel the job of this name, in which no node has found a kernel. Return False if there is none."""

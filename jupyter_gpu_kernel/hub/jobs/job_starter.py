@@ -42,15 +42,12 @@ class JobStarter(KernelStarter):
         runtime: Runtime,
         nodes: Nodes,
         table: JobTable,
-        settings: KernelSettings,
         scheduler: Scheduler,
         job_nodes: JobNodes,
         log: logging.Logger,
     ) -> None:
-        """`settings`: the settings of the kernel."""
         super().__init__(runtime, nodes, log)
         self._table = table
-        self._settings = settings
         self._scheduler = scheduler
         self._job_nodes = job_nodes
         self._interrupted = False
@@ -61,12 +58,14 @@ class JobStarter(KernelStarter):
         self._started = False
         self._ours_to_cancel = True  # False: a kernel may run in the job already
 
-    async def prepare(self, call: Call, login_wait: float, restarted_on: str) -> KernelSettings:
+    async def prepare(
+        self, settings: KernelSettings, call: Call, login_wait: float, restarted_on: str
+    ) -> KernelSettings:
         """Sign in to the login node, as a job is submitted without asking the user."""
-        login = self._job_nodes.login(self._settings)
-        login.add_name(self._settings.name)
+        login = self._job_nodes.login(settings)
+        login.add_name(settings.name)
         await (login.signed_in(call, login_wait) if login_wait else login.connected(call))
-        return self._settings
+        return settings
 
     async def _run(self, remote: RemoteKernel, adopted: bool) -> None:
         """A hub that was killed, or an earlier kernel of the notebook, may have submitted the job already. At the end
@@ -85,26 +84,31 @@ class JobStarter(KernelStarter):
             self._interrupted = True
             self._changed.set()
 
-    def lost(self, error: GpuKernelError) -> bool:
+    def lost(self, remote: RemoteKernel, error: GpuKernelError) -> bool:
         """Note that the kernel's keeper does not exist any more. Slurm is asked why."""
         self._lost = error
         self._changed.set()
         return True
 
-    async def find_left(self, notebook: str) -> bool:
+    async def find_left(self, remote: RemoteKernel, notebook: str) -> bool:
         """Note that the kernel's notebook is known now, which may have a job."""
-        if self._remote is not None:
-            self._remote.settings = self._remote.settings.replace(notebook=notebook)
-        if self._job is None and self._remote is not None:
-            self._search = self._table.may_have(self._remote, adopted=False)
+        remote.settings = remote.settings.replace(notebook=notebook)
+        if self._job is None:
+            self._search = self._table.may_have(remote, adopted=False)
             self._changed.set()
         return False
 
-    def replace(self, kernel_id: str, settings: KernelSettings, stop: Callable[[], Awaitable[None]]) -> bool:
+    def replace(
+        self,
+        remote: RemoteKernel,
+        kernel_id: str,
+        settings: KernelSettings,
+        stop: Callable[[], Awaitable[None]],
+    ) -> bool:
         """Start this kernel in the job of another one, which the front end restarts by starting this one. Call `stop`
         for the other kernel only afterwards, as a job ends with its last kernel. Return False if this kernel has a job
         of its own already."""
-        if self._job is not None and self._replaced != kernel_id:
+        if not remote.late_start.pending or (self._job is not None and self._replaced != kernel_id):
             return False
         self._search = self._search or self._job is None
         self._replaced, self._stop_replaced = kernel_id, stop
@@ -116,7 +120,7 @@ class JobStarter(KernelStarter):
     async def _live(self, remote: RemoteKernel) -> None:
         """Live in one job: find it or submit it, start the kernel when it runs, and watch both."""
         self._interrupted = self._started = False
-        await self._until(lambda: remote.late_start.wanted or self._search)
+        await self._until(remote, lambda: remote.late_start.wanted or self._search)
         if remote.closed:
             return
         login = self._job_nodes.login(remote.settings).name
@@ -199,7 +203,7 @@ class JobStarter(KernelStarter):
         """Whether the kernel was interrupted only because it is restarted: jupyter_client does both."""
         if not self._interrupted:
             return False
-        await self._until(lambda: remote.phase is Phase.RESTART, _RESTART_WITHIN)
+        await self._until(remote, lambda: remote.phase is Phase.RESTART, _RESTART_WITHIN)
         self._interrupted = remote.phase is not Phase.RESTART
         return self._wanted(remote)
 
@@ -214,11 +218,7 @@ class JobStarter(KernelStarter):
             settings = reached.settings.replace(notebook=known.notebook, kernel_id=known.kernel_id)
             job.node = reached.node
             self._table.add_event(job, remote, "connection", reached.link.connection)
-            remote.late_start.start_on(reached.link, settings, remote.kernel_id)
-            await self._until(
-                lambda: not (remote.late_start.pending and self._wanted(remote)) or self._lost is not None
-            )
-        self._started = not remote.late_start.pending
+            self._started = await self._start_on(remote, reached.link, settings, remote.kernel_id)
         await self._end_replaced()
         if not self._started:
             return await self._not_started(remote, job)
@@ -239,7 +239,7 @@ class JobStarter(KernelStarter):
         )
         reaching.add_done_callback(self._reaching_ended)
         try:
-            await self._until(lambda: reaching.done() or job.state.over or not self._wanted(remote))
+            await self._until(remote, lambda: reaching.done() or job.state.over or not self._wanted(remote))
             if not (reaching.done() and self._wanted(remote)):
                 return None
             reached = reaching.result()
@@ -292,7 +292,7 @@ class JobStarter(KernelStarter):
             await self._end(remote, job)
             if job.state.over:
                 await self._job_nodes.leave(job.id, job.login)
-        await self._until(lambda: remote.late_start.pending)
+        await self._until(remote, lambda: remote.late_start.pending)
         if not remote.closed:
             self._job = None
             self._table.leave(job, remote, started=True)

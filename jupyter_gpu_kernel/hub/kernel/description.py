@@ -1,7 +1,8 @@
-"""How a remote kernel is described to clients, and the interface of its launcher's session."""
+"""How a remote kernel is described to clients, and the interfaces of its launcher's session and of its starter."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from ...errors import GpuKernelError
@@ -28,6 +29,39 @@ class Session(Protocol):
 
     def observe(self, remote: Any, request: Message) -> None:
         """Take note of a request on the shell channel of this RemoteKernel."""
+
+
+class Starter(Protocol):
+    """Starts one kernel when its user runs a cell: see `pending/starter.py`. `remote` is the RemoteKernel."""
+
+    def interrupted(self) -> None:
+        """The user has interrupted the kernel, which has not been started: no cell waits any more."""
+
+    def restart(self, remote: Any) -> None:
+        """The kernel does not exist any more, or only on a host that is lost: the next cell starts another one."""
+
+    def replace(
+        self, remote: Any, kernel_id: str, settings: KernelSettings, stop: Callable[[], Awaitable[None]]
+    ) -> bool:
+        """The front end has replaced the kernel `kernel_id`, with these settings, by this one, which starts in the job
+        or on the host of the old one. `stop` is called when this kernel has started there, or cannot. Return False if
+        it cannot start there; then `stop` is not called."""
+
+    def lost(self, remote: Any, error: GpuKernelError) -> bool:
+        """The kernel's keeper does not exist any more, or could not be started. Return whether this is handled, with
+        `LateStart.failed` or `RemoteKernel.end`, in a moment."""
+
+    async def find_left(self, remote: Any, notebook: str) -> bool:
+        """The notebook is known now. Return whether the kernel that it has left elsewhere is used."""
+
+    async def host_lost(self, remote: Any) -> bool:
+        """Return whether a kernel that is restarted has to start elsewhere."""
+
+    def reservations(self) -> list[str]:
+        """Return the ids of the keepers that wait for GPUs for this kernel."""
+
+    async def set_priority(self, remote: Any, priority: int) -> None:
+        """Give the kernel, which has not been started, another priority."""
 
 
 def describe(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,11 +10,11 @@ from typing import Any
 
 from ...errors import GpuKernelError
 from ..front_end.delivered import Delivered
+from ..front_end.front_ends import FrontEnd
 from ..kernel_settings import KernelSettings
 from ..node.attachments import open_arguments
 from ..node.node_link import NodeLink
-from .description import Session
-from .messages.not_started import Starter
+from .description import Session, Starter
 from .states import LINK_STATES, PHASES, LinkState, Phase, transition
 
 
@@ -55,6 +56,8 @@ class KernelState:
         self.error: GpuKernelError | None = None
         self.open_arguments = open_arguments(how, settings)
         """{} once the kernel was attached."""
+        self.absent: dict[FrontEnd, asyncio.TimerHandle] = {}
+        """The front ends that have left and may return with their ports, and the timers at whose ends they do not."""
         self._taken_cause = ""
         self._pid_before_restart: int | None = None
         """The pid of the process that a restart replaces, until the keeper reports another pid. 0: there was no
@@ -91,6 +94,12 @@ class KernelState:
     def closed(self) -> bool:
         """Whether the hub does not have the kernel any more."""
         return self.phase is Phase.CLOSED
+
+    def forget_absent(self) -> None:
+        """No front end can return any more."""
+        for timer in self.absent.values():
+            timer.cancel()
+        self.absent.clear()
 
     @contextlib.contextmanager
     def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
@@ -134,6 +143,11 @@ class KernelState:
         ended = status["state"] == "ended" and "returncode" in status  # else no process could be started
         return ended and self._pid_before_restart is not None and self.phase is Phase.RUN
 
+    def wake(self) -> None:
+        """Tell watchers that something has changed that the description does not show."""
+        for watcher in list(self._watchers):
+            watcher()
+
     def set_link_state(self, state: LinkState) -> None:
         """Change the kernel's attachment to its node."""
         self.link_state = transition(LINK_STATES, self.link_state, state)
@@ -141,5 +155,4 @@ class KernelState:
 
     def notify(self) -> None:
         """Tell watchers that the description has changed."""
-        for watcher in list(self._watchers):
-            watcher()
+        self.wake()

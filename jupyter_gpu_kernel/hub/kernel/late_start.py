@@ -1,26 +1,20 @@
-"""A kernel that is started when its user runs a cell. Before that it has no node, and its `Starter` acts for it."""
+"""A pending kernel: a cell of its user starts it. Before that it has no node, and a `Starter` acts for it."""
 
 from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
 
 from ...errors import GpuKernelError
 from ...wire.messages import Message
 from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink
 from .kernel_state import KernelState
-from .messages.not_started import Starter
 from .messages.relay import HubRelay
 from .states import AttachTiming, LinkState, Phase
 
 
 class LateStart:
-    """What a starter does with its kernel, and what the kernel reports to its starter, if it has one."""
+    """What a starter does with its kernel."""
 
-    def __init__(
-        self, kernel: KernelState, relay: HubRelay, attach_timing: AttachTiming, starter: Starter | None
-    ) -> None:
-        self.starter = starter
+    def __init__(self, kernel: KernelState, relay: HubRelay, attach_timing: AttachTiming) -> None:
         self._kernel = kernel
         self._relay = relay
         self._not_started = relay.not_started
@@ -111,25 +105,3 @@ class LateStart:
         """Show the kernel as ended: a front end has requested its shutdown before it was started."""
         asked = "restart" if restart else "shutdown"
         self._kernel.show_status(state="ended", asked=asked, cause="shut down", returncode=0)
-
-    def cell_waits(self) -> None:
-        """Report to the starter that a cell of the user waits for the kernel."""
-        if self.starter is not None:
-            self.starter.cell_waits()
-
-    def interrupted(self) -> None:
-        """Report to the starter that the user has interrupted the kernel. The cells that waited were canceled."""
-        if self.starter is not None:
-            self.starter.interrupted()
-
-    def replace(self, kernel_id: str, settings: KernelSettings, stop: Callable[[], Awaitable[None]]) -> bool:
-        """Report to the starter that the front end has restarted another kernel, with this id and these settings, by
-        its own kernel.
-
-        Return whether the starter calls `stop` for the other kernel.
-        """
-        return self.pending and self.starter is not None and self.starter.replace(kernel_id, settings, stop)
-
-    def lost(self, error: GpuKernelError) -> bool:
-        """Report to the starter that the keeper does not exist any more. Return whether the starter handles that."""
-        return self.starter is not None and self.starter.lost(error)

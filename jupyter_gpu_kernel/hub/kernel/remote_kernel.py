@@ -49,7 +49,8 @@ class RemoteKernel(KernelState):
         self._relay = HubRelay(context, self, link, self._attach_timing, settings, origin.delivered)
         self.front_ends, self.displays = self._relay.front_ends, self._relay.displays
         self.front_ends.add(front_end)
-        self.late_start = LateStart(self, self._relay, self._attach_timing, origin.starter)
+        self.starter = origin.starter
+        self.late_start = LateStart(self, self._relay, self._attach_timing)
         if isinstance(link, NoLink):
             self.late_start.begin()
         self._attach_timing.begin(at_once=origin.how != "adopt")
@@ -84,6 +85,22 @@ class RemoteKernel(KernelState):
         known = {"event": "kernel", "kernel": self.kernel_id, "from_vs_code": self.is_of_vs_code}
         return {**known, **self.describe()}
 
+    @property
+    def served(self) -> bool:
+        """Whether the kernel has a front end that has not left."""
+        return len(self.front_ends) > len(self.absent)
+
+    @property
+    def can_be_found(self) -> bool:
+        """Whether a front end can find the kernel again by the notebook, which VS Code may not have told or saved
+        yet."""
+        return bool(self.settings.notebook) or self.is_of_vs_code
+
+    @property
+    def pending(self) -> bool:
+        """Whether the kernel has no node, and a cell of its user may start it."""
+        return self.late_start.pending and not (self.closed or self.end_wanted)
+
     # -------------------------------------------------------------------------------------- operations
 
     def command(self, do: str, **arguments: Any) -> None:
@@ -106,8 +123,7 @@ class RemoteKernel(KernelState):
         if self.closed:
             return
         self._relay.resume()
-        if self.late_start.pending:
-            self.late_start.cell_waits()
+        self.wake()
 
     def pause(self) -> None:
         """The front end has gone and may return: the ports stay bound, and the output stays with the keeper."""
@@ -144,12 +160,15 @@ class RemoteKernel(KernelState):
 
     def refuse(self, error: GpuKernelError) -> None:
         """The front end does not get this kernel: answer all its requests, as VS Code waits for the replies."""
+        if self.link_state is not LinkState.UP:
+            self.endpoint.outbox.withdraw()  # such as a restart, which is not wanted any more
         self._relay.kernel_lost(str(error))
 
     def stop(self, why: str) -> None:
         """End a kernel that no front end needs: unbind its ports at once, and close it when the keeper has gone."""
         if self.phase in (Phase.STOP, Phase.CLOSED):
             return
+        self.forget_absent()
         self.front_ends.close()
         self.set_phase(Phase.STOP)
         self.command("stop", why=why)
@@ -161,6 +180,7 @@ class RemoteKernel(KernelState):
         if self.closed:
             return
         self.set_phase(Phase.CLOSED)
+        self.forget_absent()
         self._relay.close()
         self._attach_timing.close()
         self.front_ends.close()
@@ -216,7 +236,7 @@ class RemoteKernel(KernelState):
             self._taken_cause = error.cause
             self._relay.kernel_taken(error.cause, error.remedy)
             return self.set_link_state(LinkState.TAKEN)
-        if self.late_start.lost(error):
+        if self.starter is not None and self.starter.lost(self, error):
             return
         if self.phase is Phase.REVIVE:  # the keeper was about to exit
             return self._create_anew()
@@ -261,11 +281,12 @@ class RemoteKernel(KernelState):
 
     def cell_waits_for_start(self) -> None:
         """A cell of the user waits for the kernel, which has not been started."""
-        self.late_start.cell_waits()
+        self.wake()
 
     def interrupted_before_start(self) -> None:
         """The user has interrupted the kernel, which has not been started: the cells that waited were canceled."""
-        self.late_start.interrupted()
+        if self.starter is not None:
+            self.starter.interrupted()
 
     def shut_down_before_start(self, *, restart: bool) -> None:
         """A front end has requested the shutdown of the kernel, which has not been started."""
@@ -301,7 +322,7 @@ class RemoteKernel(KernelState):
         text = f"The kernel had ended: {cause}. This is a new one, without its variables."
         self.status, self.error = dict(self.status, state="starting"), None
         self.set_phase(Phase.REVIVE)
-        if self.late_start.starter is not None and self.link_state is LinkState.LOST:
+        if self.starter is not None and self.link_state is LinkState.LOST:
             self.late_start.tell(text)
         else:
             self._relay.placeholder.show_text(request, text)
@@ -314,8 +335,8 @@ class RemoteKernel(KernelState):
     def _create_anew(self) -> None:
         """Create the kernel anew, at once, or with the next cell if there is a starter. The kernel gets another id, as
         processes of the old kernel may still run."""
-        if self.late_start.starter is not None:
-            return self.late_start.starter.restart()
+        if self.starter is not None:
+            return self.starter.restart(self)
         self.set_phase(Phase.RUN)
         self.status, self.error = dict(self.status, state="starting", gpus=[]), None
         self.open_arguments = {"create": self.settings.to_json()}

@@ -13,13 +13,16 @@ from collections.abc import Awaitable, Callable
 from ...errors import GpuKernelError, HubError
 from ...wire.runtime import Runtime
 from ..background import BackgroundTasks
+from ..kernel.description import Starter
 from ..kernel.remote_kernel import RemoteKernel
+from ..kernel.states import Phase
 from ..kernel_settings import KernelSettings
+from ..node.node_link import NodeLink
 from ..node.nodes import Nodes
 from ..rpc import REPORT_BUG, Call
 
 
-class KernelStarter(ABC):
+class KernelStarter(Starter, ABC):
     """The `Starter` of one kernel. A subclass says how it is started."""
 
     def __init__(self, runtime: Runtime, nodes: Nodes, log: logging.Logger) -> None:
@@ -27,21 +30,21 @@ class KernelStarter(ABC):
         self._nodes = nodes
         self._log = log
         self._changed = asyncio.Event()
-        self._remote: RemoteKernel | None = None
         self._lost: GpuKernelError | None = None
         self._stop_replaced: Callable[[], Awaitable[None]] | None = None
         self._tasks = BackgroundTasks()
 
     @abstractmethod
-    async def prepare(self, call: Call, login_wait: float, restarted_on: str) -> KernelSettings:
-        """A front end wants the kernel: sign in, and return the kernel's settings. They lead to a node if the kernel is
-        to be used there at once. `restarted_on`: the host of the kernel that this one may replace."""
+    async def prepare(
+        self, settings: KernelSettings, call: Call, login_wait: float, restarted_on: str
+    ) -> KernelSettings:
+        """A front end wants a kernel with these settings: sign in, and return the settings. They lead to a node if the
+        kernel is to be used there at once. `restarted_on`: the host of the kernel that this one may replace."""
 
     def begin(self, remote: RemoteKernel, *, adopted: bool) -> None:
         """Start this kernel as often as its user runs a cell and it does not exist, until the hub has left it.
 
         `adopted`: a hub that was killed had the kernel before."""
-        self._remote = remote
         self._tasks.spawn(self._run(remote, adopted))
 
     async def _run(self, remote: RemoteKernel, adopted: bool) -> None:
@@ -65,33 +68,15 @@ class KernelStarter(ABC):
 
     # -------------------------------------------------------------------------------------- calls of the kernel
 
-    def cell_waits(self) -> None:
-        """Note that a cell of the user waits for the kernel."""
-        self._changed.set()
-
     def interrupted(self) -> None:
         """Note that the user has interrupted the kernel: no cell waits any more."""
         self._changed.set()
 
-    def restart(self) -> None:
+    def restart(self, remote: RemoteKernel) -> None:
         """Prepare for another kernel, as the kernel does not exist any more: the next cell starts one."""
-        if self._remote is not None:
-            self._undo(self._remote)
+        self._undo(remote)
 
-    @abstractmethod
-    def replace(self, kernel_id: str, settings: KernelSettings, stop: Callable[[], Awaitable[None]]) -> bool:
-        """Start the kernel where the kernel `kernel_id` with these settings is, which it replaces; then call `stop`.
-        Return False if the kernel cannot start there."""
-
-    @abstractmethod
-    def lost(self, error: GpuKernelError) -> bool:
-        """Note that the kernel's keeper does not exist any more. Return whether the starter reports that."""
-
-    @abstractmethod
-    async def find_left(self, notebook: str) -> bool:
-        """The notebook is known now. Return whether the kernel that it has left elsewhere is used."""
-
-    async def host_lost(self) -> bool:
+    async def host_lost(self, remote: RemoteKernel) -> bool:
         """Return whether a kernel that is restarted has to start elsewhere."""
         return False
 
@@ -99,13 +84,36 @@ class KernelStarter(ABC):
         """Return the ids of the keepers that wait for GPUs for this kernel."""
         return []
 
-    async def set_priority(self, priority: int) -> None:
-        """The kernel, which has not been started, has another priority."""
-        if self._remote is not None:
-            self._remote.settings = self._remote.settings.replace(priority=priority)
-            self._remote.show_status(priority=priority)
+    async def set_priority(self, remote: RemoteKernel, priority: int) -> None:
+        """Give the kernel, which has not been started, another priority."""
+        remote.settings = remote.settings.replace(priority=priority)
+        remote.show_status(priority=priority)
 
     # -------------------------------------------------------------------------------------- helpers
+
+    async def _start_on(
+        self,
+        remote: RemoteKernel,
+        link: NodeLink,
+        settings: KernelSettings,
+        kernel_id: str,
+        within: float | None = None,
+    ) -> bool:
+        """Start the kernel there. Return whether it can be used; if not, `_lost` tells why, unless the start is not
+        wanted any more, or has taken more than `within` seconds."""
+        late_start = remote.late_start
+        late_start.start_on(link, settings, kernel_id)
+
+        def settled() -> bool:
+            return not late_start.pending or self._lost is not None or not self._wanted(remote)
+
+        await self._until(remote, settled, within)
+        await self._end_replaced()
+        return not late_start.pending
+
+    def _wanted(self, remote: RemoteKernel) -> bool:
+        """Return whether the start goes on that has begun."""
+        return not (remote.closed or remote.end_wanted)
 
     async def _end_replaced(self) -> None:
         stop, self._stop_replaced = self._stop_replaced, None
@@ -113,9 +121,9 @@ class KernelStarter(ABC):
             await stop()
 
     async def _give_up(self, remote: RemoteKernel) -> None:
-        """Prepare for another start, as this one is not wanted any more. After a shutdown do so only when a cell waits
-        again, or the front end restarts the kernel."""
-        await self._until(lambda: not remote.end_wanted or remote.late_start.wanted)
+        """Prepare for another start, as this one is not wanted any more: when a cell waits again, or the front end has
+        restarted the kernel that it has shut down."""
+        await self._until(remote, lambda: remote.phase is Phase.RUN or remote.late_start.wanted)
         if not remote.closed:
             self._undo(remote)
 
@@ -133,10 +141,12 @@ class KernelStarter(ABC):
         if not remote.closed:
             self._undo(remote)
 
-    async def _until(self, condition: Callable[[], bool], within: float | None = None) -> None:
+    async def _until(
+        self, remote: RemoteKernel, condition: Callable[[], bool], within: float | None = None
+    ) -> None:
         """Return when the condition holds, the hub does not have the kernel any more, or the time is over."""
         deadline = None if within is None else asyncio.get_running_loop().time() + within
-        while not condition() and self._remote is not None and not self._remote.closed:
+        while not (condition() or remote.closed):
             if not await self._next_change(deadline):
                 return
 

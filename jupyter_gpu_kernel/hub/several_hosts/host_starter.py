@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
 from ..kernel.remote_kernel import RemoteKernel
-from ..kernel.states import LinkState, Phase
+from ..kernel.states import LinkState
 from ..kernel_settings import KernelSettings
 from ..node.hosts import none_usable
 from ..node.node_link import NodeLink
@@ -50,78 +50,77 @@ class HostStarter(KernelStarter):
         runtime: Runtime,
         nodes: Nodes,
         placement: Placement,
-        settings: KernelSettings,
         owner: dict[str, str],
         log: logging.Logger,
     ) -> None:
-        """`settings`: the settings of the kernel. `owner`: this user and computer, for requests to agents."""
+        """`owner`: this user and computer, for requests to agents."""
         super().__init__(runtime, nodes, log)
         self._placement = placement
-        self._settings = settings
         self._owner = owner
         self._offers: list[Offer] = []
         self._known_host: KernelSettings | None = None  # where the kernel is to start without a reservation
         self._waits: list[HostWait] = []
 
-    async def prepare(self, call: Call, login_wait: float, restarted_on: str) -> KernelSettings:
+    async def prepare(
+        self, settings: KernelSettings, call: Call, login_wait: float, restarted_on: str
+    ) -> KernelSettings:
         """Ask all hosts what they offer. Return settings that lead to a host if the kernel is there that the notebook
         has left, or that is restarted. Raises the error if no host can be used."""
-        offers = self._offers = await self._placement.ask(self._settings, call, login_wait, restarted_on)
+        offers = self._offers = await self._placement.ask(settings, call, login_wait, restarted_on)
         best, errors = offers[0], {one.node.name: one.error for one in offers if one.error is not None}
         if best.error is not None:
             raise none_usable(errors)
         if best.node.name == restarted_on:
-            return self._placed(best, f"the kernel was restarted there{left_out(offers)}")
+            return self._placed(settings, best, f"the kernel was restarted there{left_out(offers)}")
         if best.left:
-            return self._placed(best, best.reason)
+            return self._placed(settings, best, best.reason)
         call.progress("", f"{best.node.name} is the best host now: {best.reason}{left_out(offers)}")
-        return self._settings
+        return settings
 
-    def _placed(self, offer: Offer, reason: str) -> KernelSettings:
+    def _placed(self, settings: KernelSettings, offer: Offer, reason: str) -> KernelSettings:
         """Return settings that lead to this host."""
         text = f"{offer.node.name} was chosen: {reason}"
-        known = self._remote.settings if self._remote is not None else self._settings
-        settings = known.replace(route=offer.settings.route).placed(offer.python, text)
+        settings = settings.replace(route=offer.settings.route).placed(offer.python, text)
         self._placement.remember(settings)
         return settings
 
     # -------------------------------------------------------------------------------------- calls of the kernel
 
-    def restart(self) -> None:
+    def restart(self, remote: RemoteKernel) -> None:
         """Prepare for another kernel. The present one may still exist on a lost host, and must not be found there."""
-        remote = self._remote
-        if remote is None:
-            return
         if remote.link_state is not LinkState.LOST:
             self._tasks.spawn(end_kernel(remote.link, remote.kernel_id, "restarted on another host"))
         self._offers = []
         self._undo(remote)
         remote.settings = remote.settings.replace(fresh=True)
 
-    def lost(self, error: GpuKernelError) -> bool:
+    def lost(self, remote: RemoteKernel, error: GpuKernelError) -> bool:
         """Note why a kernel that was being started does not exist."""
-        pending = self._remote is not None and self._remote.late_start.pending
-        if pending:
+        if remote.late_start.pending:
             self._lost = error
             self._changed.set()
-        return pending
+        return remote.late_start.pending
 
-    def replace(self, kernel_id: str, settings: KernelSettings, stop: Callable[[], Awaitable[None]]) -> bool:
+    def replace(
+        self,
+        remote: RemoteKernel,
+        kernel_id: str,
+        settings: KernelSettings,
+        stop: Callable[[], Awaitable[None]],
+    ) -> bool:
         """Start this kernel on the host of another one, which the front end restarts by starting this one, and then
         call `stop`. Return False if that host cannot be reached, or the other kernel was not started."""
-        if self._remote is None or settings.given_python is None or not self._nodes.of(settings).linked:
+        linked = settings.given_python is not None and self._nodes.of(settings).linked
+        if not (remote.late_start.pending and linked):
             return False
-        known = self._remote.settings.replace(route=settings.route, fresh=True)
+        known = remote.settings.replace(route=settings.route, fresh=True)
         self._known_host = known.placed(settings.python, settings.placement)
         self._stop_replaced = stop
         self._changed.set()
         return True
 
-    async def find_left(self, notebook: str) -> bool:
+    async def find_left(self, remote: RemoteKernel, notebook: str) -> bool:
         """Find the kernel that the notebook, which is known now, has left on a host; return True when it is used."""
-        remote = self._remote
-        if remote is None:
-            return False
         settings = remote.settings.before_start().replace(notebook=notebook, gpus=0)
         best = (await self._placement.ask(settings, None))[0]
         if not best.left or not len(remote.front_ends):
@@ -129,15 +128,14 @@ class HostStarter(KernelStarter):
         remote.settings = remote.settings.replace(notebook=notebook)
         if not remote.late_start.pending:
             self._undo(remote)
-        self._known_host = self._placed(best, best.reason)
+        self._known_host = self._placed(remote.settings, best, best.reason)
         self._changed.set()
-        await self._until(lambda: not remote.late_start.pending or self._known_host is None)
+        await self._until(remote, lambda: not remote.late_start.pending or self._known_host is None)
         return not remote.late_start.pending
 
-    async def host_lost(self) -> bool:
+    async def host_lost(self, remote: RemoteKernel) -> bool:
         """Return whether the kernel's host cannot be reached, or one of its GPUs cannot be used any more."""
-        remote = self._remote
-        if remote is None or remote.late_start.pending:
+        if remote.late_start.pending:
             return False
         if remote.link_state is LinkState.AWAY:  # perhaps for a moment only
             with contextlib.suppress(GpuKernelError, asyncio.TimeoutError):
@@ -158,9 +156,9 @@ class HostStarter(KernelStarter):
         """Return the ids of the keepers that wait for GPUs for this kernel."""
         return [one.reservation.kernel_id for one in self._waits if one.reservation is not None]
 
-    async def set_priority(self, priority: int) -> None:
+    async def set_priority(self, remote: RemoteKernel, priority: int) -> None:
         """Change the priority of all reservations."""
-        await super().set_priority(priority)
+        await super().set_priority(remote, priority)
         await asyncio.gather(*(one.set_priority(priority) for one in self._waits))
 
     # -------------------------------------------------------------------------------------- one start
@@ -168,7 +166,9 @@ class HostStarter(KernelStarter):
     async def _live(self, remote: RemoteKernel) -> None:
         """Start the kernel when a cell waits, or where it is to replace another one; then wait for its end."""
         late_start = remote.late_start
-        await self._until(lambda: not late_start.pending or late_start.wanted or self._known_host is not None)
+        await self._until(
+            remote, lambda: not late_start.pending or late_start.wanted or self._known_host is not None
+        )
         if remote.closed:
             return
         if late_start.pending and self._known_host is None:
@@ -176,8 +176,7 @@ class HostStarter(KernelStarter):
         elif late_start.pending:
             await self._start_at_known_host(remote)
         if not late_start.pending:
-            await self._end_replaced()
-            await self._until(lambda: late_start.pending)
+            await self._until(remote, lambda: late_start.pending)
 
     async def _start_at_known_host(self, remote: RemoteKernel) -> None:
         settings = self._known_host
@@ -199,13 +198,8 @@ class HostStarter(KernelStarter):
     ) -> None:
         """Start the kernel there. Raises the reason if it cannot be started. `within`: the seconds in which the kernel
         must have been started; None: as many as it takes, also until the host can be reached."""
-        late_start = remote.late_start
         self._nodes.record_start(kernel_id, self._nodes.of(settings))
-        late_start.start_on(link, settings, kernel_id)
-        await self._until(
-            lambda: not late_start.pending or self._lost is not None or remote.end_wanted, within
-        )
-        if not late_start.pending:
+        if await self._start_on(remote, link, settings, kernel_id, within):
             return
         self._tasks.spawn(end_kernel(link, kernel_id, "it is not needed any more"))
         if self._lost is not None:
@@ -221,7 +215,7 @@ class HostStarter(KernelStarter):
             offers = await self._placement.ask(remote.settings, None)
         best = offers[0]
         if best.left:
-            self._known_host = self._placed(best, best.reason)
+            self._known_host = self._placed(remote.settings, best, best.reason)
             return
         remote.show_wanted(state="waiting", since=self._runtime.time())
         ids = [remote.kernel_id, *(self._runtime.new_id()[:12] for _ in offers[1:])]
@@ -244,12 +238,10 @@ class HostStarter(KernelStarter):
 
     async def _end_wait(self, remote: RemoteKernel) -> None:
         """No cell waits any more. The next wait begins with another id, as the reservation with this id may still be
-        ending; but not before a front end that restarts the kernel has done so."""
+        ending."""
         if not remote.closed and remote.status["state"] == "waiting":
             remote.show_wanted(state="idle", place=None)
-        await self._until(lambda: remote.phase is Phase.RUN or remote.late_start.wanted)
-        if not remote.closed:
-            self._undo(remote)
+        await self._give_up(remote)
 
     async def _first_granted(self, remote: RemoteKernel) -> HostWait | None:
         """Return the first host that grants the GPUs; None if no cell waits any more."""

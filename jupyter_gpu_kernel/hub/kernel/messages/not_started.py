@@ -10,14 +10,12 @@ This module knows neither link nor sockets, and not how the kernel is started: t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
-from ....errors import GpuKernelError
 from ....wire.compose import TransientDisplay, composer
 from ....wire.messages import Channel, Message, content_of, id_of, type_of
 from ....wire.runtime import Runtime
-from ...kernel_settings import KernelSettings
 from .placeholder import Placeholder
 from .request_table import RequestTable
 
@@ -27,28 +25,6 @@ _KNOWN_ANSWERS: dict[str, dict[str, Any]] = {
     "inspect_request": {"status": "ok", "found": False, "data": {}, "metadata": {}},
     "is_complete_request": {"status": "unknown"},
 }
-
-
-class Starter(Protocol):
-    """What a kernel calls of its starter: see `pending/starter.py`. All calls return at once."""
-
-    def cell_waits(self) -> None:
-        """A cell of the user waits for the kernel."""
-
-    def interrupted(self) -> None:
-        """The user has interrupted the kernel, which has not been started: no cell waits any more."""
-
-    def restart(self) -> None:
-        """The kernel does not exist any more, and is to be started again with the next cell."""
-
-    def replace(self, kernel_id: str, settings: KernelSettings, stop: Callable[[], Awaitable[None]]) -> bool:
-        """The front end has replaced the kernel `kernel_id`, with these settings, by the starter's kernel, which starts
-        in the job or on the host of the old one. `stop` is called when the new kernel has started there, or cannot.
-        Return False if the new kernel cannot start there; then `stop` is not called."""
-
-    def lost(self, error: GpuKernelError) -> bool:
-        """The kernel's keeper does not exist any more, or could not be started. Return whether this is handled, with
-        `LateStart.failed` or `RemoteKernel.end`, in a moment."""
 
 
 class UnstartedKernel:

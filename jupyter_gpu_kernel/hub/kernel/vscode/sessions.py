@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -41,7 +41,6 @@ _MAX_ENDED = 100
 """Sessions that have ended, and starts that have failed, which are remembered; of more the oldest are forgotten."""
 _MAX_TRIES = 10
 """Requests to an agent that does not answer, each over another connection as a rule."""
-FindElsewhere = Callable[[RemoteKernel, dict[str, Any]], Awaitable[bool]]
 Window = tuple[int, str]
 """The window's process, and a kernelspec that is used there."""
 
@@ -68,11 +67,8 @@ class VSCodeSessions:
         clock: Callable[[], float],
         stops: PendingStops | None = None,
         on_return: Callable[[str, str], None] = lambda name, notebook: None,
-        find_elsewhere: FindElsewhere | None = None,
     ) -> None:
-        """`on_return(name, notebook)` is called before a notebook gets the kernel that it left. `find_elsewhere(remote,
-        wanted)` gives the front ends of a new kernel the one that they left on another host, if there is one."""
-        self.find_elsewhere = find_elsewhere
+        """`on_return(name, notebook)` is called before a notebook gets the kernel that it left."""
         self.clock = clock
         self.stops = PendingStops() if stops is None else stops
         self.on_return = on_return
@@ -93,24 +89,19 @@ class VSCodeSessions:
             self._current[session.key] = session
             return
         self._unknown.add(session)
-        for ended in self._ended_sessions.values():
-            if ended.may_be_restarted_by(session.window, session.started):
-                session.suspect(ended.left)
+        for ended in self.may_restart(session.window, session.started):
+            session.suspect(ended.left)
 
-    def restarted_on(self, window: Window, age: float) -> str:
-        """Return the host of the kernel that a launcher of this window and kernelspec, started `age` seconds ago, may
-        restart; "" if none."""
-        started = self.clock() - age
-        ended = [one for one in self._ended_sessions.values() if one.may_be_restarted_by(window, started)]
-        return max(ended, key=lambda one: one.time).left.link.name if ended else ""
+    def may_restart(self, window: Window, started: float) -> list[EndedSession]:
+        """Return the sessions whose kernels a launcher that this window has started then may restart."""
+        return [one for one in self._ended_sessions.values() if one.may_be_restarted_by(window, started)]
 
-    def start_failed(self, window: Window, age: float) -> None:
-        """The start of a kernel, by a launcher of that age, has failed before its notebook was known.
+    def start_failed(self, window: Window, started: float) -> None:
+        """The start of a kernel, by a launcher that was started then, has failed before its notebook was known.
 
         If another launcher of the window ended at that time, this was a restart. The old kernel is to end all the same:
         otherwise the notebook would return to it at the next start.
         """
-        started = self.clock() - age
         self._failed.append((window, started))
         for key, ended in list(self._ended_sessions.items()):
             if ended.may_be_restarted_by(window, started) and ended.time - started < OVERLAP:
@@ -234,6 +225,16 @@ class VSCodeSession:
         """The notebook's path; "" while it is not known, or not saved."""
         return self.title if is_file(self.title) else ""
 
+    @property
+    def restarted_on(self) -> str:
+        """The host of the kernel that this launcher may restart; "" if there is none."""
+        ended = self._sessions.may_restart(self.window, self.started)
+        return max(ended, key=lambda one: one.time).left.link.name if ended else ""
+
+    def start_failed(self) -> None:
+        """The launcher gets no kernel. If it was to restart a kernel, that kernel ends."""
+        self._sessions.start_failed(self.window, self.started)
+
     def observe(self, remote: RemoteKernel, request: Message) -> None:
         """Take note of a request on the shell channel."""
         title = "" if self.notebook and self.from_vs_code else title_of(request)
@@ -303,10 +304,10 @@ class VSCodeSession:
         wanted: dict[str, Any] = {"name": self._name, "notebook": self.notebook, **remote.owner}
         wanted["attached_ids"] = remote.link.kernel_ids
         fresh = LeftKernel(remote.kernel_id, remote.link, remote.settings)
-        left, find = await self._take_left(remote, wanted), self._sessions.find_elsewhere
+        left, starter = await self._take_left(remote, wanted), remote.starter
         if left and len(remote.front_ends):  # else the front end has left meanwhile
             remote.switch(left)
-        elif left or find is None or not await find(remote, wanted):
+        elif left or starter is None or not await starter.find_left(remote, self.notebook):
             return
         self._sessions.stops.add_fresh(fresh, "its notebook has another kernel")
 
@@ -317,8 +318,8 @@ class VSCodeSession:
         async def later() -> None:
             """`replace_later` ends the kernel."""
 
-        if self._remote is not None:
-            remote.late_start.replace(self._remote.kernel_id, self._remote.settings, later)
+        if self._remote is not None and remote.starter is not None:
+            remote.starter.replace(remote, self._remote.kernel_id, self._remote.settings, later)
 
     async def _replace(
         self, remote: RemoteKernel, ended: EndedSession | None, earlier: Sequence[PendingStop] = ()
@@ -330,8 +331,9 @@ class VSCodeSession:
             stops.replace(stop, remote)
         if ended is not None:
             remote.displays.inherit(ended.displays)
-            end = partial(self._end, remote, ended.left)
-            if not remote.late_start.replace(ended.left.kernel_id, ended.left.settings, end):
+            left, starter = ended.left, remote.starter
+            end = partial(self._end, remote, left)
+            if starter is None or not starter.replace(remote, left.kernel_id, left.settings, end):
                 await end()
         for stop in earlier:
             await stops.done(stop, remote)
