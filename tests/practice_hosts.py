@@ -219,7 +219,7 @@ class Lab:
     def clear(self) -> None:
         """Ends all kernels; the hosts and their GPUs can be used again."""
         for remote in list(self.operations._kernels):
-            self.loop.call(self.operations._kernels.stop, remote, "the test has ended")
+            self.loop.call(remote.stop, "the test has ended")
         for host in self.hosts.values():
             host.reachable = True
             host.answers.set()
