@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 from typing import Any
 
 from ..errors import AgentError, ConnectError, GpuKernelError, HostKeyError, HubError, KernelStartError
@@ -29,6 +30,8 @@ START_TIMEOUT = 200.0
 """Seconds, for a slow file system: longer than for the agent's answer. Permanent errors are raised much earlier."""
 _GPUS_TIMEOUT = 30.0
 """Seconds for the node to run nvidia-smi."""
+_TRACEBACK = re.compile(r"(?s:.*)Traceback \(most recent call last\):\n(?:(?: .*)?\n)*(?=[^ \n])")
+"""What comes before an exception: its traceback leads through Python's and our own files."""
 
 
 class FrontEndOperations:
@@ -305,21 +308,17 @@ async def _until_up(remote: RemoteKernel) -> None:
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + START_TIMEOUT
-    changed = asyncio.Event()
-    with remote.watched(changed.set):
-        if not (remote.waits_for_link or remote.was_attached):
-            await remote.link.up()
-        while remote.status["state"] not in ("idle", "busy", "waiting"):
-            if remote.ended and remote.status.get("asked"):
-                return
-            _raise_if_failed(remote)
-            changed.clear()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(changed.wait(), max(0.1, deadline - loop.time()))
-            if remote.waits_for_link:
-                deadline = loop.time() + START_TIMEOUT
-            if loop.time() > deadline:
-                raise _timed_out(remote)
+    if not (remote.waits_for_link or remote.was_attached):
+        await remote.link.up()
+    while remote.status["state"] not in ("idle", "busy", "waiting"):
+        if remote.ended and remote.status.get("asked"):
+            return
+        _raise_if_failed(remote)
+        await remote.change(max(0.1, deadline - loop.time()))
+        if remote.waits_for_link:
+            deadline = loop.time() + START_TIMEOUT
+        if loop.time() > deadline:
+            raise _timed_out(remote)
 
 
 def _raise_if_failed(remote: RemoteKernel) -> None:
@@ -341,19 +340,9 @@ def _timed_out(remote: RemoteKernel) -> GpuKernelError:
 
 
 def _ended_early(remote: RemoteKernel) -> GpuKernelError:
-    stderr = sanitize.block(_without_traceback(str(remote.status.get("stderr") or "")))
+    stderr = sanitize.block(_TRACEBACK.sub("", str(remote.status.get("stderr") or "")))
     cause = f"the kernel ended while it started: {remote.status.get('cause') or '?'}"
     remedy = "Try by hand on the node whether “PYTHON -m ipykernel_launcher --version” works."
     return KernelStartError(
         f"{cause}; its output:\n{stderr}" if stderr else cause, hop=remote.link.name, remedy=remedy
     )
-
-
-def _without_traceback(stderr: str) -> str:
-    """Return the exception without its traceback, which leads through Python's and our own files."""
-    _, found, traceback = stderr.rpartition("Traceback (most recent call last):\n")
-    if not found:
-        return stderr
-    lines = traceback.splitlines()
-    at = next((n for n, line in enumerate(lines) if line and not line.startswith(" ")), len(lines))
-    return "\n".join(lines[at:]) or stderr

@@ -98,7 +98,7 @@ def test_a_users_cancel_while_the_jobs_node_refuses_is_no_error(
         reaching = asyncio.ensure_future(starter._reach(kernel, job))  # type: ignore[arg-type]
         await asyncio.sleep(0)
         kernel.set_phase(Phase.SHUT_DOWN)
-        starter.interrupted()
+        kernel.wake()
         assert await asyncio.wait_for(reaching, DEADLINE) is None
 
     asyncio.run(run())

@@ -33,7 +33,6 @@ class Job:
         """Whether the job is being cancelled, or ends with its last kernel: then no other kernel is started in it."""
         self.kept: asyncio.TimerHandle | None = None
         """The timer at whose end the job is cancelled, while it waits for the return of its notebook."""
-        self.watchers: list[Callable[[], None]] = []
         self.end_watch: Callable[[], None] | None = None
 
     @property

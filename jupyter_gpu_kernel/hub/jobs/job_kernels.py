@@ -12,11 +12,10 @@ import logging
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError
 from ...wire.runtime import Runtime
-from ..kernel.remote_kernel import RemoteKernel
 from ..kernel_settings import KernelSettings, Spec
 from ..node.hosts import each_spec
 from ..node.link import TRY_AGAIN_SOON
@@ -26,7 +25,7 @@ from ..node.shared_connection import RouteSettings
 from ..rows import NO_CELLS
 from ..rpc import Call
 from ..slurm.dialect import JobState
-from ..slurm.scheduler import Schedulers
+from ..slurm.scheduler import Scheduler, Schedulers
 from . import job_output
 from .job import describe
 from .job_files import JobFiles
@@ -38,6 +37,14 @@ _REACH_WITHIN = 8.0
 """Seconds to connect to the node of a job that runs, for one request."""
 _READ_WITHIN = 5.0
 """Seconds that a command waits for the files in the user's home. Without them the command shows less."""
+
+
+class _Listed(NamedTuple):
+    """A job of ours that Slurm has listed, and that has not ended. `login`: its login node."""
+
+    state: JobState
+    login: Node
+    scheduler: Scheduler
 
 
 class JobKernels:
@@ -99,7 +106,7 @@ class JobKernels:
             replies = await self._nodes.ask_each(call, do, timeout, [one for _, one in found], more)
             for reply in [one for one in replies if one.error is not None]:
                 jobs = [job for job, spec in found if self._nodes.of(spec.settings) is reply.node]
-                if all([await self._has_ended(specs[0], job, call) for job in jobs]):
+                if all([await _has_ended(job, call) for job in jobs]):
                     replies.remove(reply)
             return replies + errors
 
@@ -109,17 +116,15 @@ class JobKernels:
 
     async def with_jobs(self, rows: list[dict[str, Any]], call: Call) -> list[dict[str, Any]]:
         """Return the rows of `ps` with the kernels' jobs, and rows for the jobs in which no kernel was found."""
-        for spec, jobs in await self._active_jobs(call):
-            login = self._job_nodes.login(spec.settings).name
-            for job in jobs:
-                kernels = self._kernels_in(job, login)
-                found = [row for row in rows if _is_in(row, job, kernels)]
-                for row in found:
-                    route = self._job_nodes.route_of(job.id, login)
-                    row["job"] = {**(row.get("job") or {}), **describe(job), "way": route}
-                    row["ends_at"] = row["job"].get("end_time")
-                if not found:
-                    rows.append(self._row(job, login))
+        for job in await self._active_jobs(call):
+            kernels = self._kernels_in(job)
+            found = [row for row in rows if _is_in(row, job.state, kernels)]
+            for row in found:
+                route = self._job_nodes.route_of(job.state.id, job.login.name)
+                row["job"] = {**(row.get("job") or {}), **describe(job.state), "way": route}
+                row["ends_at"] = row["job"].get("end_time")
+            if not found:
+                rows.append(self._row(job.state, job.login.name))
         return rows
 
     def _row(self, job: JobState, login: str) -> dict[str, Any]:
@@ -141,86 +146,62 @@ class JobKernels:
             "job": describe(job),
         }
 
-    async def _active_jobs(self, call: Call) -> list[tuple[Spec, list[JobState]]]:
-        """Return a spec of each login node, and our jobs there that have not ended."""
-        specs = [specs[0] for specs in self._by_login(call.specs)]
-        jobs = await asyncio.gather(*(self._active(spec, call, []) for spec in specs))
-        return list(zip(specs, jobs, strict=True))
+    async def _active_jobs(self, call: Call) -> list[_Listed]:
+        """Return our jobs that have not ended."""
+        asking = (self._active(specs[0], call, []) for specs in self._by_login(call.specs))
+        return [job for jobs in await asyncio.gather(*asking) for job in jobs]
 
-    async def _active(self, spec: Spec, call: Call, errors: list[NodeReply]) -> list[JobState]:
+    async def _active(self, spec: Spec, call: Call, errors: list[NodeReply]) -> list[_Listed]:
         """Return our jobs of one login node that have not ended. If Slurm cannot be asked, add the error to `errors`.
 
         A call that waits only for a short time does not wait again for a login node that could not be reached.
         """
-        node = self._job_nodes.login(spec.settings)
+        node, scheduler = self._job_nodes.login(spec.settings), self._schedulers.of(spec.settings.at_login())
         await self._table.files.loaded(_READ_WITHIN)
         failed = self._failed.setdefault(call, {})
         try:
             if node in failed:
                 raise failed[node]
-            jobs = await self._ask_slurm(node, spec, call)
+            jobs = await _ask_slurm(node, scheduler, call)
         except GpuKernelError as error:
             error.fill_in("NAME", spec.name)
             errors.append(NodeReply(node, {}, error))
             if isinstance(error, ConnectError) and call.within is not None:
                 failed[node] = error
             return []
-        return [job for job in jobs if not job.over and not self._table.is_over(job.id, node.name)]
+        active = (job for job in jobs if not job.over and not self._table.is_over(job.id, node.name))
+        return [_Listed(job, node, scheduler) for job in active]
 
-    async def _ask_slurm(self, login: Node, spec: Spec, call: Call) -> list[JobState]:
-        """Return our jobs of one login node. Raises ConnectError after the seconds for which the call waits."""
-        call.progress(login.name, "asking Slurm")
-        await login.connected(call)
-        try:
-            return await call.limited(call.within, self._schedulers.of(spec.settings.at_login()).jobs())
-        except asyncio.TimeoutError:
-            cause = f"Slurm has not answered for {call.within or 0:.0f} s"
-            raise ConnectError(cause, hop=login.name, remedy=TRY_AGAIN_SOON) from None
-
-    async def _has_ended(self, spec: Spec, job: JobState, call: Call) -> bool:
-        """Whether a job that was active when Slurm was asked is ending, or has ended since."""
-        asking = self._schedulers.of(spec.settings.at_login()).ended(job.id, job.name)
-        with contextlib.suppress(GpuKernelError, asyncio.TimeoutError):
-            ended = await call.limited(call.within, asking)
-            return ended is not None or job.state == "COMPLETING"
-        return False
-
-    async def _spec(self, specs: list[Spec], job: JobState, call: Call) -> Spec | NodeReply | None:
+    async def _spec(self, specs: list[Spec], job: _Listed, call: Call) -> Spec | NodeReply | None:
         """Return the spec that leads to the node of a job, or the error why none does; None if the job waits."""
-        if job.state == "PENDING" or not job.node:
+        state, login = job.state, job.login
+        if state.state == "PENDING" or not state.node:
             return None
-        name = self._table.files.get(job.kernel_id).name
+        name = self._table.files.get(state.kernel_id).name
         spec = next((one for one in specs if one.name == name), specs[0])
-        login = self._job_nodes.login(spec.settings).name
-        running = [one for one in self._attached_in(job, login) if not one.late_start.pending]
+        running = [one for one in self._table.kernels(state.id, login.name) if not one.late_start.pending]
         if running:
             return spec._replace(settings=running[0].settings.replace(slurm=False))
-        call.progress(login, f"connecting to job {job.id}")
-        scheduler = self._schedulers.of(spec.settings.at_login())
-        reach = self._job_nodes.reach(spec.settings, job, scheduler, lambda text: None)
+        call.progress(login.name, f"connecting to job {state.id}")
+        reach = self._job_nodes.reach(spec.settings, state, job.scheduler, lambda text: None)
         try:
             reached = await asyncio.wait_for(reach, _REACH_WITHIN)
         except HostKeyError as wrong_key:
-            return NodeReply(self._job_nodes.login(spec.settings), {}, wrong_key)
+            return NodeReply(login, {}, wrong_key)
         except (GpuKernelError, asyncio.TimeoutError):
-            if await self._has_ended(spec, job, call):
+            if await _has_ended(job, call):
                 return None
-            cause = f"job {job.id} runs on {job.node}, but its process cannot be reached there"
-            error = AgentError(cause, hop=login, remedy="Try again in a moment.")
-            return NodeReply(self._job_nodes.login(spec.settings), {}, error)
+            cause = f"job {state.id} runs on {state.node}, but its process cannot be reached there"
+            error = AgentError(cause, hop=login.name, remedy="Try again in a moment.")
+            return NodeReply(login, {}, error)
         return spec._replace(settings=reached.settings.replace(slurm=False))
 
-    def _attached_in(self, job: JobState, login: str) -> list[RemoteKernel]:
-        """Return the kernels of front ends of this hub that are in this job."""
-        known = [one for one in self._table if (one.id, one.login) == (job.id, login)]
-        return [kernel for one in known for kernel in one.kernels]
-
-    def _kernels_in(self, job: JobState, login: str) -> set[str]:
+    def _kernels_in(self, job: _Listed) -> set[str]:
         """Return the ids of all kernels that are known to be in this job."""
-        files = self._table.files.of_job(job.id, login)
+        files = self._table.files.of_job(job.state.id, job.login.name)
         known = {file.kernel for file in files if not file.over}
-        attached = {kernel.kernel_id for kernel in self._attached_in(job, login)}
-        return attached | (known or {job.kernel_id})
+        attached = {one.kernel_id for one in self._table.kernels(job.state.id, job.login.name)}
+        return attached | (known or {job.state.kernel_id})
 
     def _by_login(self, specs: list[Spec]) -> list[list[Spec]]:
         """Return the specs with `slurm`, grouped by their login nodes."""
@@ -236,24 +217,20 @@ class JobKernels:
     async def stop(self, kernel_id: str, call: Call, *, kill: bool) -> bool:
         """Cancel the job of a kernel that waits; with `kill` send SIGKILL to the one in which it runs. Return False if
         there is none."""
-        for spec, jobs in await self._active_jobs(call):
-            scheduler = self._schedulers.of(spec.settings.at_login())
-            login = self._job_nodes.login(spec.settings).name
-            for job in jobs:
-                if kernel_id in self._kernels_in(job, login) and (job.state == "PENDING" or kill):
-                    call.progress(login, f"cancelling job {job.id}")
-                    await scheduler.cancel(job.id, call, kill=job.state != "PENDING")
-                    return True
+        for job in await self._active_jobs(call):
+            waits = job.state.state == "PENDING"
+            if kernel_id in self._kernels_in(job) and (waits or kill):
+                call.progress(job.login.name, f"cancelling job {job.state.id}")
+                await job.scheduler.cancel(job.state.id, call, kill=not waits)
+                return True
         return False
 
     async def cancel(self, kernel_id: str, call: Call) -> bool:
         """Cancel the job of this name, in which no node has found a kernel. Return False if there is none."""
-        for spec, jobs in await self._active_jobs(call):
-            for job in jobs:
-                if job.kernel_id == kernel_id:
-                    scheduler = self._schedulers.of(spec.settings.at_login())
-                    await scheduler.cancel(job.id, call)
-                    return True
+        for job in await self._active_jobs(call):
+            if job.state.kernel_id == kernel_id:
+                await job.scheduler.cancel(job.state.id, call)
+                return True
         return False
 
     async def stories(self, start: str) -> list[dict[str, Any]]:
@@ -281,3 +258,22 @@ class JobKernels:
 def _is_in(row: dict[str, Any], job: JobState, kernels: set[str]) -> bool:
     """Whether a row of `ps` is about a kernel in this job, one of `kernels`."""
     return row.get("id") in kernels or (row.get("job") or {}).get("id") == job.id
+
+
+async def _ask_slurm(login: Node, scheduler: Scheduler, call: Call) -> list[JobState]:
+    """Return our jobs of one login node. Raises ConnectError after the seconds for which the call waits."""
+    call.progress(login.name, "asking Slurm")
+    await login.connected(call)
+    try:
+        return await call.limited(call.within, scheduler.jobs())
+    except asyncio.TimeoutError:
+        cause = f"Slurm has not answered for {call.within or 0:.0f} s"
+        raise ConnectError(cause, hop=login.name, remedy=TRY_AGAIN_SOON) from None
+
+
+async def _has_ended(job: _Listed, call: Call) -> bool:
+    """Whether a job that was active when Slurm was asked is ending, or has ended since."""
+    with contextlib.suppress(GpuKernelError, asyncio.TimeoutError):
+        ended = await call.limited(call.within, job.scheduler.ended(job.state.id, job.state.name))
+        return ended is not None or job.state.state == "COMPLETING"
+    return False

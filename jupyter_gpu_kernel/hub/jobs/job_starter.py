@@ -82,12 +82,11 @@ class JobStarter(KernelStarter):
         """Note that the user has interrupted the kernel: the job is not wanted any more."""
         if self._ours_to_cancel:
             self._interrupted = True
-            self._changed.set()
 
     def lost(self, remote: RemoteKernel, error: GpuKernelError) -> bool:
         """Note that the kernel's keeper does not exist any more. Slurm is asked why."""
         self._lost = error
-        self._changed.set()
+        remote.wake()
         return True
 
     async def find_left(self, remote: RemoteKernel, notebook: str) -> bool:
@@ -95,7 +94,7 @@ class JobStarter(KernelStarter):
         remote.settings = remote.settings.replace(notebook=notebook)
         if self._job is None:
             self._search = self._table.may_have(remote, adopted=False)
-            self._changed.set()
+            remote.wake()
         return False
 
     def replace(
@@ -112,7 +111,7 @@ class JobStarter(KernelStarter):
             return False
         self._search = self._search or self._job is None
         self._replaced, self._stop_replaced = kernel_id, stop
-        self._changed.set()
+        remote.wake()
         return True
 
     # -------------------------------------------------------------------------------------- one job
@@ -120,7 +119,7 @@ class JobStarter(KernelStarter):
     async def _live(self, remote: RemoteKernel) -> None:
         """Live in one job: find it or submit it, start the kernel when it runs, and watch both."""
         self._interrupted = self._started = False
-        await self._until(remote, lambda: remote.late_start.wanted or self._search)
+        await remote.until(lambda: remote.late_start.wanted or self._search)
         if remote.closed:
             return
         login = self._job_nodes.login(remote.settings).name
@@ -134,11 +133,9 @@ class JobStarter(KernelStarter):
                 return await self._give_up(remote)
         self._job = job
         self._table.enter(job, remote)
-        with self._table.watched(job, self._changed.set):
-            if await self._wait_until_running(remote, job):
-                await self._start(remote, job)
-            if not self._started:
-                return
+        if await self._wait_until_running(remote, job):
+            await self._start(remote, job)
+        if self._started:
             await self._run_in(remote, job)
 
     async def _find(self, remote: RemoteKernel, login: str) -> Job | None:
@@ -195,7 +192,7 @@ class JobStarter(KernelStarter):
                 return True
             remote.status = remote.wanted_status(state="waiting", job=job.describe())
             remote.late_start.show(words.waiting_text(job.login, job.state, self._runtime.time()))
-            await self._next_change()
+            await remote.change()
         await self._not_started(remote, job)
         return False
 
@@ -203,7 +200,7 @@ class JobStarter(KernelStarter):
         """Whether the kernel was interrupted only because it is restarted: jupyter_client does both."""
         if not self._interrupted:
             return False
-        await self._until(remote, lambda: remote.phase is Phase.RESTART, _RESTART_WITHIN)
+        await remote.until(lambda: remote.phase is Phase.RESTART, _RESTART_WITHIN)
         self._interrupted = remote.phase is not Phase.RESTART
         return self._wanted(remote)
 
@@ -237,9 +234,15 @@ class JobStarter(KernelStarter):
         reaching = asyncio.ensure_future(
             self._job_nodes.reach(remote.settings, job.state, self._scheduler, tell)
         )
-        reaching.add_done_callback(self._reaching_ended)
+
+        def ended(_: asyncio.Future[Reached]) -> None:
+            if not reaching.cancelled():
+                reaching.exception()  # else asyncio would log it if nobody reads it, as the job is not wanted
+            remote.wake()
+
+        reaching.add_done_callback(ended)
         try:
-            await self._until(remote, lambda: reaching.done() or job.state.over or not self._wanted(remote))
+            await remote.until(lambda: reaching.done() or job.state.over or not self._wanted(remote))
             if not (reaching.done() and self._wanted(remote)):
                 return None
             reached = reaching.result()
@@ -247,13 +250,6 @@ class JobStarter(KernelStarter):
             return reached
         finally:
             reaching.cancel()
-
-    def _reaching_ended(self, reaching: asyncio.Future[Reached]) -> None:
-        """Note the end of the attempt. Its error is read here: if the job is not wanted any more, nobody else reads it,
-        and asyncio would log it."""
-        if not reaching.cancelled():
-            reaching.exception()
-        self._changed.set()
 
     async def _not_started(self, remote: RemoteKernel, job: Job) -> None:
         """Leave the job, as the kernel was not started in it; raise the reason unless the user knows it."""
@@ -287,12 +283,12 @@ class JobStarter(KernelStarter):
                 self._table.look(job)
             away = remote.link_state is LinkState.AWAY
             self._show(remote, job)
-            await self._next_change()
+            await remote.change()
         if not remote.closed and not remote.late_start.pending:
             await self._end(remote, job)
             if job.state.over:
                 await self._job_nodes.leave(job.id, job.login)
-        await self._until(remote, lambda: remote.late_start.pending)
+        await remote.until(lambda: remote.late_start.pending)
         if not remote.closed:
             self._job = None
             self._table.leave(job, remote, started=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -66,8 +66,10 @@ class JobTable:
         """Whether a job is kept for a notebook, or is being ended."""
         return bool(self._tasks) or any(job.kept is not None for job in self._jobs)
 
-    def __iter__(self) -> Iterator[Job]:
-        return iter(list(self._jobs))
+    def kernels(self, job_id: str, login: str) -> list[RemoteKernel]:
+        """Return the kernels of front ends of this hub that are in this job, or wait for the job."""
+        job = self._known(job_id, login)
+        return [] if job is None else list(job.kernels)
 
     def is_over(self, job_id: str, login: str) -> bool:
         """Whether a job is known to have ended, although Slurm has listed it a moment ago."""
@@ -221,15 +223,6 @@ class JobTable:
 
     # -------------------------------------------------------------------------------------- its state
 
-    @contextlib.contextmanager
-    def watched(self, job: Job, changed: Callable[[], None]) -> Iterator[None]:
-        """Return a context in which `changed()` is called when the job's state has changed."""
-        job.watchers.append(changed)
-        try:
-            yield
-        finally:
-            job.watchers.remove(changed)
-
     def look(self, job: Job) -> None:
         """Ask Slurm for the job's state soon, as the job may have ended."""
         if job.end_watch is not None and not job.state.over:
@@ -244,8 +237,8 @@ class JobTable:
                 self._log.info("%s: job %s is %s", job.login, job.id, state.state)
                 for remote in job.kernels:
                     self.add_event(job, remote, "job", f"job {job.id} is {state.state} {state.node}".rstrip())
-            for watcher in list(job.watchers):
-                watcher()
+            for remote in list(job.kernels):
+                remote.wake()
 
         if job.end_watch is None:
             job.end_watch = job.scheduler.watch(job.id, job.slurm_name, changed)

@@ -144,9 +144,27 @@ class KernelState:
         return ended and self._pid_before_restart is not None and self.phase is Phase.RUN
 
     def wake(self) -> None:
-        """Tell watchers that something has changed that the description does not show."""
+        """Tell watchers that something has changed, also what the description does not show."""
         for watcher in list(self._watchers):
             watcher()
+
+    async def change(self, within: float | None = None) -> bool:
+        """Return True at the next change; False if there is none within so many seconds."""
+        changed = asyncio.Event()
+        with self.watched(changed.set):
+            try:
+                await asyncio.wait_for(changed.wait(), within)
+            except asyncio.TimeoutError:
+                return False
+        return True
+
+    async def until(self, condition: Callable[[], bool], within: float | None = None) -> None:
+        """Return when the condition holds, the hub does not have the kernel any more, or the time is over."""
+        clock = asyncio.get_running_loop().time
+        deadline = None if within is None else clock() + within
+        while not (condition() or self.closed):
+            if not await self.change(None if deadline is None else max(0.0, deadline - clock())):
+                return
 
     def set_link_state(self, state: LinkState) -> None:
         """Change the kernel's attachment to its node."""

@@ -287,6 +287,7 @@ class RemoteKernel(KernelState):
         """The user has interrupted the kernel, which has not been started: the cells that waited were canceled."""
         if self.starter is not None:
             self.starter.interrupted()
+        self.wake()
 
     def shut_down_before_start(self, *, restart: bool) -> None:
         """A front end has requested the shutdown of the kernel, which has not been started."""

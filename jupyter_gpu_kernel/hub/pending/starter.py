@@ -5,7 +5,6 @@ A kernel that does not exist any more is started again by the next cell. This mo
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -29,7 +28,6 @@ class KernelStarter(Starter, ABC):
         self._runtime = runtime
         self._nodes = nodes
         self._log = log
-        self._changed = asyncio.Event()
         self._lost: GpuKernelError | None = None
         self._stop_replaced: Callable[[], Awaitable[None]] | None = None
         self._tasks = BackgroundTasks()
@@ -49,17 +47,16 @@ class KernelStarter(Starter, ABC):
 
     async def _run(self, remote: RemoteKernel, adopted: bool) -> None:
         """Return when the hub has left the kernel."""
-        with remote.watched(self._changed.set):
-            while not remote.closed:
-                self._lost = None
-                try:
-                    await self._live(remote)
-                except GpuKernelError as error:
-                    self._fail(remote, error)
-                except Exception as error:  # a bug of ours
-                    self._log.exception("kernel %s: its start failed", remote.kernel_id)
-                    self._fail(remote, HubError(f"{type(error).__name__}: {error}", remedy=REPORT_BUG))
-                await self._end_replaced()
+        while not remote.closed:
+            self._lost = None
+            try:
+                await self._live(remote)
+            except GpuKernelError as error:
+                self._fail(remote, error)
+            except Exception as error:  # a bug of ours
+                self._log.exception("kernel %s: its start failed", remote.kernel_id)
+                self._fail(remote, HubError(f"{type(error).__name__}: {error}", remedy=REPORT_BUG))
+            await self._end_replaced()
 
     @abstractmethod
     async def _live(self, remote: RemoteKernel) -> None:
@@ -70,7 +67,6 @@ class KernelStarter(Starter, ABC):
 
     def interrupted(self) -> None:
         """Note that the user has interrupted the kernel: no cell waits any more."""
-        self._changed.set()
 
     def restart(self, remote: RemoteKernel) -> None:
         """Prepare for another kernel, as the kernel does not exist any more: the next cell starts one."""
@@ -107,7 +103,7 @@ class KernelStarter(Starter, ABC):
         def settled() -> bool:
             return not late_start.pending or self._lost is not None or not self._wanted(remote)
 
-        await self._until(remote, settled, within)
+        await remote.until(settled, within)
         await self._end_replaced()
         return not late_start.pending
 
@@ -123,7 +119,7 @@ class KernelStarter(Starter, ABC):
     async def _give_up(self, remote: RemoteKernel) -> None:
         """Prepare for another start, as this one is not wanted any more: when a cell waits again, or the front end has
         restarted the kernel that it has shut down."""
-        await self._until(remote, lambda: remote.phase is Phase.RUN or remote.late_start.wanted)
+        await remote.until(lambda: remote.phase is Phase.RUN or remote.late_start.wanted)
         if not remote.closed:
             self._undo(remote)
 
@@ -133,29 +129,9 @@ class KernelStarter(Starter, ABC):
         no_link = self._nodes.no_link(settings)
         assert no_link is not None  # else the kernel would have no starter
         remote.late_start.undo(no_link, settings, self._runtime.new_id()[:12])
-        self._changed.set()
 
     def _fail(self, remote: RemoteKernel, error: GpuKernelError) -> None:
         """End the cells that wait with the error, as the kernel cannot be started."""
         remote.late_start.failed(error)
         if not remote.closed:
             self._undo(remote)
-
-    async def _until(
-        self, remote: RemoteKernel, condition: Callable[[], bool], within: float | None = None
-    ) -> None:
-        """Return when the condition holds, the hub does not have the kernel any more, or the time is over."""
-        deadline = None if within is None else asyncio.get_running_loop().time() + within
-        while not (condition() or remote.closed):
-            if not await self._next_change(deadline):
-                return
-
-    async def _next_change(self, deadline: float | None = None) -> bool:
-        """Return when something has changed; False at the deadline, by the clock of the event loop."""
-        self._changed.clear()
-        timeout = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
-        try:
-            await asyncio.wait_for(self._changed.wait(), timeout)
-        except asyncio.TimeoutError:
-            return False
-        return True

@@ -98,7 +98,7 @@ class HostStarter(KernelStarter):
         """Note why a kernel that was being started does not exist."""
         if remote.late_start.pending:
             self._lost = error
-            self._changed.set()
+            remote.wake()
         return remote.late_start.pending
 
     def replace(
@@ -116,7 +116,7 @@ class HostStarter(KernelStarter):
         known = remote.settings.replace(route=settings.route, fresh=True)
         self._known_host = known.placed(settings.python, settings.placement)
         self._stop_replaced = stop
-        self._changed.set()
+        remote.wake()
         return True
 
     async def find_left(self, remote: RemoteKernel, notebook: str) -> bool:
@@ -129,8 +129,8 @@ class HostStarter(KernelStarter):
         if not remote.late_start.pending:
             self._undo(remote)
         self._known_host = self._placed(remote.settings, best, best.reason)
-        self._changed.set()
-        await self._until(remote, lambda: not remote.late_start.pending or self._known_host is None)
+        remote.wake()
+        await remote.until(lambda: not remote.late_start.pending or self._known_host is None)
         return not remote.late_start.pending
 
     async def host_lost(self, remote: RemoteKernel) -> bool:
@@ -166,8 +166,8 @@ class HostStarter(KernelStarter):
     async def _live(self, remote: RemoteKernel) -> None:
         """Start the kernel when a cell waits, or where it is to replace another one; then wait for its end."""
         late_start = remote.late_start
-        await self._until(
-            remote, lambda: not late_start.pending or late_start.wanted or self._known_host is not None
+        await remote.until(
+            lambda: not late_start.pending or late_start.wanted or self._known_host is not None
         )
         if remote.closed:
             return
@@ -176,7 +176,7 @@ class HostStarter(KernelStarter):
         elif late_start.pending:
             await self._start_at_known_host(remote)
         if not late_start.pending:
-            await self._until(remote, lambda: late_start.pending)
+            await remote.until(lambda: late_start.pending)
 
     async def _start_at_known_host(self, remote: RemoteKernel) -> None:
         settings = self._known_host
@@ -186,7 +186,7 @@ class HostStarter(KernelStarter):
             await self._start(remote, link, settings, remote.kernel_id)
         finally:
             self._known_host = None
-            self._changed.set()
+            remote.wake()
 
     async def _start(
         self,
@@ -220,7 +220,7 @@ class HostStarter(KernelStarter):
         remote.show_wanted(state="waiting", since=self._runtime.time())
         ids = [remote.kernel_id, *(self._runtime.new_id()[:12] for _ in offers[1:])]
         self._waits = [
-            HostWait(self._runtime, kernel_id, self._owner, offer, self._changed.set)
+            HostWait(self._runtime, kernel_id, self._owner, offer, remote.wake)
             for kernel_id, offer in zip(ids, offers, strict=True)
         ]
         granted: Reservation | None = None
@@ -257,7 +257,7 @@ class HostStarter(KernelStarter):
             self._raise_if_unable()
             if is_over:
                 self._show(remote)
-            await self._next_change(loop.time() + LOOK_EVERY if is_over else begun + OPEN_AFTER)
+            await remote.change(LOOK_EVERY if is_over else max(0.0, begun + OPEN_AFTER - loop.time()))
         return None
 
     def _raise_if_unable(self) -> None:

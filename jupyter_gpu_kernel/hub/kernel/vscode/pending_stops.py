@@ -215,9 +215,5 @@ def _read(path: Path, open_link: OpenLink) -> PendingStop | None:
 
 async def until_settled(remote: RemoteKernel) -> None:
     """Return when the link carries the kernel, or never will."""
-    changed = asyncio.Event()
     settled = (LinkState.UP, LinkState.LOST, LinkState.TAKEN)
-    with remote.watched(changed.set):
-        while remote.link_state not in settled and not remote.closed:
-            changed.clear()
-            await changed.wait()
+    await remote.until(lambda: remote.link_state in settled)
