@@ -340,13 +340,10 @@ class RemoteKernel(KernelState):
             return self.starter.restart(self)
         self.set_phase(Phase.RUN)
         self.status, self.error = dict(self.status, state="starting", gpus=[]), None
-        self.open_arguments = {"create": self.settings.to_json()}
-        kernel_id = self._runtime.new_id()[:12]
-        self.link = self.on_create(kernel_id)
-        self._attach_timing.move(self.link)
-        self._relay.set_link(self.link)
-        self.switch(kernel_id)
         self.set_link_state(LinkState.CONNECTING)
+        self._attach_timing.release()
+        kernel_id = self._runtime.new_id()[:12]
+        self.late_start.start_on(self.on_create(kernel_id), self.settings, kernel_id)
 
     def _close_if_stopped(self) -> None:
         gone = self.link_state in (LinkState.LOST, LinkState.TAKEN) or self.link.state == "failed"

@@ -220,7 +220,7 @@ class HostStarter(KernelStarter):
         remote.show_wanted(state="waiting", since=self._runtime.time())
         ids = [remote.kernel_id, *(self._runtime.new_id()[:12] for _ in offers[1:])]
         self._waits = [
-            HostWait(self._runtime, kernel_id, self._owner, offer, remote.wake)
+            HostWait(self._runtime, remote, kernel_id, self._owner, offer)
             for kernel_id, offer in zip(ids, offers, strict=True)
         ]
         granted: Reservation | None = None
@@ -250,7 +250,7 @@ class HostStarter(KernelStarter):
         while remote.late_start.cells and not (remote.closed or remote.end_wanted or self._known_host):
             is_over = loop.time() >= begun + OPEN_AFTER
             for wait in self._waits if is_over or first.unable else [first]:
-                wait.update(remote.settings)
+                wait.begin()
             granted = next((one for one in self._waits if one.granted), None)
             if granted is not None and not remote.late_start.held:
                 return granted
@@ -294,7 +294,7 @@ class HostStarter(KernelStarter):
         waits, self._waits = self._waits, []
         reservations = [one for one in (wait.take() for wait in waits) if one is not None]
         if remote.closed and not remote.end_wanted and remote.late_start.cells:
-            kept = next((one for one in reservations if one.up), None)
+            kept = next((one for one in reservations if one.link_state is LinkState.UP), None)
             if kept is not None:
                 reservations.remove(kept)
                 placement = f"{kept.link.name} was chosen: the notebook was closed while its cell waited"

@@ -4,50 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 
 from ...errors import AgentError, AuthError, ConnectError, GpuKernelError, HostKeyError
 from ...wire.runtime import Runtime
 from ...wire.texts import STOP_HINT
 from .. import sanitize
 from ..background import BackgroundTasks
-from ..kernel_settings import KernelSettings
+from ..kernel.remote_kernel import RemoteKernel
+from ..kernel.states import LinkState
 from .placement import Offer
 from .reservation import Reservation
 
 RETRY_AFTER = 30.0
 """Seconds until a host that could not be used is tried again."""
 RECONNECT_AFTER = 5.0
-"""The same for a host that could not be reached."""
+"""Seconds until a host is tried again that could not be reached, or that waits for its user."""
 CONNECT_WITHIN = 30.0
 
 
 class HostWait:
-    """Call `update` to begin the wait, and to try again what has failed; then read `granted` and `text`.
+    """Call `begin` to wait there, and to try again what has failed; then read `granted` and `text`.
 
     `error`: why the kernel cannot get GPUs there now, as far as is known.
     """
 
     def __init__(
-        self,
-        runtime: Runtime,
-        kernel_id: str,
-        owner: dict[str, str],
-        offer: Offer,
-        on_change: Callable[[], None],
+        self, runtime: Runtime, remote: RemoteKernel, kernel_id: str, owner: dict[str, str], offer: Offer
     ) -> None:
-        """`kernel_id`: the id of the first reservation. `offer`: what the host has offered before, or why it made no
-        offer."""
+        """`remote`: the kernel, which has not been started. `kernel_id`: the id of the first reservation. `offer`: what
+        the host has offered before, or why it made no offer."""
         self.node = offer.node
         self.settings = offer.settings
         self.reservation: Reservation | None = None
         self.error = offer.error
         self._runtime = runtime
+        self._remote = remote
         self._kernel_id = kernel_id
         self._owner = owner
-        self._on_change = on_change
-        self._opening = self._withdrawn = False
-        self._retry_at = 0.0
+        self._is_trying = False
+        self._task: asyncio.Task[None] | None = None
         self._tasks = BackgroundTasks()
 
     @property
@@ -58,7 +53,12 @@ class HostWait:
     @property
     def unable(self) -> bool:
         """Whether the kernel cannot get GPUs there now."""
-        return self.error is not None and not self._opening
+        return self.error is not None and not self._is_trying
+
+    @property
+    def _needs_user(self) -> bool:
+        """Whether the host can be used only when the user has signed in there."""
+        return isinstance(self.error, AuthError | HostKeyError) and not self.node.alive
 
     @property
     def waits_for_network(self) -> bool:
@@ -73,10 +73,9 @@ class HostWait:
             return f"{name}: {sanitize.one_line(self.error.cause)}; tried again later"
         if reservation is None:
             return f"{name}: asking"
-        if not reservation.up:
-            return (
-                f"{name}: {'the connection is down' if reservation.was_up else 'a kernel is starting there'}"
-            )
+        if reservation.link_state is not LinkState.UP:
+            is_down = reservation.was_attached
+            return f"{name}: {'the connection is down' if is_down else 'a kernel is starting there'}"
         return str(reservation.status.get("waiting_text") or f"{name}: looking for GPUs")
 
     @property
@@ -85,59 +84,56 @@ class HostWait:
         text = self.text.replace(STOP_HINT, "")
         return f"Or {text if text.startswith(self.node.name) else text[:1].lower() + text[1:]}"
 
-    def update(self, settings: KernelSettings) -> None:
-        """Take note of a reservation that has failed, and open one if there is none. `settings`: the settings of the
-        kernel, which has not been started."""
-        if self.reservation is not None:
-            self._look_at(self.reservation)
-        due = asyncio.get_running_loop().time() >= self._retry_at
-        needs_user = isinstance(self.error, AuthError | HostKeyError) and not self.node.alive
-        if self.reservation is None and not self._opening and due and not needs_user:
-            self._opening = True
-            self._tasks.spawn(self._open(settings))
+    def begin(self) -> None:
+        """Wait for GPUs there, if not yet: again and again, until `take`."""
+        if self._task is None:
+            self._is_trying = not self._needs_user
+            self._task = self._tasks.spawn(self._run())
 
-    def _look_at(self, reservation: Reservation) -> None:
-        problem = reservation.status.get("problem")
-        if reservation.error is not None:
-            self._fail(None if reservation.was_up else reservation.error)
-        elif problem:
-            self._tasks.spawn(reservation.cancel(str(problem)))
-            self._fail(AgentError(str(problem), hop=self.node.name))
+    async def _run(self) -> None:
+        while True:
+            self._is_trying = not self._needs_user
+            if self._is_trying:
+                self.error = await self._reserve(self._kernel_id)
+                self.reservation, self._is_trying = None, False
+                self._kernel_id = self._runtime.new_id()[:12]
+                self._remote.wake()
+            soon = self._needs_user or self.error is None or self.waits_for_network
+            await asyncio.sleep(RECONNECT_AFTER if soon else RETRY_AFTER)
 
-    def _fail(self, error: GpuKernelError | None) -> None:
-        """There is no reservation; another attempt follows later. `error`: why; None if the host may be usable now."""
-        self.reservation, self.error, self._opening = None, error, False
-        self._kernel_id = self._runtime.new_id()[:12]
-        pause = RECONNECT_AFTER if error is None or self.waits_for_network else RETRY_AFTER
-        self._retry_at = asyncio.get_running_loop().time() + pause
-
-    async def _open(self, given: KernelSettings) -> None:
-        """Start a keeper there, which waits for its GPUs."""
-        node, link = self.node, None
+    async def _reserve(self, kernel_id: str) -> GpuKernelError | None:
+        """Start a keeper there, which waits for its GPUs. Return when that has failed: why, or None if the host may be
+        usable now."""
+        node = self.node
         try:
             python = self.settings.python or node.python or await node.best_python(None)
             link = await asyncio.wait_for(node.link(python, None), CONNECT_WITHIN)
         except GpuKernelError as error:
-            self._fail(error)
+            return error
         except asyncio.TimeoutError:
-            self._fail(ConnectError("no answer", hop=node.name))
-        if link is not None and not self._withdrawn:
-            self.settings = given.replace(route=self.settings.route).placed(python, "waits here for its GPUs")
-            self.error, self._opening = None, False
-            self.reservation = Reservation(
-                self._runtime, self._kernel_id, self.settings, self._owner, link, self._on_change
-            )
-        self._on_change()
+            return ConnectError("no answer", hop=node.name)
+        given = self._remote.settings.replace(route=self.settings.route)
+        self.settings, self.error = given.placed(python, "waits here for its GPUs"), None
+        reservation = self.reservation = Reservation(
+            self._runtime, kernel_id, self.settings, self._owner, link, self._remote.wake
+        )
+        await reservation.until(lambda: bool(reservation.error or reservation.status.get("problem")))
+        if reservation.error is not None:
+            return None if reservation.was_attached else reservation.error
+        problem = str(reservation.status["problem"])
+        self._tasks.spawn(reservation.cancel(problem))
+        return AgentError(problem, hop=node.name)
 
     async def set_priority(self, priority: int) -> None:
         """Change the place in the queue there."""
         reservation = self.reservation
-        if reservation is not None and reservation.up:
+        if reservation is not None and reservation.link_state is LinkState.UP:
             with contextlib.suppress(GpuKernelError):
                 await reservation.link.request("priority", kernel=reservation.kernel_id, priority=priority)
 
     def take(self) -> Reservation | None:
         """End the wait on this host, and return the reservation."""
-        self._withdrawn = True
+        if self._task is not None:
+            self._task.cancel()
         reservation, self.reservation = self.reservation, None
         return reservation

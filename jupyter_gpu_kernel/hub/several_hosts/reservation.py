@@ -16,6 +16,8 @@ from ...wire.messages import Channel, Data, Message, MessageError
 from ...wire.runtime import Runtime
 from .. import validate
 from ..front_end.requests import lane_of_request
+from ..kernel.kernel_state import KernelState
+from ..kernel.states import LinkState
 from ..kernel_settings import KernelSettings
 from ..node.attachments import new_endpoint
 from ..node.link import Link
@@ -30,9 +32,8 @@ _END_WITHIN = 600.0
 """Seconds in which a host can be reached again, for the end of a kernel there."""
 
 
-class Reservation:
-    """The keeper, which is an `Attachment` of the link to its host. `on_change()` is called when `status`, `up` or
-    `error` have changed."""
+class Reservation(KernelState):
+    """The keeper, without front ends. For the link to its host it is an `Attachment`."""
 
     def __init__(
         self,
@@ -43,40 +44,31 @@ class Reservation:
         link: Link,
         on_change: Callable[[], None],
     ) -> None:
-        """`settings`: the settings of the kernel for this host."""
-        self.kernel_id = kernel_id
-        self.link = link
+        """`settings`: the settings of the kernel for this host. `on_change()` is called after each change."""
+        super().__init__(kernel_id, settings.replace(reservation=True), link, "create")
         self.endpoint = new_endpoint(runtime, None)
-        self.status: dict[str, Any] = {"id": kernel_id, "state": "starting", "gpus": []}
-        self.up = False
-        self.was_up = False
-        """Whether the keeper was started."""
-        self.error: GpuKernelError | None = None
-        self._settings = settings
         self._owner = owner
-        self._on_change = on_change
+        self._watchers.append(on_change)
         link.attach(self)
 
     @property
     def granted(self) -> bool:
         """Whether the keeper has its GPUs, and can be used."""
-        has_gpus = bool(self.status["gpus"]) or not self._settings.gpus
-        return self.up and has_gpus and self.status["state"] == "idle"
+        has_gpus = bool(self.status["gpus"]) or not self.settings.gpus
+        return self.link_state is LinkState.UP and has_gpus and self.status["state"] == "idle"
 
     async def cancel(self, why: str) -> None:
         """End the keeper. If its node cannot be reached meanwhile, it ends by itself."""
-        settled = asyncio.Event()
-        self._on_change = settled.set
-        if not self.was_up and self.error is None:  # a keeper that is starting cannot be asked yet
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(settled.wait(), _START_WITHIN)
+        self._watchers.clear()
+        # A keeper that is starting cannot be asked yet.
+        await self.until(lambda: self.was_attached or self.error is not None, _START_WITHIN)
         self.link.release(self)
         await end_kernel(self.link, self.kernel_id, why)
 
     async def keep(self, requests: list[Message], placement: str) -> None:
         """Let the keeper be that of the kernel, and execute these requests: their front ends have left, and the
         notebook can return. `placement`: why this host was chosen."""
-        notebook = self._settings.notebook
+        notebook = self.settings.notebook
         with contextlib.suppress(GpuKernelError, asyncio.TimeoutError):
             await self.link.request("confirm", kernel=self.kernel_id, notebook=notebook, placement=placement)
             for request in requests:
@@ -86,16 +78,14 @@ class Reservation:
         self.link.release(self)
 
     async def _sent(self) -> None:
-        while self.up and self.endpoint.outbox.size:
+        while self.link_state is LinkState.UP and self.endpoint.outbox.size:
             await asyncio.sleep(_LOOK_EVERY)
 
     # -------------------------------------------------------------------------------------- calls of the link
 
     def open_request(self) -> dict[str, Any]:
         """Return the arguments of `open`: the first time, to create the keeper."""
-        if self.was_up:
-            return dict(self._owner)
-        return {**self._owner, "create": self._settings.replace(reservation=True).to_json()}
+        return {**self._owner, **self.open_arguments}
 
     def opened(self, kernel_id: str) -> None:
         """The agent has opened a stream to the keeper."""
@@ -111,23 +101,21 @@ class Reservation:
             return
         if event.get("event") == "state" and event["state"]:
             self.status = {key: value for key, value in event.items() if key != "event"}
-            self._on_change()
+            self.notify()
 
     def attached(self) -> None:
         """The stream to the keeper is open, for the first time or after an outage."""
-        self.was_up = self.up = True
-        self._on_change()
+        self.open_arguments = {}
+        self.set_link_state(LinkState.UP)
 
     def detached(self, reason: str) -> None:
         """The link is down, and reconnects by itself."""
-        self.up = False
-        self._on_change()
+        self.set_link_state(LinkState.AWAY if self.was_attached else LinkState.CONNECTING)
 
     def lost(self, error: GpuKernelError) -> None:
         """The keeper does not exist (any more), or could not be started."""
-        self.up = False
         self.error = error
-        self._on_change()
+        self.set_link_state(LinkState.LOST)
 
 
 async def end_kernel(link: NodeLink, kernel_id: str, why: str) -> None:
