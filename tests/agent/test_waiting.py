@@ -171,14 +171,14 @@ def test_little_is_moved_to_disk_at_once(tmp_path: Path) -> None:
     waiting.close()
 
 
-def test_only_the_user_can_read_the_files_which_are_removed_in_the_end(
+def test_only_the_user_can_read_the_files_and_those_that_were_read_are_removed(
     tmp_path: Path, waiting: Waiting
 ) -> None:
     waiting.put(stream("x" * MIB))
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
     assert len(list(tmp_path.iterdir())) == 2 and waiting.size > MIB
     assert printed(waiting.drain()) == "x" * MIB
-    waiting.close()
+    waiting.log.flush()
     assert len(list(tmp_path.iterdir())) == 1
 
 

@@ -119,7 +119,8 @@ class Successor(Keeper):
 
     def set_unanswered(self, command: Dict[str, Any]) -> None:
         super().set_unanswered(command)
-        self._pass_last_replies()
+        if self.kernel.pid == self._running.pid:
+            self._pass_last_replies()
 
     def _attached(self) -> None:
         if not self.log.found:

@@ -28,8 +28,9 @@ from .state import LogState
 
 NAME = "messages"
 """The name of the file in the kernel's folder."""
-SIZE = 16 * 1024 * 1024
+SIZE = 64 * 1024 * 1024
 """Bytes of changes after which a new checkpoint is due, if it is not larger than half of them."""
+_FEW = 8  # changes, which are written one after the other: one of them may be large
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -82,12 +83,6 @@ class Log:
                 self._path.unlink()
             self._report(f"the log cannot be written, so a killed keeper would lose output: {error.strerror}")
         self._unwritten, self._checkpoint_due = [], False
-        self.state.queue.segments.remove_unused()
-
-    def close(self) -> None:
-        """Close the file, and remove those of messages that wait; they are not read any more."""
-        self._close()
-        self.state.queue.clear()
         self.state.queue.segments.remove_unused()
 
     # -------------------------------------------------------------------------------------- messages
@@ -160,19 +155,20 @@ class Log:
 
     def _write(self) -> None:
         if not self._checkpoint_due:
-            data = memoryview(b"".join(self._unwritten))
-            self._size += len(data)
-            while data:
-                data = data[os.write(self._fd, data) :]
+            for data in self._unwritten if len(self._unwritten) < _FEW else [b"".join(self._unwritten)]:
+                self._size += len(data)
+                while data:
+                    data = data[os.write(self._fd, data) :]
             self._checkpoint_due = self._size > max(SIZE, 2 * self._checkpoint_size)
         if self._checkpoint_due:
             checkpoint = pickle.dumps(self.state, pickle.HIGHEST_PROTOCOL)
-            self._close()
+            self.close()
             replace_file(self._path, checkpoint)
             self._fd = os.open(str(self._path), _FLAGS)
             self._checkpoint_size, self._size = len(checkpoint), 0
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the file, and leave it to a successor."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
