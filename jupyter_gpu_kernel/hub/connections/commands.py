@@ -16,11 +16,11 @@ from typing import NamedTuple
 from ...errors import ConnectError
 from ...wire.frames import MAX_NOISE
 from ..transport.connection import Connection
+from ..transport.short_command import SHELL
 from ..transport.stream import CommandStream
 from . import command_errors
 from .shell_check import PATIENCE, check_shell
 
-SHELL = "/bin/sh"
 _OPEN_TIMEOUT = 60.0  # seconds for all commands: an image may have to be unpacked first
 _MARK = ("jupyter-gpu-kernel: ", "shell")  # in two parts, since a terminal would echo the line that prints it
 _MARK_LINE = re.compile(

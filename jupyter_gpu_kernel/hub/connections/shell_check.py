@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 
-from ..transport.short_command import run_to_end
 from ..transport.stream import CommandStream
 from . import command_errors
 
@@ -13,8 +12,9 @@ PATIENCE = 15.0
 """Seconds within which the first bytes must pass."""
 _TIMEOUT = 30.0  # seconds for the rest
 _READY = re.compile(b"jupyter-gpu-kernel: ready")
+_END = re.compile(b"jupyter-gpu-kernel: end")
 _ASK = b"""printf %s 'jupyter-gpu-kernel: ready'; read -r next; \
-echo; echo "$$ $PPID"; cat /proc/1/stat "/proc/$$/stat"
+echo; echo "$$ $PPID"; cat /proc/1/stat "/proc/$$/stat"; printf 'jupyter-gpu-kernel: %s' end
 """
 _STARTED = re.compile(
     r"\) \S(?: -?\d+){18} (\d{1,18}) [^)]*$"
@@ -31,8 +31,11 @@ def check_shell(stream: CommandStream, hop: str, patience: float = PATIENCE) -> 
     if ready is None or expired.is_set():  # at its end, a command may pass on what it has held back
         stream.close()
         raise command_errors.held_back(hop, patience)
-    answer = run_to_end(stream, b"\n", _TIMEOUT, hop, "/bin/sh")
-    if _began_with_its_processes(answer.stdout.decode(errors="replace").strip()):
+    with contextlib.closing(stream), stream.closing_after(_TIMEOUT):
+        with contextlib.suppress(OSError):
+            stream.write(b"\n")
+        answer, _ = stream.read_until(_END)
+    if _began_with_its_processes(answer.decode(errors="replace").strip()):
         raise command_errors.short_lived(hop)
 
 

@@ -9,7 +9,7 @@ from ..ssh.route_connection import NoSession, OpenHop, SessionRefused
 from ..transport.stream import CommandStream
 from .master import Master
 from .program import Program
-from .session import SessionEnds, reporting
+from .session import SessionEnds
 
 
 class MasterHop(OpenHop):
@@ -48,10 +48,6 @@ class MasterHop(OpenHop):
             self._lost |= isinstance(error, NoSession) and not error.timed_out
             raise
         return stream
-
-    def open_short(self, command: str, timeout: float) -> CommandStream:
-        """Run a command that reports its exit status on stderr."""
-        return self.open(reporting(command), timeout)
 
     def responds(self, within: float) -> bool:
         """Whether the server opens a session, or refuses to, within so many seconds."""

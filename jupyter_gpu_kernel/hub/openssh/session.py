@@ -1,14 +1,9 @@
-"""One command through a master: an `ssh -S` process, whose log on stderr says whether the server has opened a session.
-
-With a background process of the command that holds its output, ssh does not end. So a short command reports its exit
-status on stderr.
-"""
+"""One command through a master: an `ssh -S` process. Its log on stderr says whether the server has opened a session."""
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,13 +14,6 @@ from ..transport.process import ProcessEnds
 _OPENED = re.compile(rb"debug1: mux_client_request_session: master session id: \d+\r?\n")
 _REFUSED = re.compile(rb"mux_client_request_session: session request failed: ([^\r\n]*)")
 _LOG = re.compile(rb"(?m)^debug1: .*\n?")
-_STATUS = re.compile(rb"jupyter-gpu-kernel: exit status (\d+)\n")
-
-
-def reporting(command: str) -> str:
-    """Return a command that does the same, and reports its exit status."""
-    report = 'status=$?; printf \'jupyter-gpu-kernel: exit status %s\\n\' "$status" >&2; exit "$status"'
-    return shlex.join(["/bin/sh", "-c", f"({command}); {report}"])
 
 
 class SessionEnds(ProcessEnds):
@@ -35,9 +23,7 @@ class SessionEnds(ProcessEnds):
         super().__init__(command, os.environ, Path.home())
         self._log = b""  # until the session is opened
         self._opened = self._ended = False
-        self._status: int | None = None
         self._changed = threading.Condition()
-        threading.Thread(target=self._wait_for_end, name="ssh session", daemon=True).start()
 
     def check_opened(self, timeout: float) -> None:
         """Wait until the server has opened the session. Raises SessionRefused, or NoSession."""
@@ -57,7 +43,7 @@ class SessionEnds(ProcessEnds):
         return data
 
     def read_stderr(self, size: int) -> bytes:
-        """Return what the command writes; the log of ssh and the report are taken from it."""
+        """Return what the command writes; the log of ssh is taken from it."""
         while data := super().read_stderr(size):
             with self._changed:
                 data = self._without_log(data)
@@ -70,27 +56,11 @@ class SessionEnds(ProcessEnds):
         return b""
 
     def _without_log(self, data: bytes) -> bytes:
-        if not self._opened:
-            data = self._log = self._log + data
-            found = _OPENED.search(data)
-            if not found:
-                return b""
-            self._opened = True
-            data = _LOG.sub(b"", data[: found.end()]) + data[found.end() :]
-        if reported := _STATUS.search(data):
-            self._status = int(reported[1])
-            data = _STATUS.sub(b"", data)
-        return data
-
-    def wait(self, timeout: float) -> int | None:
-        """Return the exit status, or None if it is not known within so many seconds."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._status is not None, timeout)
-            return self._status
-
-    def _wait_for_end(self) -> None:
-        status = self._process.wait()
-        with self._changed:
-            if self._status is None:
-                self._status = status
-            self._changed.notify_all()
+        if self._opened:
+            return data
+        data = self._log = self._log + data
+        found = _OPENED.search(data)
+        if not found:
+            return b""
+        self._opened = True
+        return _LOG.sub(b"", data[: found.end()]) + data[found.end() :]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ...errors import ConnectError
 from ..sanitize import one_line
 from ..transport.connection import Connection
-from ..transport.short_command import Completed, run_to_end
+from ..transport.short_command import SHELL, Completed, run_to_end
 from ..transport.stream import CommandStream
 from .config.route import Hop, begins_with
 
@@ -60,10 +60,6 @@ class OpenHop(ABC):
     @abstractmethod
     def open(self, command: str, timeout: float) -> CommandStream:
         """Run a command in a new session. Raises SessionRefused, NoSession or ConnectError."""
-
-    def open_short(self, command: str, timeout: float) -> CommandStream:
-        """Run a command whose exit status is needed."""
-        return self.open(command, timeout)
 
     @abstractmethod
     def responds(self, within: float) -> bool:
@@ -136,13 +132,12 @@ class RouteConnection(Connection):
 
     def open(self, command: str) -> CommandStream:
         """Run `command` in the last hop's login shell."""
-        return self._open(command, OPEN_TIMEOUT, short=False)
+        return self._open(command, OPEN_TIMEOUT)
 
     def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
         """Run a short command."""
-        with self._short_commands:
-            stream = self._open(command, min(timeout, OPEN_TIMEOUT), short=True)
-            done = run_to_end(stream, stdin, timeout, self.label, command)
+        with self._short_commands, contextlib.closing(self._open(SHELL, min(timeout, OPEN_TIMEOUT))) as shell:
+            done = run_to_end(shell, stdin, timeout, self.label, command)
         if done.returncode in (-1, 255) and not self.alive():  # 255 is the ssh program's own status
             raise self._lost_error()
         return done
@@ -178,13 +173,12 @@ class RouteConnection(Connection):
 
     # --- sessions
 
-    def _open(self, command: str, timeout: float, short: bool) -> CommandStream:
+    def _open(self, command: str, timeout: float) -> CommandStream:
         end = time.monotonic() + timeout
         patience = min(time.monotonic() + _SESSION_RETRY, end)
-        start = self.opened[-1].open_short if short else self.opened[-1].open
         while True:
             try:
-                stream = start(command, max(end - time.monotonic(), 0.05))
+                stream = self.opened[-1].open(command, max(end - time.monotonic(), 0.05))
                 break
             except SessionRefused as error:
                 # The server may not have released yet a session that we have just closed.

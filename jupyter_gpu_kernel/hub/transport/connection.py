@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 
-from .short_command import Completed, run_to_end
+from .short_command import SHELL, Completed, run_to_end
 from .stream import CommandStream
 
 
@@ -39,7 +40,8 @@ class Connection(ABC):
     def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
         """Run a short command. Raises ConnectError if the command does not end within `timeout` (s), or the connection
         breaks."""
-        return run_to_end(self.open(command), stdin, timeout, self.label, command)
+        with contextlib.closing(self.open(SHELL)) as shell:
+            return run_to_end(shell, stdin, timeout, self.label, command)
 
     def alive(self) -> bool:
         """Whether it is connected, as far as this end can tell. `responds` finds out if it has died silently."""

@@ -1,21 +1,34 @@
-"""Runs a short command to its end, over any stream."""
+"""Runs short commands, one after the other, in a shell at the other end of any stream.
+
+The shell is sent one line, which prints a mark before and after the command, on stdout and on stderr. So the output of
+the shell's start-up files is no part of the command's, and a command has ended although a process that it has left
+behind holds the output open. The input has a known length, and is sent after the first mark: a shell may read more than
+the line that it runs.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
+import secrets
+import shlex
 import threading
 import time
 from typing import NamedTuple
 
 from ...errors import ConnectError
 from .. import sanitize
-from .stream import READ_SIZE, CommandStream
+from .stream import CommandStream
 
+SHELL = "/bin/sh"
 _MAX_OUTPUT = 4 * 1024 * 1024
 """Bytes of a short command's output."""
 _LAST_LINE = 200  # bytes at the end of the output, in which the last line is looked for
-_QUIET = 1.0  # seconds without output after which the output of an ended command is complete
-_STATUS_WAIT = 5.0  # seconds that the exit status may arrive after the end of the output
+_STATUS_WAIT = 5.0  # seconds that the exit status of a shell may arrive after the end of the output
+_STDERR_WAIT, _STDERR_INTERVAL = (
+    0.5,
+    0.01,
+)  # seconds for the second mark on stderr, which may come after that on stdout
 
 
 class Completed(NamedTuple):
@@ -26,45 +39,81 @@ class Completed(NamedTuple):
     stderr: bytes
 
 
-def run_to_end(stream: CommandStream, stdin: bytes, timeout: float, hop: str, command: str) -> Completed:
-    """Send `stdin`, return the output, and close the stream.
+def run_to_end(shell: CommandStream, stdin: bytes, timeout: float, hop: str, command: str) -> Completed:
+    """Run `command` with this input in the shell, which can run another command afterwards. If the shell ends, the
+    return code is its own.
 
-    Raises ConnectError if the command does not end within `timeout` (s), or prints more than 4 MiB.
+    Raises ConnectError if the command does not end within `timeout` (s), or prints more than 4 MiB. The shell is closed
+    then.
     """
-    output = bytearray()
-    with contextlib.closing(stream), stream.closing_after(timeout) as expired:
-        threading.Thread(target=_feed, args=(stream, stdin), name="command stdin", daemon=True).start()
-        threading.Thread(target=_end, args=(stream, output, timeout), name="command end", daemon=True).start()
-        _read(stream, output, hop)
-        status = None if expired.is_set() else stream.wait(_STATUS_WAIT)
-        stderr = stream.stderr_tail().encode()
-    if expired.is_set():
-        raise _not_ended(hop, command, timeout, bytes(output))
-    return Completed(-1 if status is None else status, bytes(output), stderr)
+    run = _Run(shell, command, stdin)
+    try:
+        with shell.closing_after(timeout) as expired:
+            threading.Thread(target=run.feed, name="command stdin", daemon=True).start()
+            status = run.read(hop)
+            if status is None and not expired.is_set():
+                status = shell.wait(_STATUS_WAIT)
+        if expired.is_set():
+            raise _not_ended(hop, command, timeout, bytes(run.output))
+    except BaseException:
+        shell.close()
+        raise
+    return Completed(-1 if status is None else status, bytes(run.output), run.stderr())
 
 
-def _read(stream: CommandStream, output: bytearray, hop: str) -> None:
-    while data := stream.read(READ_SIZE):
-        output += data
-        if len(output) > _MAX_OUTPUT:
-            raise _too_much_output(hop)
+class _Run:
+    """One command. `output` is what it has printed so far."""
 
+    def __init__(self, shell: CommandStream, command: str, stdin: bytes) -> None:
+        self._shell, self._stdin = shell, stdin
+        mark = secrets.token_hex(8)
+        self._begin, self._end = f"{mark}-begin", f"{mark}-end"
+        begin, end = (f"printf '\\n%s%s\\n' {one}" for one in (self._begin, self._end))
+        source = f"head -c {len(stdin)}" if stdin else ":"
+        run = f"{source} | {SHELL} -c {shlex.quote(command)}"
+        self._line = f'{begin}; {begin} >&2; {run}; {end} " $?"; {end} >&2\n'
+        self._begun = threading.Event()
+        self._ended = False
+        self.output = bytearray()
 
-def _feed(stream: CommandStream, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # the command need not read all its input
-        stream.write(data)
-    stream.close_stdin()
+    def feed(self) -> None:
+        """Send the line, and the input once the command runs."""
+        with contextlib.suppress(OSError):  # the shell has ended, or the command does not read all its input
+            self._shell.write(self._line.encode())
+            self._begun.wait()
+            self._shell.write(self._stdin)
 
+    def read(self, hop: str) -> int | None:
+        """Read the output; return the exit status, or None if the shell has ended."""
+        try:
+            before, found = self._shell.read_until(re.compile(f"\n{self._begin}\n".encode()))
+        finally:
+            self._begun.set()
+        if found is None:
+            self.output += before
+            return None
+        end, searched = re.compile(rf"\n{self._end} (\d+)\n".encode()), 0
+        while (found := end.search(self.output, searched)) is None:
+            searched = max(0, len(self.output) - 2 * len(self._end))
+            data = self._shell.read()
+            if not data:
+                return None
+            self.output += data
+            if len(self.output) > _MAX_OUTPUT:
+                raise _too_much_output(hop)
+        self._ended, status = True, int(found[1])  # the match refers to the output
+        self._shell.unread(bytes(self.output[found.end() :]))
+        del self.output[found.start() :]
+        return status
 
-def _end(stream: CommandStream, output: bytearray, timeout: float) -> None:
-    """Close the stream when the command has ended: a process that it left in the background may hold it open."""
-    if stream.wait(timeout) is None:
-        return
-    before = -1
-    while len(output) != before:  # its last output may still be in transit
-        before = len(output)
-        time.sleep(_QUIET)
-    stream.close()
+    def stderr(self) -> bytes:
+        """Return what the command has written to stderr."""
+        begin, end = f"\n{self._begin}\n", f"\n{self._end}\n"
+        until = time.monotonic() + _STDERR_WAIT
+        while self._ended and end not in self._shell.stderr_tail() and time.monotonic() < until:
+            time.sleep(_STDERR_INTERVAL)
+        text = self._shell.stderr_tail()
+        return (text.partition(begin)[2] or text).partition(end)[0].encode()
 
 
 def _not_ended(hop: str, command: str, timeout: float, output: bytes) -> ConnectError:
