@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jupyter_gpu_kernel.hub.connections.connect import Connections
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
-from jupyter_gpu_kernel.hub.openssh.master import Master
-from jupyter_gpu_kernel.hub.openssh.master_hop import MasterHop
+from jupyter_gpu_kernel.hub.openssh.hops import ProgramHop
+from jupyter_gpu_kernel.hub.openssh.process import SSHProcess
 from jupyter_gpu_kernel.hub.ssh import Asker, Attempt
 from jupyter_gpu_kernel.hub.ssh.config.route import Hop
 from jupyter_gpu_kernel.hub.ssh.paramiko_hop import ParamikoHop
@@ -26,8 +26,9 @@ def connect(
     timeout: float = 25.0,
     progress: Callable[[str, str], None] = lambda hop, step: None,
 ) -> RouteConnection:
-    """A connection along these hops."""
-    return Connections(trust_file).along(hops, Attempt(ask, progress, timeout), transport)
+    """A connection along these hops. The transport "direct" is "ssh" without a ControlMaster, as on Windows."""
+    connections = Connections(trust_file, masters=transport != "direct")
+    return connections.along(hops, Attempt(ask, progress, timeout), transport.replace("direct", "ssh"))
 
 
 def connect_route(
@@ -41,8 +42,8 @@ def connect_route(
     progress: Callable[[str, str], None] = lambda hop, step: None,
 ) -> Connection:
     """A connection as a kernelspec's."""
-    settings = RouteSettings(tuple(route), (), str(config), tuple(via), transport)
-    return Connections(trust_file).connect(settings, Attempt(ask, progress))
+    settings = RouteSettings(tuple(route), (), str(config), tuple(via), transport.replace("direct", "ssh"))
+    return Connections(trust_file, masters=transport != "direct").connect(settings, Attempt(ask, progress))
 
 
 def transports(connection: Connection) -> list[Transport]:
@@ -51,7 +52,8 @@ def transports(connection: Connection) -> list[Transport]:
     return [one.transport for one in connection.opened if isinstance(one, ParamikoHop)]
 
 
-def masters(connection: Connection) -> list[Master]:
+def masters(connection: Connection) -> list[SSHProcess]:
     """Our own processes of ssh, one for each hop."""
     assert isinstance(connection, RouteConnection)
-    return [one.master for one in connection.opened if isinstance(one, MasterHop) and one.master is not None]
+    hops = [one for one in connection.opened if isinstance(one, ProgramHop)]
+    return [one.process for one in hops if one.process is not None]

@@ -19,9 +19,9 @@ from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 Dial = Callable[..., RouteConnection]
 
 
-@pytest.fixture(params=["paramiko", "ssh"])
+@pytest.fixture(params=["paramiko", "ssh", "direct"])
 def transport(request: pytest.FixtureRequest) -> str:
-    """The transport of `dial`: each test runs over both."""
+    """The transport of `dial`: each test runs over all."""
     return str(request.param)
 
 

@@ -79,7 +79,7 @@ def _socket_folder(name: str) -> Path:
     """Return a folder for sockets, 0700. It is in the hub's folder if their paths are not too long."""
     hub = hub_folder()
     folder = hub / name
-    if len(os.fsencode(folder)) + _CONTROL_SOCKET > _MAX_SOCKET_PATH:
+    if sys.platform != "win32" and len(os.fsencode(folder)) + _CONTROL_SOCKET > _MAX_SOCKET_PATH:
         folder = Path("/tmp") / f"jgk-{name}-{hashlib.sha256(os.fsencode(hub)).hexdigest()[:12]}"
     return _own_folder(folder)
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
+from typing import Any
 
 import paramiko
 import pytest
@@ -28,9 +27,11 @@ from sshd import TwoHops
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError
+from jupyter_gpu_kernel.hub.openssh import questions
+from jupyter_gpu_kernel.hub.openssh.askpass import ADDRESS, TOKEN
 from jupyter_gpu_kernel.hub.openssh.askpass_server import Abandoned, AskpassServer
 from jupyter_gpu_kernel.hub.openssh.log import HOST_KEY, SIGN_IN, Log
-from jupyter_gpu_kernel.hub.openssh.program import find_program, open_master
+from jupyter_gpu_kernel.hub.openssh.program import SignIn, find_program, open_master
 from jupyter_gpu_kernel.hub.openssh.questions import Questions
 from jupyter_gpu_kernel.hub.paths import control_folder
 from jupyter_gpu_kernel.hub.ssh.config.route import Hop, resolve
@@ -203,25 +204,20 @@ HOP = Hop("login", "ssh", "127.0.0.1", 22, "alice")
 )
 def test_a_question_of_the_server_passes_for_no_other(prompt: str, version: tuple[int, int]) -> None:
     """An ssh that does not mark them may have any text of the server as its question."""
-    owner, log = Owner("secret"), Log()
-    log.read(
-        iter_lines(
-            "debug1: Server host key: ssh-ed25519 SHA256:" + "a" * 43,
-            "debug1: SSH2_MSG_NEWKEYS sent",
-            "debug1: read_passphrase: requested to askpass",
-        )
+    owner = Owner("secret")
+    log = logged(
+        "debug1: Server host key: ssh-ed25519 SHA256:" + "a" * 43,
+        "debug1: SSH2_MSG_NEWKEYS sent",
+        "debug1: read_passphrase: requested to askpass",
     )
-    questions = Questions(HOP, version, owner, log, log.host_key, lambda hop, step: None)
-    assert questions.answer(f"(alice@login) {prompt}" if version > (8, 5) else prompt, "", True) == "secret"
+    hop = Questions(HOP, version, owner, log, log.host_key, lambda hop, step: None)
+    assert questions.answer([hop], f"(alice@login) {prompt}" if version > (8, 5) else prompt, "") == "secret"
     assert owner.questions[0].startswith("The server asks: “") and owner.questions[0].isprintable()
     assert owner.questions[0].index("”") == len(owner.questions[0]) - 2
 
 
 def test_only_the_key_that_the_owner_has_accepted_is_confirmed() -> None:
-    log = Log()
-    line = "debug1: Server host key: ssh-ed25519 SHA256:" + "a" * 43
-    Questions(HOP, (9, 2), None, log, None, lambda hop, step: None)
-    log.read(iter_lines(line))
+    log = logged("debug1: Server host key: ssh-ed25519 SHA256:" + "a" * 43)
     log.step = HOST_KEY
     accepted = Questions(HOP, (9, 2), Owner(), log, log.host_key, lambda hop, step: None)
     question = (
@@ -231,103 +227,88 @@ def test_only_the_key_that_the_owner_has_accepted_is_confirmed() -> None:
     assert accepted.answer(question.format("b" * 43), "", True) == "no"
 
 
-class iter_lines:
-    """Lines as a stream."""
-
-    def __init__(self, *lines: str) -> None:
-        self._lines = [f"{line}\n".encode() for line in lines]
-
-    def readline(self, limit: int) -> bytes:
-        return self._lines.pop(0) if self._lines else b""
+def logged(*lines: str) -> Log:
+    """A log with these lines."""
+    log = Log()
+    for line in lines:
+        log.add(f"{line}\n".encode())
+    return log
 
 
 def test_what_a_server_says_moves_no_step_back_and_changes_no_host_key() -> None:
     first, other = "a" * 43, "b" * 43
-    log = Log()
-    log.read(
-        iter_lines(
-            f"debug1: Server host key: ssh-ed25519 SHA256:{first}",
-            "debug1: SSH2_MSG_NEWKEYS sent",
-            f"debug1: Server host key: ssh-ed25519 SHA256:{other}",
-        )
+    log = logged(
+        f"debug1: Server host key: ssh-ed25519 SHA256:{first}",
+        "debug1: SSH2_MSG_NEWKEYS sent",
+        f"debug1: Server host key: ssh-ed25519 SHA256:{other}",
     )
     assert log.host_key is not None and log.host_key.fingerprint == f"SHA256:{first}"
     assert log.last_step == SIGN_IN
 
 
-@pytest.fixture
-def short() -> Iterator[Path]:
-    """A folder with a short path, as sockets need it."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        yield Path(folder)
+@contextlib.contextmanager
+def asking(server: AskpassServer, *question: object) -> Iterator[Connection[Any, Any]]:
+    """A program that has sent this question."""
+    with Client(server.environment[ADDRESS]) as connection:
+        with contextlib.suppress(OSError):  # it reads no more
+            connection.send_bytes(json.dumps(question).encode())
+        yield connection
 
 
-def test_only_who_has_the_token_may_ask(short: Path) -> None:
+def test_only_who_has_the_token_may_ask() -> None:
     asked: list[str] = []
 
-    def answer(prompt: str, kind: str, own: bool) -> str:
+    def answer(prompt: str, kind: str) -> str:
         asked.append(prompt)
         return "secret"
 
-    def reply(question: bytes) -> bytes:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(short / "socket"))
-            with contextlib.suppress(ConnectionError):  # it reads no more
-                connection.sendall(question)
-                connection.shutdown(socket.SHUT_WR)
-                return connection.recv(100)
-        return b""
-
-    server = AskpassServer(short, "socket", "token", answer)
-    assert reply(json.dumps(["token", "", "Code:", True]).encode()) == b"+secret"
-    for refused in (
-        ["other", "", "Code:", True],
-        ["", "", "Code:", True],
-        ["token", "", "x" * 200_000, True],
-        [],
-    ):
-        assert reply(json.dumps(refused).encode()) == b""
+    server = AskpassServer(answer)
+    token = server.environment[TOKEN]
+    with asking(server, token, "", "Code:") as connection:
+        assert connection.recv_bytes() == b"secret"
+    for refused in (["other", "", "Code:"], ["", "", "Code:"], [token, "", "x" * 200_000], []):
+        with asking(server, *refused) as connection, pytest.raises((EOFError, OSError)):
+            connection.recv_bytes()
     assert asked == ["Code:"]
     server.close()
-    assert not (short / "socket").exists()
+    assert not Path(server.environment[ADDRESS]).exists()
 
 
-def test_an_abandoned_question_is_not_answered_before_ssh_has_ended(short: Path) -> None:
+def test_an_abandoned_question_is_not_answered_before_ssh_has_ended() -> None:
     """Without an answer, ssh sends an empty password."""
     asked = threading.Event()
 
-    def answer(prompt: str, kind: str, own: bool) -> str:
+    def answer(prompt: str, kind: str) -> str:
         asked.set()
         raise Abandoned
 
-    server = AskpassServer(short, "socket", "token", answer)
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(short / "socket"))
-        connection.sendall(json.dumps(["token", "", "Code:", True]).encode())
-        connection.shutdown(socket.SHUT_WR)
+    server = AskpassServer(answer)
+    with asking(server, server.environment[TOKEN], "", "Code:") as connection:
         assert asked.wait(DEADLINE)
-        assert select.select([connection], [], [], 0.1)[0] == []
+        assert not connection.poll(0.1)
         server.close()
-        assert connection.recv(1) == b""
+        with pytest.raises(EOFError):
+            connection.recv_bytes()
 
 
 def test_paths_with_percent_signs_reach_ssh_unchanged(tmp_path: Path) -> None:
     control, known, before = (tmp_path / name for name in ("100%h", "known %u hosts", "50%p"))
     hop = Hop("login", "ssh", "127.0.0.1", arguments=("-F", "none", "--", "127.0.0.1"))
     program = find_program()
-    command = program.master(
-        hop, control=control, before=before, known_hosts=[known], accepts_host=False, asks=False, timeout=5
-    )
+    hops = [
+        SignIn(hop, Path("/dev/null"), [known], False, False, 5.0, path, is_open=path == before)
+        for path in (before, control)
+    ]
+    command = program.command(hops, None)
     reported = subprocess.run(
         [command[0], "-G", *command[1:]], capture_output=True, text=True, check=True
     ).stdout
     assert f"\ncontrolpath {control}\n" in reported and f"\nuserknownhostsfile {known}\n" in reported
-    assert f" -S {str(before).replace('%', '%%%%')} " in reported
+    assert f" ControlPath={str(before).replace('%', '%%%%')} " in reported
 
 
 def test_a_title_names_only_so_many_keys() -> None:
-    log = Log()
-    log.read(iter_lines(*[f"debug1: Offering public key: {'k' * 1000} SHA256:a"] * 500, "debug1: last"))
+    log = logged(*[f"debug1: Offering public key: {'k' * 1000} SHA256:a"] * 500, "debug1: last")
     assert len(log.offered) == 50 and max(map(len, log.offered)) == 300
     assert log.lines(since=500) == ["last"] and len(log.lines(since=499)) == 2 and len(log.lines()) == 400
 
@@ -344,7 +325,7 @@ def connection(two_hops: TwoHops) -> Iterator[RouteConnection]:
 
 def test_nothing_is_left_of_a_closed_connection(connection: RouteConnection) -> None:
     pids = [master.pid for master in masters(connection)]
-    files = [master.control for master in masters(connection)]
+    files = [master.control for master in masters(connection) if master.control is not None]
     assert len(pids) == 2 and all(map(is_running, pids)) and all(file.exists() for file in files)
     connection.close()
     assert not any(map(is_running, pids)) and not any(file.exists() for file in files)
@@ -370,7 +351,7 @@ def test_no_ssh_outlives_a_killed_hub(two_hops: TwoHops, tmp_path: Path) -> None
         from jupyter_gpu_kernel.hub.ssh.config.route import resolve
         hops = resolve(["login", "work"], config={str(two_hops.ssh_config)!r})
         connection = Connections(Path({str(two_hops.trust_file)!r})).along(hops, Attempt(), "ssh")
-        print(*(one.master.pid for one in connection.opened), flush=True)
+        print(*(one.process.pid for one in connection.opened), flush=True)
         sys.stdin.read()
     """)
     hub = subprocess.Popen(

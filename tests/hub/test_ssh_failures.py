@@ -151,7 +151,7 @@ def pass_on(source: socket.socket, target: socket.socket, limit: int) -> None:
 def test_a_connection_that_ends_before_anybody_signed_in_is_made_anew(
     dial: Dial, two_hops: TwoHops, transport: str, after: int
 ) -> None:
-    again_for_the_host_key = transport == "ssh"
+    again_for_the_host_key = transport != "paramiko"
     with Cutting(two_hops.work.port, after, times=1) as cutting:
         connection = dial(behind(two_hops, port=cutting.port), ask=Owner())
         alive = connection.alive()

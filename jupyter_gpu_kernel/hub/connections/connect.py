@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from ...errors import RouteError
 from ..node.shared_connection import RESPONSE_TIMEOUT, RouteSettings, describe, hop_names
-from ..openssh.connect import OpenSSHConnector
+from ..openssh.connect import DirectConnector, MasterConnector
 from ..openssh.program import find_program, is_available, open_master
 from ..ssh import Attempt
 from ..ssh.config.reasons import reasons
@@ -27,16 +27,21 @@ from .commands import CommandConnection, CommandHop
 from .local import LocalConnection
 
 _log = logging.getLogger(__name__)
-_CONNECTORS: dict[str, type[Connector]] = {"paramiko": ParamikoConnector, "ssh": OpenSSHConnector}
 
 
 class Connections:
     """Makes all connections of the hub. Routes that begin alike share the hops for which the user typed a secret."""
 
-    def __init__(self, trust_file: Path) -> None:
-        """`trust_file`: our own known_hosts file, with the host keys that the user has accepted."""
+    def __init__(self, trust_file: Path, masters: bool = sys.platform != "win32") -> None:
+        """`trust_file`: our own known_hosts file, with the host keys that the user has accepted. `masters`: whether the
+        ssh program can share a connection (ControlMaster)."""
         self._trust_file = trust_file
-        self._open = {transport: WeakSet[RouteConnection]() for transport in _CONNECTORS}
+        self._masters = masters
+        self._connectors: dict[str, type[Connector]] = {
+            "paramiko": ParamikoConnector,
+            "ssh": MasterConnector if masters else DirectConnector,
+        }
+        self._open = {transport: WeakSet[RouteConnection]() for transport in self._connectors}
         self._incompatible: dict[str, str] = {}  # hops to which paramiko could not connect, and why
         self._lock = threading.Lock()
         self._turns = Turns()
@@ -78,7 +83,7 @@ class Connections:
         while True:
             since = turns.over  # before looking for hops of others
             connection = self._begun(hops, attempt, transport, words)
-            connector = _CONNECTORS[transport](connection, attempt, deadline, self._trust_file)
+            connector = self._connectors[transport](connection, attempt, deadline, self._trust_file)
             try:
                 connector.connect(hops, turns, since)
                 return connection
@@ -114,7 +119,7 @@ class Connections:
 
     def _reasons(self, hop: Hop) -> Iterator[str]:
         """Yield why the ssh program is taken for this hop."""
-        if (master := open_master(hop)) is not None:
+        if self._masters and (master := open_master(hop)) is not None:
             yield f"your own connection is open (ControlPath {master})"
         if hop.label in self._incompatible:
             yield self._incompatible[hop.label]

@@ -1,10 +1,11 @@
-"""The SSH connection to a work node by the system's `ssh` program: one ControlMaster per hop.
+"""The SSH connection to a work node by the system's `ssh` program.
 
-This transport does what paramiko cannot: Kerberos, certificates, PKCS#11 and FIDO keys, ProxyCommand,
-KnownHostsCommand, binary revocation lists, and connections that the user's own ssh has open already.
+This transport does what paramiko cannot: Kerberos, certificates, PKCS#11 and FIDO keys, ProxyCommand, lists of
+algorithms and of revoked keys, and connections that the user's own ssh has open already.
 
-- `program.py` has the command lines of ssh. `connect.py` connects to one hop, whose ssh process is a `master.py`, and
-  `master_hop.py` runs commands there, each by a process of its own (`session.py`).
+- `program.py` has the command lines of ssh, and `process.py` is one process of ssh with its logs.
+- `connect.py` connects: with a ControlMaster for each hop, or, as on Windows, with one process for all hops.
+- `hops.py` runs commands on a hop; short ones share a shell.
 - `log.py` reads ssh's log, and `complaints.py` makes errors of it.
 - `askpass.py` is the program that ssh runs to ask the user. It asks `askpass_server.py`, and `questions.py` answers.
 """

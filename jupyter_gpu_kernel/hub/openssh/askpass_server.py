@@ -1,6 +1,6 @@
-"""The hub's end of SSH_ASKPASS: one Unix socket per hop, on which the questions of that hop's ssh process arrive.
+"""The hub's end of SSH_ASKPASS: the socket or named pipe on which the questions of one ssh process arrive.
 
-The socket is in a folder of the user's own, and a question must carry the token that only this ssh process was given.
+A socket is in a folder of the user's own, and a question must carry the token that only this ssh process was given.
 """
 
 from __future__ import annotations
@@ -9,20 +9,23 @@ import contextlib
 import hmac
 import json
 import os
+import secrets
 import shlex
-import socket
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable
+from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
+from typing import Any
 
 from ...wire.files import replace_file
-from ..paths import data_folder
+from ..paths import control_folder, data_folder
 from . import askpass
 
 _MAX_QUESTION = 64 * 1024  # bytes
 _QUESTION_TIMEOUT = 10.0  # seconds in which a question must arrive
-Answer = Callable[[str, str, bool], "str | None"]
+Answer = Callable[[str, str], "str | None"]
 
 
 class Abandoned(Exception):
@@ -32,62 +35,67 @@ class Abandoned(Exception):
 class AskpassServer:
     """`environment` is what ssh needs to ask here.
 
-    `answer(prompt, kind, own)` returns None to refuse, or raises Abandoned. `kind` is "" for a secret, "confirm" for
-    yes or no, "none" for a mere notice; `own`: the hop's ssh process asks, and not another one that it has started.
+    `answer(prompt, kind)` returns None to refuse, or raises Abandoned. `kind` is "" for a secret, "confirm" for yes or
+    no, "none" for a mere notice.
     """
 
-    def __init__(self, folder: Path, name: str, token: str, answer: Answer) -> None:
+    def __init__(self, answer: Answer) -> None:
         self._answer = answer
-        self._token = token
-        self._path = folder / name
+        self._token = secrets.token_hex(16)
+        folder, name = control_folder(), f"{secrets.token_hex(4)}a"
+        self._address = rf"\\.\pipe\jgk-{name}" if sys.platform == "win32" else str(folder / name)
         self._closed = threading.Event()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(str(self._path))
-        self._listener.listen(4)
+        self._listener = Listener(self._address, backlog=4)
         self.environment = {
             "SSH_ASKPASS": str(_program(folder)),
             "SSH_ASKPASS_REQUIRE": "force",  # since OpenSSH 8.4; before that: no terminal, and
             "DISPLAY": os.environ.get("DISPLAY") or ":0",
-            askpass.SOCKET: str(self._path),
-            askpass.TOKEN: token,
+            askpass.ADDRESS: self._address,
+            askpass.TOKEN: self._token,
         }
-        threading.Thread(target=self._serve, name="askpass", daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, name="askpass", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Take no more questions. ssh has ended."""
         self._closed.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError, EOFError):  # wakes the thread, which waits for a question
+            Client(self._address).close()
+        self._thread.join()
 
     def _serve(self) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
-                connection, _ = self._listener.accept()
-                threading.Thread(target=self._reply, args=(connection,), name="askpass", daemon=True).start()
+        with self._listener:
+            while not self._closed.is_set():
+                with contextlib.suppress(OSError):  # the helper has ended already
+                    connection = self._listener.accept()
+                    threading.Thread(
+                        target=self._reply, args=(connection,), name="askpass", daemon=True
+                    ).start()
 
-    def _reply(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError, ValueError), connection:
-            connection.settimeout(_QUESTION_TIMEOUT)
-            data = b""
-            while len(data) <= _MAX_QUESTION and (more := connection.recv(65536)):
-                data += more
-            token, kind, prompt, own = json.loads(data)
+    def _reply(self, connection: Connection[Any, Any]) -> None:
+        with contextlib.suppress(OSError, EOFError, ValueError), connection:
+            if not connection.poll(_QUESTION_TIMEOUT):
+                return
+            token, kind, prompt = json.loads(connection.recv_bytes(_MAX_QUESTION))
             if not hmac.compare_digest(str(token).encode(), self._token.encode()):
                 return
             try:
-                answer = self._answer(str(prompt), str(kind), own is True)
+                answer = self._answer(str(prompt), str(kind))
             except Abandoned:
                 self._closed.wait()
                 return
             if answer is not None:
-                connection.sendall(b"+" + answer.encode())
+                connection.send_bytes(answer.encode())
 
 
 def _program(folder: Path) -> Path:
     """Return the program for SSH_ASKPASS, which must be one file that the system can run: some temporary folders
-    permit no programs."""
+    permit no programs. On Windows only a program with the suffix .exe gets a prompt of the server unchanged."""
+    if sys.platform == "win32":
+        schemes = sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")
+        places = [Path(sysconfig.get_path("scripts", scheme)) for scheme in schemes]
+        files = [place / "jupyter-gpu-kernel-askpass.exe" for place in places]
+        return next((file for file in files if file.is_file()), files[0])
     words = [sys.executable, "-I", "-S", str(Path(askpass.__file__).resolve())]
     text = f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
     file = folder / "askpass"

@@ -16,7 +16,8 @@ from .log import HOST_KEY, REACH, Log
 
 _RESOLVE = re.compile(r"ssh: Could not resolve hostname \S+: (.*)")
 _CONNECT = re.compile(r"ssh: connect to host \S+ port \d+: (.*)")
-_CHANNEL = re.compile(r"channel \d+: open failed: (.*)")
+REFUSED_CHANNEL = re.compile(r"channel \d+: open failed: (.*)")
+"""What the ssh of a jump host logs if that host does not lead to the next one."""
 _NEGOTIATE = re.compile(r"Unable to negotiate with .*: no matching (.*) found\. Their offer: (.*)")
 _DISCONNECT = re.compile(r"Received disconnect from .* port \d+:\d+: (.*)")
 _REVOKED_FILE = re.compile(r"Host key \S+ \S+ revoked by file (.*)")
@@ -36,17 +37,17 @@ _NOISE = re.compile(  # lines that explain nothing
 _OFFERED = re.compile(r"(.*?) \S+ SHA256:")
 
 
-def not_reached(hop: Hop, log: Log, jump: str, jump_lines: Sequence[str]) -> GpuKernelError:
+def not_reached(hop: Hop, log: Log, jump: str, refused: re.Match[str] | None) -> GpuKernelError:
     """Return the error for an ssh that ended before the server's host key; raise ServerBusy if it may be tried again.
 
-    `jump_lines`: what the master of the previous hop, `jump`, has said meanwhile."""
+    `refused`: the REFUSED_CHANNEL of the previous hop, `jump`."""
     words = log.words()
     if found := _first(_RESOLVE, words) or _first(_CONNECT, words):
         return failures.unreachable(hop, found[1], "")
-    if found := _first(_CHANNEL, jump_lines):
-        if found[1].startswith("administratively prohibited"):
+    if refused is not None:
+        if refused[1].startswith("administratively prohibited"):
             return failures.forwarding_refused(hop, jump)
-        return failures.unreachable(hop, one_line(found[1].removeprefix("connect failed: ")), jump)
+        return failures.unreachable(hop, one_line(refused[1].removeprefix("connect failed: ")), jump)
     if found := _first(_NEGOTIATE, words):
         return no_algorithm(hop, found[1], found[2])
     if "Connection timed out during banner exchange" in words:

@@ -1,15 +1,21 @@
-"""Connects along a route with the system's ssh program: one ControlMaster per hop.
+"""Connects along a route with the system's ssh program.
 
-Each master connects through the one before it, so each step of each hop is timed, an error has its hop, and the user
-signs in once for all sessions. Where the user's own ssh has a connection to a hop open, that connection is used, and
-never closed.
+Where ssh has a ControlMaster, each hop has one: each master connects through the one before it, and the user signs in
+once for all sessions. Where the user's own ssh has a connection to a hop open, that connection is used, and never
+closed. Where ssh has no ControlMaster, one process leads through all hops.
+
+Either way each step of each hop is timed, and an error has its hop: each ssh process has a log of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
 import time
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from ...errors import ConnectError, GpuKernelError
@@ -17,33 +23,108 @@ from ..paths import control_folder
 from ..ssh import Attempt, hostkeys
 from ..ssh.config.route import Hop
 from ..ssh.connector import Connector, ServerBusy
-from ..ssh.route_connection import RouteConnection
-from ..ssh.sign_in.deadline import Deadline, TimedAsker
+from ..ssh.failures import no_greeting
+from ..ssh.route_connection import NoSession, RouteConnection, SessionRefused
+from ..ssh.sign_in.deadline import Deadline, TimedAsker, Turns
 from ..ssh.sign_in.keys import UserKeys, agent_keys
-from . import complaints
+from ..transport.short_command import SHELL
+from . import complaints, questions
 from .askpass_server import AskpassServer
-from .log import HOST_KEY, REACH, SIGN_IN, HostKey, Log
-from .master import Master
-from .master_hop import MasterHop
-from .program import find_program, open_master
+from .hops import ProgramHop
+from .log import HOST_KEY, REACH, READY, SIGN_IN, HostKey, Log
+from .process import SSHProcess
+from .program import SignIn, find_program, open_master
 from .questions import Questions
 
 _AGENT_TIMEOUT = 2.0  # seconds
 _STEPS = {REACH: "reach", HOST_KEY: "host key", SIGN_IN: "sign in"}
+_LONG = 86400.0  # seconds
+_NOWHERE = Path(os.devnull)
+_JUMP_WAIT = 0.6  # seconds for the ssh of the previous hop to say why it does not lead further
 
 
 class _UnknownHost(Exception):
-    """ssh ended, because the host key is not known."""
+    """ssh ended, because the host key is not known, and the user accepts it now."""
 
 
 class OpenSSHConnector(Connector):
-    """Connects with the system's ssh program."""
+    """Connects with the system's ssh program. An attempt is an ssh process, with which one or more hops are reached."""
 
     def __init__(
         self, connection: RouteConnection, attempt: Attempt, deadline: Deadline, trust_file: Path
     ) -> None:
         super().__init__(connection, attempt, deadline, trust_file)
         self.program = find_program()
+
+    def _reach(self, hops: Sequence[tuple[Hop, TimedAsker | None]]) -> None:
+        """Connect to these hops by one ssh process, which is started again as long as that may help."""
+        accepted: dict[Hop, HostKey | None] = {}
+        busy, since, completed = hops[0][0], time.monotonic(), len(self.connection.steps)
+        try:
+            for number in self._attempts():
+                del self.connection.steps[completed:]  # those of the attempt before
+                followed = self._followed(hops, accepted)
+                try:
+                    return self._try(followed)
+                except ServerBusy as error:
+                    busy = next(one.hop for one in followed if not one.questions.signed_in)
+                    if error.greeted and number:
+                        raise _lost(busy.label) from None
+                except _UnknownHost:
+                    one = next(one for one in followed if not one.questions.signed_in)
+                    accepted[one.hop] = one.log.host_key
+            raise no_greeting(busy)
+        except GpuKernelError as error:
+            if not error.steps:  # an attempt knows its own
+                self._with_steps(error, (busy.label, _STEPS[REACH], time.monotonic() - since))
+            raise
+
+    @abstractmethod
+    def _try(self, followed: Sequence[Followed]) -> None:
+        """Start a process, follow it, and add the hops to the connection. Raises ServerBusy, _UnknownHost, or a
+        GpuKernelError."""
+
+    def _followed(
+        self, hops: Sequence[tuple[Hop, TimedAsker | None]], accepted: Mapping[Hop, HostKey | None]
+    ) -> list[Followed]:
+        last = self.connection.opened[-1] if self.connection.opened else None
+        jump, before = self.connection.label, last.log if isinstance(last, ProgramHop) else None
+        followed = []
+        for hop, ask in hops:
+            followed.append(Followed(self, hop, ask, accepted.get(hop), (jump, before)))
+            jump, before = hop.label, followed[-1].log
+        return followed
+
+    def _start(
+        self,
+        followed: Sequence[Followed],
+        command: str | None,
+        before: Sequence[SignIn] = (),
+        control: Path | None = None,
+    ) -> SSHProcess:
+        """Return a process that has signed in to all these hops, and runs the command. `before`: the previous hop."""
+        limits = [self.deadline.remaining(), *[_LONG] * len(followed)]  # the hop before may ask the user
+
+        def words(files: Sequence[Path]) -> list[str]:
+            hops = map(Followed.sign_in, followed, files, limits, [control] * len(followed))
+            return self.program.command([*before, *hops], command)
+
+        server = None
+        if any(one.asks for one in followed):
+            server = AskpassServer(partial(questions.answer, [one.questions for one in followed]))
+        try:
+            environment = server.environment if server is not None else {}
+            process = SSHProcess(words, [one.log for one in followed], environment, control)
+            for one in followed:
+                one.follow(process, final=one is followed[-1])
+            return process
+        finally:
+            if server is not None:
+                server.close()
+
+
+class MasterConnector(OpenSSHConnector):
+    """Connects with one ControlMaster for each hop."""
 
     def _first(self, route: Sequence[Hop]) -> int:
         """Begin behind the last hop to which the user's own connection is open, if there is one."""
@@ -52,122 +133,165 @@ class OpenSSHConnector(Connector):
             control = open_master(hop)
             if control is not None:
                 with self.step(hop, "your own connection"):
-                    self.connection.add(hop, MasterHop(hop.label, self.program, control, None))
+                    self._add(hop, Log(), None, control)
                 return number + 1
         return begun
 
     def _connect_hop(self, hop: Hop, ask: TimedAsker | None) -> None:
-        accepted: HostKey | None = None
-        since, completed = time.monotonic(), len(self.connection.steps)
+        self._reach([(hop, ask)])
+
+    def _try(self, followed: Sequence[Followed]) -> None:
+        (one,) = followed
+        last = self.connection.opened[-1] if self.connection.opened else None
+        before = [_opened(self.connection.hops[-1], last.control)] if isinstance(last, ProgramHop) else []
+        control = control_folder() / secrets.token_hex(4)
+        self._add(one.hop, one.log, self._start(followed, None, before, control), control)
+
+    def _add(self, hop: Hop, log: Log, process: SSHProcess | None, control: Path) -> None:
+        dial = partial(self._session, hop, control)
+        self.connection.add(hop, ProgramHop(log, dial, process, control))
+
+    def _session(self, hop: Hop, control: Path, command: str, timeout: float) -> SSHProcess:
+        """Return a process that runs the command through a master."""
+        log = Log()
         try:
-            for number in self._attempts(hop):
-                del self.connection.steps[completed:]  # those of the attempt before
-                attempt = _Attempt(self, hop, ask, accepted)
-                try:
-                    return attempt.run()
-                except ServerBusy as busy:
-                    if busy.greeted and number:
-                        raise _lost(hop.label) from None
-                except _UnknownHost:
-                    accepted = attempt.master.log.host_key
-        except GpuKernelError as error:
-            if not error.steps:  # an attempt knows its own
-                self._with_steps(error, (hop.label, _STEPS[REACH], time.monotonic() - since))
-            raise
+            process = SSHProcess(
+                lambda files: self.program.command([_opened(hop, control, files[0])], command), [log], {}
+            )
+        except OSError as error:
+            cause = f"the ssh program cannot be run: {error.strerror or error}"
+            raise ConnectError(cause, hop=hop.label, remedy="Try again.") from error
+        answered = log.wait_beyond(SIGN_IN, timeout)
+        if log.last_step == READY:
+            return process
+        process.stream.close()
+        if log.refusal:
+            raise SessionRefused(log.refusal)
+        raise NoSession("the master has ended", timed_out=not answered)
 
 
-class _Attempt:
-    """One ssh process for one hop, which has just been started."""
+class DirectConnector(OpenSSHConnector):
+    """Connects with one process for the whole route."""
+
+    def connect(self, route: Sequence[Hop], turns: Turns, since: int) -> None:
+        """Connect as `Connector` does; no hop is shared."""
+        with contextlib.ExitStack() as stack:
+            hops = [
+                (hop, stack.enter_context(self._asking(route[: number + 1], turns, since)))
+                for number, hop in enumerate(route)
+            ]
+            self._reach(hops)
+            if any(ask is not None and ask.used for _, ask in hops):
+                self.connection.mark_typed()
+
+    def _connect_hop(self, hop: Hop, ask: TimedAsker | None) -> None:
+        raise AssertionError("all hops are reached at once")
+
+    def _try(self, followed: Sequence[Followed]) -> None:
+        process = self._start(followed, SHELL)
+        *jumps, last = followed
+        for one in jumps:
+            self.connection.add_passed(one.hop, one.log.fingerprint)
+        dial = partial(self._dial, [one.hop for one in followed])
+        self.connection.add(last.hop, ProgramHop(last.log, dial, process, None))
+
+    def _dial(self, hops: Sequence[Hop], command: str, timeout: float) -> SSHProcess:
+        """Return another process for this command, which signs in without the user."""
+        again = DirectConnector(RouteConnection(""), Attempt(), Deadline(timeout), self.trust_file)
+        return again._start(again._followed([(hop, None) for hop in hops], {}), command)
+
+
+class Followed:
+    """One hop to which an ssh process connects, as its log tells."""
 
     def __init__(
-        self, connector: OpenSSHConnector, hop: Hop, ask: TimedAsker | None, accepted: HostKey | None
+        self,
+        connector: OpenSSHConnector,
+        hop: Hop,
+        ask: TimedAsker | None,
+        accepted: HostKey | None,
+        before: tuple[str, Log | None],
     ) -> None:
-        """`accepted`: the host key that the user has accepted just now."""
-        self._hop, self._ask, self._accepted = hop, ask, accepted
-        self._connector, self._connection = connector, connector.connection
-        self._deadline, self._trust_file = connector.deadline, connector.trust_file
-        self._program = connector.program
-        self._jump = self._connection.label
-        before = self._connection.opened[-1] if self._connection.opened else None
-        assert before is None or isinstance(before, MasterHop)
-        self._before = before.master.log if before is not None and before.master is not None else None
-        self._before_lines = self._before.count if self._before else 0
-        folder, name, log = control_folder(), secrets.token_hex(4), Log()
-        self._questions = Questions(hop, self._program.version, ask, log, accepted, connector.progress)
-        self._server: AskpassServer | None = None
-        if self._ask is not None:
-            token = secrets.token_hex(16)
-            self._server = AskpassServer(folder, f"{name}a", token, self._questions.answer)
-        if accepted is not None:
-            hostkeys.append(self._trust_file, b"")  # ssh will write to it, but would let others read it
-        command = self._program.master(
-            hop,
-            control=folder / name,
-            before=before.control if before is not None else None,
-            known_hosts=(self._trust_file, *hop.known_hosts),
-            accepts_host=accepted is not None,
-            asks=self._ask is not None,
-            timeout=self._deadline.remaining(),
+        """`accepted`: the host key that the user has accepted just now. `before`: what messages call the previous hop,
+        and the log of the ssh that leads to it."""
+        self.hop, self.log = hop, Log()
+        self.questions = Questions(
+            hop, connector.program.version, ask, self.log, accepted, connector.progress
         )
-        environment = self._server.environment if self._server is not None else {}
-        self.master = Master(command, folder / name, environment, log)
+        self._connector, self._ask, self._accepted = connector, ask, accepted
+        self._jump, self._before = before
+        self._before_lines = self._before.count if self._before is not None else 0
 
-    def run(self) -> None:
-        """Connect, and add the hop to the connection. Raises ServerBusy, _UnknownHost, or a GpuKernelError."""
+    @property
+    def asks(self) -> bool:
+        """Whether the user can be asked."""
+        return self._ask is not None
+
+    def sign_in(self, log: Path, timeout: float, control: Path | None) -> SignIn:
+        """Return how ssh connects to the hop, and signs in."""
+        trust_file = self._connector.trust_file
+        if self._accepted is not None:
+            hostkeys.append(trust_file, b"")  # ssh will write to it, but would let others read it
+        known = (trust_file, *self.hop.known_hosts)
+        return SignIn(
+            self.hop, log, known, self._accepted is not None, self._ask is not None, timeout, control
+        )
+
+    def follow(self, process: SSHProcess, final: bool) -> None:
+        """Wait for each step of ssh. If it fails, end the process. `final`: the process leads no further.
+
+        Raises ServerBusy, _UnknownHost, or a GpuKernelError."""
         try:
-            self._follow()
+            for step, name in _STEPS.items():
+                with self._connector.step(self.hop, name):
+                    self._wait(step, process, final)
         except BaseException:
-            self.master.end()
+            process.end()
             raise
-        finally:
-            if self._server is not None:
-                self._server.close()
 
-    def _follow(self) -> None:
-        """Wait for each step of ssh, then add the hop."""
-        for step, name in _STEPS.items():
-            with self._connector.step(self._hop, name):
-                self._wait(step)
-        opened = MasterHop(self._hop.label, self._program, self.master.control, self.master)
-        self._connection.add(self._hop, opened)
-
-    def _wait(self, step: int) -> None:
+    def _wait(self, step: int, process: SSHProcess, final: bool) -> None:
         """Wait until ssh has come further than this step. Raises the error for an ssh that comes no further."""
-        log = self.master.log
-        while not log.wait_beyond(step, self._deadline.remaining(1.0)):
-            if self._deadline.expired:
-                raise complaints.timed_out(self._hop, log, self._jump)
-        has_ended = log.step > SIGN_IN and not self.master.listens
-        if has_ended and min(log.last_step, SIGN_IN) == step:
-            self.master.end()
-            raise self._questions.problem or self._failure(step)
+        deadline = self._connector.deadline
+        while not self.log.wait_beyond(step, deadline.remaining(1.0)):
+            if deadline.expired:
+                raise complaints.timed_out(self.hop, self.log, self._jump)
+        last = min(self.log.last_step, SIGN_IN) if final else self.log.last_step
+        if last == step and process.lost(self.log):
+            raise self.questions.problem or self._failure(step)
 
     def _failure(self, step: int) -> GpuKernelError:
         """Return the error for an ssh that has ended in this step. Raises ServerBusy or _UnknownHost."""
-        log, hop = self.master.log, self._hop
+        log, hop = self.log, self.hop
         if step == REACH:
-            lines = self._before.lines(self._before_lines) if self._before else []
+            refused = None
+            if self._before is not None:
+                refused = self._before.find(complaints.REFUSED_CHANNEL, self._before_lines, _JUMP_WAIT)
             try:
-                return complaints.not_reached(hop, log, self._jump, lines)
+                return complaints.not_reached(hop, log, self._jump, refused)
             except ServerBusy:
-                if self._before is None or self._connection.alive():
-                    raise
-                return _lost(self._jump)
-        can_ask = self._ask is not None
+                connection = self._connector.connection
+                if connection.opened and not connection.alive():
+                    return _lost(self._jump)
+                raise
         if step == HOST_KEY:
             if self._accepts_host():
                 raise _UnknownHost
-            return complaints.host_key_refused(hop, log, self._trust_file, can_ask)
-        return complaints.sign_in_failed(hop, log, _unused_keys(hop), can_ask, self._questions.typed)
+            return complaints.host_key_refused(hop, log, self._connector.trust_file, self.asks)
+        return complaints.sign_in_failed(hop, log, _unused_keys(hop), self.asks, self.questions.typed)
 
     def _accepts_host(self) -> bool:
         """Whether the host key is only unknown, and the user accepts it now."""
-        log = self.master.log
-        if self._accepted is not None or self._ask is None or not self._hop.restrictions.new_hosts:
+        log = self.log
+        if self._accepted is not None or self._ask is None or not self.hop.restrictions.new_hosts:
             return False
         if not complaints.is_unknown_host(log) or log.host_key is None:
             return False
-        return self._ask.confirm_host(self._hop.label, log.host_key.fingerprint, log.host_key.type)
+        return self._ask.confirm_host(self.hop.label, log.host_key.fingerprint, log.host_key.type)
+
+
+def _opened(hop: Hop, control: Path | None, log: Path = _NOWHERE) -> SignIn:
+    """Return how ssh gets to a hop for which a master listens."""
+    return SignIn(hop, log, [_NOWHERE], False, False, _LONG, control, is_open=True)
 
 
 def _lost(hop: str) -> ConnectError:

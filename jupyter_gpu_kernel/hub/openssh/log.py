@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 REACH, HOST_KEY, SIGN_IN, READY, ENDED = range(5)
 """How far ssh has come: it waits for the server's host key; verifies it; signs in; is connected; has ended."""
 _MAX_LINES = 400
-_MAX_LINE = 4096  # bytes
+MAX_LINE = 4096  # bytes
 _MAX_BEFORE = 10  # lines before a question
 _MAX_OTHERS = 50
 _MAX_OFFERED, _MAX_KEY = 50, 300  # keys, of which a server's title may name any number; characters of each
@@ -24,6 +24,7 @@ _STEPS = {  # how the first line after each step begins
     "debug1: Server host ": HOST_KEY,
     "debug1: SSH2_MSG_NEWKEYS sent": SIGN_IN,
     "debug1: Entering interactive session": READY,
+    "debug1: mux_client_request_session: master session id: ": READY,
 }
 _PREFIX = re.compile(r"debug\d: ")
 
@@ -48,6 +49,8 @@ class Log:
         """Whether one method succeeded, and the server wants another one."""
         self.offered: list[str] = []
         """The keys that were offered."""
+        self.refusal = ""
+        """Why a master could not open a session."""
         self.questions = 0
         """How often ssh was about to ask the user."""
         self.before_question: list[str] = []
@@ -58,17 +61,12 @@ class Log:
         self.count = 0
         """The number of lines so far."""
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.RLock())
 
-    def read(self, stream: IO[bytes]) -> None:
-        """Read all lines of ssh's log."""
-        while data := stream.readline(_MAX_LINE):
-            self._add(data.decode("utf-8", "replace").rstrip())
-
-    def read_others(self, stream: IO[bytes]) -> None:
-        """Read all lines of others than ssh."""
-        while data := stream.readline(_MAX_LINE):
-            self.other_lines.append(data.decode("utf-8", "replace").rstrip())
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the host key; "" if it is not known."""
+        return self.host_key.fingerprint if self.host_key is not None else ""
 
     def end(self) -> None:
         """Wake who waits: this attempt has ended, whatever ssh does."""
@@ -85,17 +83,31 @@ class Log:
             earlier = max(len(self._lines) - (self.count - since), 0)
             return [_PREFIX.sub("", line) for line in list(self._lines)[earlier:] if line]
 
+    def find(self, pattern: re.Pattern[str], since: int, seconds: float) -> re.Match[str] | None:
+        """Wait until one of the lines after the first `since` lines matches, without the words “debug1:”; return the
+        match, or None if ssh has ended or the time is over."""
+
+        def look() -> re.Match[str] | None:
+            return next((found for line in self.lines(since) if (found := pattern.match(line))), None)
+
+        with self._changed:
+            self._changed.wait_for(lambda: look() or self.step == ENDED, seconds)
+            return look()
+
     def wait_beyond(self, step: int, seconds: float) -> bool:
         """Wait until ssh has come further than this step; return whether it has."""
         with self._changed:
             return self._changed.wait_for(lambda: self.step > step, seconds)
 
-    def wait_for_questions(self, count: int, seconds: float) -> None:
-        """Wait until ssh was about to ask so often: then all lines before its question have been read."""
+    def wait_for_questions(self, count: int, seconds: float) -> bool:
+        """Wait until ssh was about to ask so often: then all lines before its question have been read. Return whether
+        it was."""
         with self._changed:
-            self._changed.wait_for(lambda: self.questions >= count, seconds)
+            return self._changed.wait_for(lambda: self.questions >= count, seconds)
 
-    def _add(self, line: str) -> None:
+    def add(self, data: bytes) -> None:
+        """Add the next line of ssh's log."""
+        line = data[:MAX_LINE].decode("utf-8", "replace").rstrip()
         with self._changed:
             self._lines.append(line)
             self.count += 1
@@ -108,6 +120,8 @@ class Log:
             _, found_key, rest = line.partition("debug1: Offering public key: ")
             if found_key and len(self.offered) < _MAX_OFFERED:
                 self.offered.append(rest[:_MAX_KEY])
+            _, _, refusal = line.partition("mux_client_request_session: session request failed: ")
+            self.refusal = self.refusal or refusal
             self.partial |= "with partial success" in line
             if line.startswith("debug1: read_passphrase:"):
                 self.questions += 1

@@ -8,8 +8,11 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,9 +28,8 @@ _SILENCE = (
 _SILENCES = (
     60  # of them until it gives up: as late as TCP, for the user may have typed a code for this connection
 )
-# What a session of ours must not do, whatever the user's configuration says. Every version since 7.4 knows these.
+# What an ssh of ours must not do, whatever the user's configuration says. Every version since 7.4 knows these.
 _FIXED = {
-    "ControlMaster": "yes",
     "ControlPersist": "no",
     "ForwardAgent": "no",
     "ForwardX11": "no",
@@ -48,7 +50,24 @@ _FIXED = {
 }
 
 
-_ANY_HOST = "previous"  # ssh wants the name of a host, and the master does not
+@dataclass(frozen=True)
+class SignIn:
+    """How ssh connects to one hop, and signs in there."""
+
+    hop: Hop
+    log: Path
+    """Where it writes its log: a file, or a device."""
+    known_hosts: Sequence[Path]
+    accepts_host: bool
+    """Ask about an unknown host key, and add it to the first of `known_hosts`; otherwise refuse it."""
+    asks: bool
+    """Ask for secrets (with SSH_ASKPASS)."""
+    timeout: float
+    """Seconds for the connection and the server's first line."""
+    control: Path | None = None
+    """Where a ControlMaster for this hop listens, or is to listen."""
+    is_open: bool = False
+    """The ControlMaster listens: ssh must connect to nothing else."""
 
 
 class Program(NamedTuple):
@@ -62,72 +81,59 @@ class Program(NamedTuple):
         """The program in words."""
         return f"the system's ssh ({'.'.join(map(str, self.version))})"
 
-    def master(
-        self,
-        hop: Hop,
-        *,
-        control: Path,
-        before: Path | None,
-        known_hosts: Sequence[Path],
-        accepts_host: bool,
-        asks: bool,
-        timeout: float,
-    ) -> list[str]:
-        """Return the command of a ControlMaster for `hop` that listens at `control`.
+    def command(self, hops: Sequence[SignIn], command: str | None) -> list[str]:
+        """Return the words that run `command` on the last of these hops; each ssh runs the one before as its
+        ProxyCommand. Without a command, ssh is only a ControlMaster."""
+        proxy = ""
+        quoted = subprocess.list2cmdline if sys.platform == "win32" else shlex.join
+        for one, following in pairwise(hops):
+            to = f"[{following.hop.host}]:{following.hop.port}"
+            proxy = quoted([*self._to(one, proxy), "-W", to, *one.hop.arguments]).replace("%", "%%")
+        beginning, arguments = self._to(hops[-1], proxy), hops[-1].hop.arguments
+        if command is None:
+            return [*beginning, "-N", *arguments]
+        session = ["-o", "SessionType=default", "-o", "StdinNull=no"] if self.version >= (8, 7) else []
+        return [*beginning, *session, *arguments, command]
 
-        `before`: the ControlPath of the previous hop. `accepts_host`: ask about an unknown host key, and add it to the
-        first of `known_hosts`; otherwise refuse it. `asks`: ask for secrets (with SSH_ASKPASS).
-        """
+    def check(self, control: Path) -> list[str]:
+        """Return the command that succeeds if a master listens at `control`."""
+        nowhere = ["-F", os.devnull, "-o", "ProxyCommand=false"]
+        return [self.path, *nowhere, "-S", _path(control), "-O", "check", "host"]
+
+    def _to(self, one: SignIn, proxy: str) -> list[str]:
+        """Return the beginning of a command that connects to a hop; `proxy`: by this ProxyCommand of ours."""
+        limit = min(one.timeout, one.hop.connect_timeout or one.timeout)
         given = {
             **_FIXED,
             **({"RemoteCommand": "none"} if self.version >= (7, 6) else {}),
             **({"ForkAfterAuthentication": "no"} if self.version >= (8, 7) else {}),
-            "ControlPath": self._path(control),
-            "UserKnownHostsFile": " ".join(f'"{self._path(file)}"' for file in known_hosts),
-            "StrictHostKeyChecking": "ask" if accepts_host else "yes",
-            "BatchMode": "no" if asks or accepts_host else "yes",
-            "ConnectTimeout": str(math.ceil(min(timeout, hop.connect_timeout or timeout))),
+            "ControlMaster": "yes" if one.control is not None and not one.is_open else "no",
+            "ControlPath": _path(one.control) if one.control is not None else "none",
+            "UserKnownHostsFile": " ".join(f'"{_path(file)}"' for file in one.known_hosts),
+            "StrictHostKeyChecking": "ask" if one.accepts_host else "yes",
+            "BatchMode": "no" if one.asks or one.accepts_host else "yes",
+            "ConnectTimeout": str(math.ceil(limit)),
         }
-        if before is not None:
-            given |= {"ProxyCommand": self._through(before), "ProxyUseFdpass": "no"}
-        elif not hop.proxy_command:
+        if one.is_open or proxy:
+            given |= {"ProxyCommand": proxy or "false", "ProxyUseFdpass": "no"}
+        elif not one.hop.proxy_command:
             given["ProxyCommand"] = "none"
         options = [word for key, value in given.items() for word in ("-o", f"{key}={value}")]
-        log = ["-E", "/dev/stdout"]  # apart from stderr, where the server's banner goes
-        return [self.path, "-N", "-T", *log, *options, *hop.arguments]
+        return [self.path, "-T", "-E", one.log.as_posix(), *options]
 
-    def session(self, control: Path, command: str) -> list[str]:
-        """Return the command that runs `command` through the master that listens at `control`; its log is on stderr."""
-        return [*self._by_master(control), "-o", "LogLevel=DEBUG1", "-T", "-e", "none", _ANY_HOST, command]
 
-    def check(self, control: Path) -> list[str]:
-        """Return the command that succeeds if a master listens at `control`."""
-        return [*self._by_master(control), "-O", "check", _ANY_HOST]
-
-    def _through(self, before: Path) -> str:
-        """Return the ProxyCommand through the master of the previous hop."""
-        words = shlex.join([*self._by_master(before), "-o", "LogLevel=ERROR"]).replace("%", "%%")
-        return f"{words} -W '[%h]:%p' {_ANY_HOST}"
-
-    def _by_master(self, control: Path) -> list[str]:
-        """Return the beginning of a command that uses a master, and must not connect anywhere itself."""
-        return [self.path, "-F", os.devnull, "-o", "ProxyCommand=false", "-S", self._path(control)]
-
-    def _path(self, path: Path) -> str:
-        """Return a path as a value of an option: % begins a token there."""
-        return path.as_posix().replace("%", "%%")
+def _path(path: Path) -> str:
+    """Return a path as a value of an option: % begins a token there."""
+    return path.as_posix().replace("%", "%%")
 
 
 def is_available() -> bool:
     """Whether there is an ssh program that can be used as a transport."""
-    return sys.platform != "win32" and shutil.which("ssh") is not None
+    return shutil.which("ssh") is not None
 
 
 def find_program() -> Program:
     """Return the ssh program. Raises RouteError if there is none."""
-    if sys.platform == "win32":  # where it has no ControlMaster
-        cause = "the transport ssh does not work on Windows"
-        raise RouteError(cause, remedy="Use --transport paramiko.")
     path = shutil.which("ssh")
     if path is None:
         raise RouteError(

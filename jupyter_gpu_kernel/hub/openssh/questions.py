@@ -1,14 +1,17 @@
-"""Answers the questions of one hop's ssh process: shows them to the user with their speaker, and passes the answer on.
+"""Answers the questions of ssh processes: shows them to the user with their speaker, and passes the answer on.
 
 A question is ssh's own only if it cannot be the server's: since OpenSSH 8.5 the server's begin with “(user@host)”. Of
-an older ssh every question is shown as the server's. Another program that ssh has started, such as the ssh of a
-ProxyCommand, asks for another machine, and never in the name of this hop.
+an older ssh every question is shown as the server's.
+
+Which process asks is known from the logs: an ssh logs that it is about to ask. Another program that ssh has started,
+such as the ssh of a ProxyCommand, asks for another machine, and never in the name of a hop.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from ..sanitize import one_line
@@ -18,9 +21,10 @@ from ..ssh.failures import MAX_QUESTIONS, too_many_questions
 from ..ssh.sign_in import secret_kinds
 from ..ssh.sign_in.auth import question
 from .askpass_server import Abandoned
-from .log import HOST_KEY, HostKey, Log
+from .log import HOST_KEY, READY, HostKey, Log
 
 _LOG_WAIT = 0.5  # seconds for the lines before a question to be read
+_LOG_INTERVAL = 0.02  # seconds between two looks, if several processes may be the one that asks
 _MARKED = (8, 5)  # the first version that marks the server's questions
 _SERVER = re.compile(r"\([^()]*@[^()]*\) ?")
 _PASSPHRASE = re.compile(r"Enter passphrase for (?:key )?'?(.*?)'?: ?")
@@ -33,7 +37,7 @@ _OWN = (
 
 
 class Questions:
-    """`answer` is for AskpassServer. `problem`: why the attempt has to end, if it has to."""
+    """The questions of the ssh process of one hop. `problem`: why the attempt has to end, if it has to."""
 
     def __init__(
         self,
@@ -53,15 +57,28 @@ class Questions:
         self.problem: Exception | None = None
 
     @property
+    def behind_program(self) -> bool:
+        """Whether a ProxyCommand of the user's leads to the hop."""
+        return self._hop.proxy_command != ""
+
+    @property
+    def signed_in(self) -> bool:
+        """Whether ssh has signed in to the hop."""
+        return self._log.last_step >= READY
+
+    @property
     def typed(self) -> bool:
         """Whether the user has answered a question."""
         return bool(self._asked)
+
+    def asks(self, seconds: float) -> bool:
+        """Whether the process has logged, within so many seconds, that it is about to ask once more."""
+        return self._log.wait_for_questions(self._own_questions + 1, seconds)
 
     def answer(self, prompt: str, kind: str, own: bool) -> str | None:
         """Return the answer, or None to refuse. Raises Abandoned. `own`: the hop's ssh process asks."""
         if own and kind != "none":
             self._own_questions += 1
-            self._log.wait_for_questions(self._own_questions, _LOG_WAIT)
             if self._log.step == HOST_KEY:
                 return self._confirm_host(prompt)
         if kind == "none":
@@ -107,6 +124,19 @@ class Questions:
         """Return the lines before this question, such as the title of the server's questions."""
         lines = self._log.before_question
         return [line for line in lines if line.strip() and not line.startswith("Permission denied")]
+
+
+def answer(hops: Sequence[Questions], prompt: str, kind: str) -> str | None:
+    """Return the answer to a question of the ssh process of one of these hops, or of a program that it has started.
+
+    As `Questions.answer`. The hops are in the order in which ssh connects to them."""
+    until = time.monotonic() + _LOG_WAIT
+    waiting = [hop for hop in hops if not hop.signed_in] or hops[-1:]
+    while kind != "none" and time.monotonic() < until:
+        for hop in waiting:
+            if hop.asks(_LOG_INTERVAL):
+                return hop.answer(prompt, kind, own=True)
+    return waiting[0].answer(prompt, kind, own=not hops[0].behind_program)
 
 
 def _of_another(prompt: str) -> tuple[str, Secret]:

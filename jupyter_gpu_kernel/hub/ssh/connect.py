@@ -19,7 +19,7 @@ from . import hostkeys, tcp
 from .config.reasons import refused
 from .config.route import Hop
 from .connector import Connector, ServerBusy
-from .failures import NoCommonAlgorithm, forwarding_refused, unreachable
+from .failures import NoCommonAlgorithm, forwarding_refused, no_greeting, unreachable
 from .paramiko_hop import ParamikoHop
 from .sign_in.auth import sign_in
 from .sign_in.deadline import TimedAsker, Turns
@@ -62,7 +62,7 @@ class ParamikoConnector(Connector):
 
     def _reach(self, hop: Hop, before: Transport | None, host_keys: Sequence[str]) -> Transport:
         """Return an encrypted connection. A server that closes it at once is overloaded: try again."""
-        for number in self._attempts(hop):
+        for number in self._attempts():
             sock = self._open_channel(hop, before) if before else self._open_tcp(hop)
             transport = Transport(sock, host_keys)
             try:
@@ -74,7 +74,7 @@ class ParamikoConnector(Connector):
             except BaseException:
                 transport.close()
                 raise
-        raise AssertionError("the attempts end with an error")
+        raise no_greeting(hop)
 
     def _handshake(self, hop: Hop, transport: Transport, first: bool) -> None:
         """Exchange keys. The user was asked for nothing so far, so a connection that ends without a reason may be tried

@@ -9,14 +9,13 @@ import contextlib
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from ...errors import ConnectError, GpuKernelError
 from . import Attempt
 from .config.route import Hop
-from .failures import no_greeting
 from .route_connection import RouteConnection
 from .sign_in.deadline import Deadline, TimedAsker, Turns
 
@@ -57,17 +56,23 @@ class Connector(ABC):
                 raise self._with_steps(error, (hop.label, "reach", 0.0))
             if self.connection.opened:
                 self.connection.enable_tcp_nodelay()
-            on_wait = partial(self.progress, hop.label, "waiting for another sign-in to this host")
-            with turns.of(route[: number + 1], since, on_wait) as take_turn:
-                ask = self._ask(hop, take_turn)
+            with self._asking(route[: number + 1], turns, since) as ask:
                 self._connect_hop(hop, ask)
                 if ask is not None and ask.used:
                     self.connection.mark_typed()
 
-    def _ask(self, hop: Hop, take_turn: Callable[[], None]) -> TimedAsker | None:
-        if self._asker is None or not hop.restrictions.asks:
-            return None
-        return TimedAsker(self._asker, self.deadline, take_turn)
+    @contextlib.contextmanager
+    def _asking(self, hops: Sequence[Hop], turns: Turns, since: int) -> Iterator[TimedAsker | None]:
+        """Yield what asks the user about the last of these hops, one attempt at a time; None if nobody may be asked."""
+        hop = hops[-1]
+        on_wait = partial(self.progress, hop.label, "waiting for another sign-in to this host")
+        with turns.of(hops, since, on_wait) as take_turn:
+            asks = self._asker is not None and hop.restrictions.asks
+            yield (
+                TimedAsker(self._asker, self.deadline, take_turn)
+                if self._asker is not None and asks
+                else None
+            )
 
     def _first(self, route: Sequence[Hop]) -> int:
         """Return the number of the first hop to connect to."""
@@ -93,13 +98,12 @@ class Connector(ABC):
         error.add_steps([*self.connection.steps, *last])
         return error
 
-    def _attempts(self, hop: Hop) -> Iterator[int]:
+    def _attempts(self) -> Iterator[int]:
         """Yield the numbers of attempts to reach a server that may be overloaded, with pauses of random length between
-        them. Raise ConnectError when no more attempts are worth it."""
+        them, until no more attempts are worth it."""
         for number in range(_MAX_ATTEMPTS):
             if number:
                 time.sleep(self.deadline.remaining(random.uniform(0.1, 0.5) * 2**number))
             if number and self.deadline.expired:
                 break
             yield number
-        raise no_greeting(hop)

@@ -10,7 +10,8 @@ import contextlib
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from ...errors import ConnectError
 from ..sanitize import one_line
@@ -61,6 +62,12 @@ class OpenHop(ABC):
     def open(self, command: str, timeout: float) -> CommandStream:
         """Run a command in a new session. Raises SessionRefused, NoSession or ConnectError."""
 
+    @contextlib.contextmanager
+    def shell(self, timeout: float) -> Iterator[CommandStream]:
+        """Yield a shell for short commands. Raises as `open`."""
+        with contextlib.closing(self.open(SHELL, timeout)) as shell:
+            yield shell
+
     @abstractmethod
     def responds(self, within: float) -> bool:
         """Whether the server opens a session, or refuses to, within so many seconds."""
@@ -100,6 +107,11 @@ class RouteConnection(Connection):
         self.opened.append(opened)
         self.host_keys.append((hop.label, opened.host_key))
 
+    def add_passed(self, hop: Hop, host_key: str) -> None:
+        """Add the next hop, which is only open as a part of the one that follows it."""
+        self.hops.append(hop)
+        self.host_keys.append((hop.label, host_key))
+
     def mark_typed(self) -> None:
         """The user typed a secret for the last hop so far, so that the connection must not be given up early."""
         self.opened[-1].typed = True
@@ -132,11 +144,16 @@ class RouteConnection(Connection):
 
     def open(self, command: str) -> CommandStream:
         """Run `command` in the last hop's login shell."""
-        return self._open(command, OPEN_TIMEOUT)
+        return self._started(partial(self.opened[-1].open, command), OPEN_TIMEOUT)
 
     def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
         """Run a short command."""
-        with self._short_commands, contextlib.closing(self._open(SHELL, min(timeout, OPEN_TIMEOUT))) as shell:
+        with self._short_commands, contextlib.ExitStack() as stack:
+
+            def start(seconds: float) -> CommandStream:
+                return stack.enter_context(self.opened[-1].shell(seconds))
+
+            shell = self._started(start, min(timeout, OPEN_TIMEOUT))
             done = run_to_end(shell, stdin, timeout, self.label, command)
         if done.returncode in (-1, 255) and not self.alive():  # 255 is the ssh program's own status
             raise self._lost_error()
@@ -173,12 +190,12 @@ class RouteConnection(Connection):
 
     # --- sessions
 
-    def _open(self, command: str, timeout: float) -> CommandStream:
+    def _started(self, start: Callable[[float], CommandStream], timeout: float) -> CommandStream:
         end = time.monotonic() + timeout
         patience = min(time.monotonic() + _SESSION_RETRY, end)
         while True:
             try:
-                stream = self.opened[-1].open(command, max(end - time.monotonic(), 0.05))
+                stream = start(max(end - time.monotonic(), 0.05))
                 break
             except SessionRefused as error:
                 # The server may not have released yet a session that we have just closed.

@@ -74,6 +74,11 @@ class ProcessEnds:
         self._reading, self._writing = threading.Lock(), threading.Lock()
         self._interrupt = os.pipe() if hasattr(select, "poll") else None
 
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
     def read(self, size: int) -> bytes:
         """Block for 1 to `size` bytes; b"" once the process has ended, or the stream is closed."""
         assert self._process.stdout is not None

@@ -135,8 +135,11 @@ class CommandStream:
 
     def stderr_tail(self) -> str:
         """Return the last 64 KiB of stderr so far; after the end of stdout, its final state."""
-        if self._ended:
-            self._drain.join(_LAST_STDERR)
+        return self.final_stderr() if self._ended else self._stderr.decode("utf-8", "replace")
+
+    def final_stderr(self) -> str:
+        """Return the last 64 KiB of stderr, of a command that has ended."""
+        self._drain.join(_LAST_STDERR)
         return self._stderr.decode("utf-8", "replace")
 
     def _drain_stderr(self) -> None:

@@ -1,0 +1,99 @@
+"""A process of ssh: its stream, and its logs, which are files: one for each hop that it connects to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from ..paths import control_folder
+from ..transport.process import ProcessEnds
+from ..transport.stream import CommandStream
+from .log import MAX_LINE, READY, SIGN_IN, Log
+
+_CONNECTING, _CONNECTED = 0.01, 0.25  # seconds between two looks at a log, by whether ssh is connected
+_END_WAIT = 3.0  # seconds
+# For an ssh that reads no input: it ends when this process is killed, which a second shell notices. `read` fails at
+# the end of the pipe, and succeeds when a line was written: then the process id is not ours any more. `exec` gives ssh
+# the shell's own process id.
+_WATCHED = 'exec 3<&0; (read -r line <&3 || kill "$$") >/dev/null 2>&1 & exec "$@" 3<&- </dev/null'
+
+
+class SSHProcess:
+    """`stream` is the stdin and stdout of the command that it runs. A ControlMaster listens at `control`."""
+
+    def __init__(
+        self,
+        words: Callable[[Sequence[Path]], Sequence[str]],
+        logs: Sequence[Log],
+        environment: Mapping[str, str],
+        control: Path | None = None,
+    ) -> None:
+        """Start it. `words(files)`: its command, of which each ssh writes one of the files, from which `logs` are read.
+        Raises OSError if it cannot be started."""
+        name = secrets.token_hex(4)
+        files = [control_folder() / f"{name}{number}" for number in range(len(logs))]
+        for file in files:
+            file.touch(0o600)
+        watched = () if control is None else ("/bin/sh", "-c", _WATCHED, "sh")
+        ends = _Ends([*watched, *words(files)], {**os.environ, **environment}, Path.home())
+        self.control = control
+        self.pid = ends.pid
+        self.stream = CommandStream(ends)
+        for log, file in zip(logs, files, strict=True):
+            threading.Thread(target=self._follow, args=(log, file), name="ssh log", daemon=True).start()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs; a ControlMaster: whether it takes sessions."""
+        listens = self.control is None or self.control.exists()
+        return listens and not self.stream.closed and self.stream.wait(0) is None
+
+    def lost(self, log: Log) -> bool:
+        """Whether it has ended, although it was connected to the hop with this log, or before that."""
+        if log.step <= SIGN_IN or self.runs:
+            return False
+        self.end()
+        log.wait_beyond(READY, _END_WAIT)  # all of the log has been read then
+        return True
+
+    def end(self) -> None:
+        """End it; blocks for a moment."""
+        self.stream.close()
+        self.stream.wait(_END_WAIT)
+        if self.control is not None:
+            self.control.unlink(missing_ok=True)
+
+    def _follow(self, log: Log, path: Path) -> None:
+        with path.open("rb") as file:
+            while line := self._next_line(file, log):
+                log.add(line)
+        log.other_lines.extend(self.stream.final_stderr().splitlines())
+        log.end()
+        with contextlib.suppress(OSError):
+            path.unlink()  # fails on Windows if a program still has it open
+        if self.control is not None:
+            with contextlib.suppress(OSError):
+                self.stream.write(b"\n")
+
+    def _next_line(self, file: BinaryIO, log: Log) -> bytes:
+        """Return the next line of the log; b"" once the process has ended."""
+        while not (line := file.readline(MAX_LINE)):
+            if self.stream.wait(0) is not None:
+                return file.readline(MAX_LINE)
+            time.sleep(_CONNECTED if log.step >= READY else _CONNECTING)
+        return line
+
+
+class _Ends(ProcessEnds):
+    def read(self, size: int) -> bytes:
+        """Block for 1 to `size` bytes; b"" once the command has ended, or the stream is closed or broken."""
+        data = super().read(size)
+        if not data:
+            self.close_stdin()  # at once: ssh may take a moment to do so, and a writer must not be deceived
+        return data
