@@ -88,10 +88,20 @@ def tried(facts: str) -> str:
     ("survey", "answers", "problem"),
     [
         *((SURVEY, [tried(facts)], None) for facts in ("nonsense", "5", "[]", "", "[" * 5000)),
+        (SURVEY, ["tried"], None),
         (SURVEY, [tried(GOOD)] * 2, "but reported on"),
         (LONG_VERSION, [], "has no ipykernel"),
     ],
-    ids=["nonsense", "a number", "a list", "nothing", "deep", "more answers than questions", "long version"],
+    ids=[
+        "nonsense",
+        "a number",
+        "a list",
+        "nothing",
+        "deep",
+        "no fields",
+        "more answers than questions",
+        "long version",
+    ],
 )
 def test_an_answer_that_is_refused(survey: list[str], answers: list[str], problem: str | None) -> None:
     good = find_pythons(Script(SURVEY, [tried(GOOD)]), "gpu2", None, RUNTIME.monotonic)

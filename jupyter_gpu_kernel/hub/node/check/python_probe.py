@@ -96,7 +96,7 @@ class Probe:
     def start(self, pythons: Sequence[Python], seconds: int) -> list[Python]:
         """Start each Python; return it with the versions that it reports, or with `why_not` if it failed."""
         lines = self._ask(["try", str(seconds), *(python.path for python in pythons)], seconds + 15.0)
-        results = [[*line, "", ""][2:4] for line in lines if line[0] == "tried"]
+        results = [[*line, "", "", ""][2:4] for line in lines if line[0] == "tried"]
         if len(results) != len(pythons):
             cause = f"the node started {len(pythons)} Pythons, but reported on {len(results)}"
             raise AgentError(cause, hop=self._hop, remedy="Try again.")
