@@ -82,7 +82,8 @@ def _token_keys(hop: Hop) -> Iterator[str]:
             yield f"the FIDO key {file}"
 
 
-def _certificates(hop: Hop) -> Iterator[str]:
+def certificates(hop: Hop) -> Iterator[str]:
+    """Yield the user's certificates, which paramiko does not offer."""
     files = hop.certificate_files or [Path(f"{key}-cert.pub") for key in hop.identity_files]
     yield from (f"the certificate {file}" for file in files if file.is_file())
     if not hop.identities_only:
@@ -98,7 +99,7 @@ def _authorities(hop: Hop) -> Iterator[str]:
 
 
 _REFUSED: tuple[Rule, ...] = (_proxy_command, _directives, _algorithms, _methods)
-_PREFERRED: tuple[Rule, ...] = (_kerberos, _host_based, _token_keys, _certificates, _authorities)
+_PREFERRED: tuple[Rule, ...] = (_kerberos, _host_based, _token_keys, certificates, _authorities)
 
 
 def has_ticket() -> bool:

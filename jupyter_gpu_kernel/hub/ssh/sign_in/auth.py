@@ -20,6 +20,7 @@ from ....errors import AuthError, ConnectError
 from ...sanitize import one_line
 from .. import Asker, failures
 from ..config.algorithms import signatures
+from ..config.reasons import certificates
 from ..config.route import Hop
 from ..transport import Transport
 from . import secret_kinds
@@ -117,6 +118,8 @@ class _SignIn:
                 if not left:
                     return True
                 self.methods, self.partial = set(left), True
+        for one in certificates(self.hop):
+            self.keys.unusable.append(f"{one} can be offered only by the ssh program (--transport ssh)")
         return False
 
     def _forbidden(self, key: paramiko.PKey) -> str:
