@@ -210,6 +210,8 @@ class RouteConnection(Connection):
                 raise self._session_error(error) from error
         with self._lock:
             self._streams = {one for one in self._streams if not one.closed} | {stream}
+        if self.closed:  # meanwhile
+            stream.close()
         return stream
 
     def _session_error(self, error: NoSession) -> ConnectError:

@@ -122,9 +122,6 @@ class ProcessEnds:
 
     def wait(self, timeout: float) -> int | None:
         """Return the exit status, or None if the process has not ended within so many seconds."""
-        return self._wait_for_process(timeout)
-
-    def _wait_for_process(self, timeout: float) -> int | None:
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -143,9 +140,9 @@ class ProcessEnds:
         if self._writing.acquire(timeout=_GRACE):  # else a writer is blocked, until the process ends
             self._writing.release()
             self.close_stdin()
-        if self._wait_for_process(_GRACE) is None:
+        if self.wait(_GRACE) is None:
             self._process.terminate()
-            if self._wait_for_process(_GRACE) is None:
+            if self.wait(_GRACE) is None:
                 self._process.kill()
                 self._process.wait()
         self.close_stdin()

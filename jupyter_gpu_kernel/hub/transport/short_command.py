@@ -3,7 +3,7 @@
 The shell is sent one line, which prints a mark before and after the command, on stdout and on stderr. So the output of
 the shell's start-up files is no part of the command's, and a command has ended although a process that it has left
 behind holds the output open. The input has a known length, and is sent after the first mark: a shell may read more than
-the line that it runs.
+the line that it runs. Input that the command does not read is discarded, as the shell would take it for commands.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from typing import NamedTuple
 
 from ...errors import ConnectError
+from ...wire.frames import MAX_NOISE
 from .. import sanitize
 from .stream import CommandStream
 
@@ -25,10 +26,8 @@ _MAX_OUTPUT = 4 * 1024 * 1024
 """Bytes of a short command's output."""
 _LAST_LINE = 200  # bytes at the end of the output, in which the last line is looked for
 _STATUS_WAIT = 5.0  # seconds that the exit status of a shell may arrive after the end of the output
-_STDERR_WAIT, _STDERR_INTERVAL = (
-    0.5,
-    0.01,
-)  # seconds for the second mark on stderr, which may come after that on stdout
+_STDERR_WAIT = 0.5  # seconds for the second mark on stderr, which may come after that on stdout
+_STDERR_INTERVAL = 0.01  # seconds between two looks
 
 
 class Completed(NamedTuple):
@@ -47,22 +46,22 @@ def run_to_end(shell: CommandStream, stdin: bytes, timeout: float, hop: str, com
     then.
     """
     run = _Run(shell, command, stdin)
-    try:
+    with contextlib.ExitStack() as unusable:
+        unusable.callback(shell.close)
         with shell.closing_after(timeout) as expired:
             threading.Thread(target=run.feed, name="command stdin", daemon=True).start()
-            status = run.read(hop)
-            if status is None and not expired.is_set():
-                status = shell.wait(_STATUS_WAIT)
+            output, status = run.read(hop)
         if expired.is_set():
-            raise _not_ended(hop, command, timeout, bytes(run.output))
-    except BaseException:
-        shell.close()
-        raise
-    return Completed(-1 if status is None else status, bytes(run.output), run.stderr())
+            raise _not_ended(hop, command, timeout, output)
+        if status is None:  # the shell has ended
+            status = shell.wait(_STATUS_WAIT)
+        else:
+            unusable.pop_all()
+        return Completed(-1 if status is None else status, output, run.stderr())
 
 
 class _Run:
-    """One command. `output` is what it has printed so far."""
+    """One command, between its marks."""
 
     def __init__(self, shell: CommandStream, command: str, stdin: bytes) -> None:
         self._shell, self._stdin = shell, stdin
@@ -70,11 +69,9 @@ class _Run:
         self._begin, self._end = f"{mark}-begin", f"{mark}-end"
         begin, end = (f"printf '\\n%s%s\\n' {one}" for one in (self._begin, self._end))
         source = f"head -c {len(stdin)}" if stdin else ":"
-        run = f"{source} | {SHELL} -c {shlex.quote(command)}"
+        run = f"{source} | ({SHELL} -c {shlex.quote(command)}; code=$?; cat >/dev/null; exit $code)"
         self._line = f'{begin}; {begin} >&2; {run}; {end} " $?"; {end} >&2\n'
         self._begun = threading.Event()
-        self._ended = False
-        self.output = bytearray()
 
     def feed(self) -> None:
         """Send the line, and the input once the command runs."""
@@ -83,36 +80,36 @@ class _Run:
             self._begun.wait()
             self._shell.write(self._stdin)
 
-    def read(self, hop: str) -> int | None:
-        """Read the output; return the exit status, or None if the shell has ended."""
+    def read(self, hop: str) -> tuple[bytes, int | None]:
+        """Return the output, and the exit status: None if the shell has ended, or was closed."""
         try:
-            before, found = self._shell.read_until(re.compile(f"\n{self._begin}\n".encode()))
+            output, begun = self._read_until(
+                rf"\n{self._begin}\n", MAX_NOISE, "the shell, before a command,", hop
+            )
         finally:
             self._begun.set()
-        if found is None:
-            self.output += before
-            return None
-        end, searched = re.compile(rf"\n{self._end} (\d+)\n".encode()), 0
-        while (found := end.search(self.output, searched)) is None:
-            searched = max(0, len(self.output) - 2 * len(self._end))
-            data = self._shell.read()
-            if not data:
-                return None
-            self.output += data
-            if len(self.output) > _MAX_OUTPUT:
-                raise _too_much_output(hop)
-        self._ended, status = True, int(found[1])  # the match refers to the output
-        self._shell.unread(bytes(self.output[found.end() :]))
-        del self.output[found.start() :]
-        return status
+        if begun is None:
+            return output, None
+        output, ended = self._read_until(rf"\n{self._end} (\d{{1,3}})\n", _MAX_OUTPUT, "a command", hop)
+        return (output, None) if ended is None else (output[: ended.start()], int(ended[1]))
+
+    def _read_until(
+        self, mark: str, limit: int, speaker: str, hop: str
+    ) -> tuple[bytes, re.Match[bytes] | None]:
+        received, found = self._shell.read_until(re.compile(mark.encode()), limit)
+        if found is None and len(received) >= limit:
+            cause = f"{speaker} printed more than {limit / 2**20:g} MiB"
+            raise ConnectError(cause, hop=hop, remedy="Check what the shell's start-up files print there.")
+        return received, found
 
     def stderr(self) -> bytes:
         """Return what the command has written to stderr."""
         begin, end = f"\n{self._begin}\n", f"\n{self._end}\n"
         until = time.monotonic() + _STDERR_WAIT
-        while self._ended and end not in self._shell.stderr_tail() and time.monotonic() < until:
+        while end not in self._shell.stderr_tail() and time.monotonic() < until:
             time.sleep(_STDERR_INTERVAL)
         text = self._shell.stderr_tail()
+        self._shell.forget_stderr()
         return (text.partition(begin)[2] or text).partition(end)[0].encode()
 
 
@@ -124,9 +121,3 @@ def _not_ended(hop: str, command: str, timeout: float, output: bytes) -> Connect
     return ConnectError(
         cause, hop=hop, remedy="The machine may be overloaded, or its file system slow: try again."
     )
-
-
-def _too_much_output(hop: str) -> ConnectError:
-    """Return the error for a command that has printed more than _MAX_OUTPUT."""
-    cause = f"a command printed more than {_MAX_OUTPUT >> 20} MiB"
-    return ConnectError(cause, hop=hop, remedy="Check what the shell's start-up files print there.")

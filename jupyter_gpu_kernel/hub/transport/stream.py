@@ -81,13 +81,15 @@ class CommandStream:
         """Let the next `read` return this data, which was read before."""
         self._unread = data + self._unread
 
-    def read_until(self, mark: re.Pattern[bytes]) -> tuple[bytes, re.Match[bytes] | None]:
+    def read_until(
+        self, mark: re.Pattern[bytes], limit: int = MAX_NOISE
+    ) -> tuple[bytes, re.Match[bytes] | None]:
         """Read until the mark, of at most 64 bytes, has come; `read` then returns what follows the mark.
 
-        Return what was read, and the match: None if the stream has ended, or is longer than MAX_NOISE without it."""
+        Return what was read, and the match: None if the stream has ended, or so many bytes have come without it."""
         received, searched = bytearray(), 0
         while (found := mark.search(received, searched)) is None:
-            data = self.read() if len(received) < MAX_NOISE else b""
+            data = self.read() if len(received) < limit else b""
             if not data:
                 return bytes(received), None
             searched = max(0, len(received) - _LONGEST_MARK)
@@ -141,6 +143,10 @@ class CommandStream:
         """Return the last 64 KiB of stderr, of a command that has ended."""
         self._drain.join(_LAST_STDERR)
         return self._stderr.decode("utf-8", "replace")
+
+    def forget_stderr(self) -> None:
+        """Forget the stderr so far, which belongs to a command of a shell that runs others later."""
+        self._stderr.clear()
 
     def _drain_stderr(self) -> None:
         # stderr may share its window with stdout: unread, it would block both.
