@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jupyter_gpu_kernel.hub.connections.connect import Connections
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
-from jupyter_gpu_kernel.hub.openssh.hops import ProgramHop
+from jupyter_gpu_kernel.hub.openssh.hops import MasterHop
 from jupyter_gpu_kernel.hub.openssh.process import SSHProcess
 from jupyter_gpu_kernel.hub.ssh import Asker, Attempt
 from jupyter_gpu_kernel.hub.ssh.config.route import Hop
@@ -55,5 +55,5 @@ def transports(connection: Connection) -> list[Transport]:
 def masters(connection: Connection) -> list[SSHProcess]:
     """Our own processes of ssh, one for each hop."""
     assert isinstance(connection, RouteConnection)
-    hops = [one for one in connection.opened if isinstance(one, ProgramHop)]
+    hops = [one for one in connection.opened if isinstance(one, MasterHop)]
     return [one.process for one in hops if one.process is not None]

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError
 from jupyter_gpu_kernel.hub.openssh import questions
 from jupyter_gpu_kernel.hub.openssh.askpass import ADDRESS, TOKEN
 from jupyter_gpu_kernel.hub.openssh.askpass_server import Abandoned, AskpassServer
-from jupyter_gpu_kernel.hub.openssh.log import HOST_KEY, SIGN_IN, Log
+from jupyter_gpu_kernel.hub.openssh.log import HOST_KEY, READY, SIGN_IN, Log
+from jupyter_gpu_kernel.hub.openssh.process import SSHProcess
 from jupyter_gpu_kernel.hub.openssh.program import SignIn, find_program, open_master
 from jupyter_gpu_kernel.hub.openssh.questions import Questions
 from jupyter_gpu_kernel.hub.paths import control_folder
@@ -244,6 +245,30 @@ def test_what_a_server_says_moves_no_step_back_and_changes_no_host_key() -> None
     )
     assert log.host_key is not None and log.host_key.fingerprint == f"SHA256:{first}"
     assert log.last_step == SIGN_IN
+
+
+def test_a_server_makes_no_log_long() -> None:
+    """Its debug messages are lines of ssh's log, which is a file."""
+    files: list[Path] = []
+    program = textwrap.dedent("""
+        import sys
+        with open(sys.argv[1], "a") as file:
+            file.write("debug1: Remote: words\\n" * 200_000)
+            file.flush()
+            sys.stdin.readline()
+            file.write("the last line\\n")
+    """)
+
+    def words(logs: Sequence[Path]) -> list[str]:
+        files.extend(logs)
+        return [sys.executable, "-c", program, str(logs[0])]
+
+    log = Log()
+    process = SSHProcess(words, [log])
+    eventually(lambda: log.count >= 200_000 and files[0].stat().st_size < 1_000_000, "the log is short")
+    process.stream.write(b"\n")
+    assert log.wait_beyond(READY, DEADLINE) and log.words() == ["the last line"]
+    process.end()
 
 
 @contextlib.contextmanager

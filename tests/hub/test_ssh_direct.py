@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,35 @@ def test_a_command_beside_the_agent_signs_in_again(
     eventually(
         lambda: two_hops.login.sessions() + two_hops.work.sessions() == 0, "all connections are closed"
     )
+
+
+def test_a_server_that_is_too_busy_for_another_sign_in(
+    two_hops: TwoHops, join: Callable[..., Connection]
+) -> None:
+    two_hops.work.restart(MaxStartups="1")
+    connection = join()
+    stream = connection.open("/bin/sh")
+    with socket.create_connection(("127.0.0.1", two_hops.work.port)) as hog:
+        assert hog.recv(4) == b"SSH-"
+        with pytest.raises(ConnectError, match="no SSH version string") as caught:
+            connection.run("true", timeout=3)
+    assert caught.value.hop == "work"
+    stream.write(b"echo agent\n")
+    assert stream.read_until(AGENT)[1]
+
+
+@pytest.mark.usefixtures("locked")
+def test_no_secret_is_typed_again_because_the_next_server_is_busy(
+    two_hops: TwoHops, join: Callable[..., Connection]
+) -> None:
+    """A code would be valid only once."""
+    two_hops.work.restart(MaxStartups="1")
+    owner = Owner("open login")
+    with socket.create_connection(("127.0.0.1", two_hops.work.port)) as hog:
+        assert hog.recv(4) == b"SSH-"
+        with pytest.raises(ConnectError, match="no SSH version string") as caught:
+            join(owner)
+    assert caught.value.hop == "work" and len(owner.questions) == 1
 
 
 def test_noise_and_what_a_command_leaves_behind_reach_no_other_command(

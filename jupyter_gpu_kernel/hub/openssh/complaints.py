@@ -37,6 +37,12 @@ _NOISE = re.compile(  # lines that explain nothing
 _OFFERED = re.compile(r"(.*?) \S+ SHA256:")
 
 
+def not_started(hop: Hop, error: OSError) -> ConnectError:
+    """Return the error for an ssh that this machine does not start."""
+    cause = f"the ssh program cannot be run: {error.strerror or error}"
+    return ConnectError(cause, hop=hop.label, remedy="Try again.")
+
+
 def not_reached(hop: Hop, log: Log, jump: str, refused: re.Match[str] | None) -> GpuKernelError:
     """Return the error for an ssh that ended before the server's host key; raise ServerBusy if it may be tried again.
 

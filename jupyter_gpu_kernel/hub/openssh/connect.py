@@ -10,10 +10,8 @@ Either way each step of each hop is timed, and an error has its hop: each ssh pr
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import time
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,14 +22,14 @@ from ..ssh import Attempt, hostkeys
 from ..ssh.config.route import Hop
 from ..ssh.connector import Connector, ServerBusy
 from ..ssh.failures import no_greeting
-from ..ssh.route_connection import NoSession, RouteConnection, SessionRefused
+from ..ssh.route_connection import RouteConnection
 from ..ssh.sign_in.deadline import Deadline, TimedAsker, Turns
 from ..ssh.sign_in.keys import UserKeys, agent_keys
 from ..transport.short_command import SHELL
 from . import complaints, questions
 from .askpass_server import AskpassServer
-from .hops import ProgramHop
-from .log import HOST_KEY, REACH, READY, SIGN_IN, HostKey, Log
+from .hops import DirectHop, MasterHop
+from .log import HOST_KEY, REACH, SIGN_IN, HostKey, Log
 from .process import SSHProcess
 from .program import SignIn, find_program, open_master
 from .questions import Questions
@@ -39,7 +37,6 @@ from .questions import Questions
 _AGENT_TIMEOUT = 2.0  # seconds
 _STEPS = {REACH: "reach", HOST_KEY: "host key", SIGN_IN: "sign in"}
 _LONG = 86400.0  # seconds
-_NOWHERE = Path(os.devnull)
 _JUMP_WAIT = 0.6  # seconds for the ssh of the previous hop to say why it does not lead further
 
 
@@ -48,7 +45,7 @@ class _UnknownHost(Exception):
 
 
 class OpenSSHConnector(Connector):
-    """Connects with the system's ssh program. An attempt is an ssh process, with which one or more hops are reached."""
+    """Connects with the system's ssh program."""
 
     def __init__(
         self, connection: RouteConnection, attempt: Attempt, deadline: Deadline, trust_file: Path
@@ -56,71 +53,65 @@ class OpenSSHConnector(Connector):
         super().__init__(connection, attempt, deadline, trust_file)
         self.program = find_program()
 
-    def _reach(self, hops: Sequence[tuple[Hop, TimedAsker | None]]) -> None:
-        """Connect to these hops by one ssh process, which is started again as long as that may help."""
+    def _reach(
+        self, hops: Sequence[tuple[Hop, TimedAsker | None]], command: str | None, control: Path | None = None
+    ) -> SSHProcess:
+        """Return a process that has signed in to these hops, one after the other, and runs the command. It is started
+        again as long as that may help."""
         accepted: dict[Hop, HostKey | None] = {}
-        busy, since, completed = hops[0][0], time.monotonic(), len(self.connection.steps)
-        try:
-            for number in self._attempts():
-                del self.connection.steps[completed:]  # those of the attempt before
-                followed = self._followed(hops, accepted)
-                try:
-                    return self._try(followed)
-                except ServerBusy as error:
-                    busy = next(one.hop for one in followed if not one.questions.signed_in)
-                    if error.greeted and number:
-                        raise _lost(busy.label) from None
-                except _UnknownHost:
-                    one = next(one for one in followed if not one.questions.signed_in)
-                    accepted[one.hop] = one.log.host_key
-            raise no_greeting(busy)
-        except GpuKernelError as error:
-            if not error.steps:  # an attempt knows its own
-                self._with_steps(error, (busy.label, _STEPS[REACH], time.monotonic() - since))
-            raise
-
-    @abstractmethod
-    def _try(self, followed: Sequence[Followed]) -> None:
-        """Start a process, follow it, and add the hops to the connection. Raises ServerBusy, _UnknownHost, or a
-        GpuKernelError."""
+        error = no_greeting(hops[0][0])
+        since, completed = time.monotonic(), len(self.connection.steps)
+        for number in self._attempts():
+            del self.connection.steps[completed:]  # those of the attempt before
+            followed = self._followed(hops, accepted)
+            try:
+                return self._start(followed, command, control)
+            except (ServerBusy, _UnknownHost) as failure:
+                last = next(one for one in followed if not one.questions.signed_in)
+                if isinstance(failure, _UnknownHost):
+                    accepted[last.hop] = last.log.host_key
+                    continue
+                error = _lost(last.hop.label) if failure.greeted else no_greeting(last.hop)
+                typed = any(one.questions.typed for one in followed)  # a code, which is valid only once
+                if typed or (failure.greeted and number):
+                    break
+        raise self._with_steps(error, (error.hop, _STEPS[REACH], time.monotonic() - since))
 
     def _followed(
         self, hops: Sequence[tuple[Hop, TimedAsker | None]], accepted: Mapping[Hop, HostKey | None]
     ) -> list[Followed]:
         last = self.connection.opened[-1] if self.connection.opened else None
-        jump, before = self.connection.label, last.log if isinstance(last, ProgramHop) else None
+        jump, before = self.connection.label, last.log if isinstance(last, MasterHop) else None
         followed = []
         for hop, ask in hops:
             followed.append(Followed(self, hop, ask, accepted.get(hop), (jump, before)))
             jump, before = hop.label, followed[-1].log
         return followed
 
-    def _start(
-        self,
-        followed: Sequence[Followed],
-        command: str | None,
-        before: Sequence[SignIn] = (),
-        control: Path | None = None,
-    ) -> SSHProcess:
-        """Return a process that has signed in to all these hops, and runs the command. `before`: the previous hop."""
+    def _start(self, followed: Sequence[Followed], command: str | None, control: Path | None) -> SSHProcess:
+        """Start a process, and follow it until it has signed in. Raises ServerBusy, _UnknownHost, or a
+        GpuKernelError."""
+        last = self.connection.opened[-1] if self.connection.opened else None
+        before = [last.sign_in()] if isinstance(last, MasterHop) else []
         limits = [self.deadline.remaining(), *[_LONG] * len(followed)]  # the hop before may ask the user
 
         def words(files: Sequence[Path]) -> list[str]:
             hops = map(Followed.sign_in, followed, files, limits, [control] * len(followed))
             return self.program.command([*before, *hops], command)
 
-        server = None
-        if any(one.asks for one in followed):
-            server = AskpassServer(partial(questions.answer, [one.questions for one in followed]))
-        try:
-            environment = server.environment if server is not None else {}
-            process = SSHProcess(words, [one.log for one in followed], environment, control)
+        with contextlib.ExitStack() as stack:
+            environment = {}
+            if any(one.ask for one in followed):
+                server = AskpassServer(partial(questions.answer, [one.questions for one in followed]))
+                stack.callback(server.close)
+                environment = server.environment
+            try:
+                process = SSHProcess(words, [one.log for one in followed], environment, control)
+            except OSError as error:
+                raise complaints.not_started(followed[-1].hop, error) from error
             for one in followed:
                 one.follow(process, final=one is followed[-1])
             return process
-        finally:
-            if server is not None:
-                server.close()
 
 
 class MasterConnector(OpenSSHConnector):
@@ -133,41 +124,14 @@ class MasterConnector(OpenSSHConnector):
             control = open_master(hop)
             if control is not None:
                 with self.step(hop, "your own connection"):
-                    self._add(hop, Log(), None, control)
+                    self.connection.add(hop, MasterHop(hop, self.program, control, None))
                 return number + 1
         return begun
 
     def _connect_hop(self, hop: Hop, ask: TimedAsker | None) -> None:
-        self._reach([(hop, ask)])
-
-    def _try(self, followed: Sequence[Followed]) -> None:
-        (one,) = followed
-        last = self.connection.opened[-1] if self.connection.opened else None
-        before = [_opened(self.connection.hops[-1], last.control)] if isinstance(last, ProgramHop) else []
         control = control_folder() / secrets.token_hex(4)
-        self._add(one.hop, one.log, self._start(followed, None, before, control), control)
-
-    def _add(self, hop: Hop, log: Log, process: SSHProcess | None, control: Path) -> None:
-        dial = partial(self._session, hop, control)
-        self.connection.add(hop, ProgramHop(log, dial, process, control))
-
-    def _session(self, hop: Hop, control: Path, command: str, timeout: float) -> SSHProcess:
-        """Return a process that runs the command through a master."""
-        log = Log()
-        try:
-            process = SSHProcess(
-                lambda files: self.program.command([_opened(hop, control, files[0])], command), [log], {}
-            )
-        except OSError as error:
-            cause = f"the ssh program cannot be run: {error.strerror or error}"
-            raise ConnectError(cause, hop=hop.label, remedy="Try again.") from error
-        answered = log.wait_beyond(SIGN_IN, timeout)
-        if log.last_step == READY:
-            return process
-        process.stream.close()
-        if log.refusal:
-            raise SessionRefused(log.refusal)
-        raise NoSession("the master has ended", timed_out=not answered)
+        process = self._reach([(hop, ask)], None, control)
+        self.connection.add(hop, MasterHop(hop, self.program, control, process))
 
 
 class DirectConnector(OpenSSHConnector):
@@ -180,25 +144,20 @@ class DirectConnector(OpenSSHConnector):
                 (hop, stack.enter_context(self._asking(route[: number + 1], turns, since)))
                 for number, hop in enumerate(route)
             ]
-            self._reach(hops)
+            process = self._reach(hops, SHELL)
+            for hop, log in zip(route[:-1], process.logs, strict=False):
+                self.connection.add_passed(hop, log.fingerprint)
+            self.connection.add(route[-1], DirectHop(process, partial(self._dial, route)))
             if any(ask is not None and ask.used for _, ask in hops):
                 self.connection.mark_typed()
 
     def _connect_hop(self, hop: Hop, ask: TimedAsker | None) -> None:
         raise AssertionError("all hops are reached at once")
 
-    def _try(self, followed: Sequence[Followed]) -> None:
-        process = self._start(followed, SHELL)
-        *jumps, last = followed
-        for one in jumps:
-            self.connection.add_passed(one.hop, one.log.fingerprint)
-        dial = partial(self._dial, [one.hop for one in followed])
-        self.connection.add(last.hop, ProgramHop(last.log, dial, process, None))
-
-    def _dial(self, hops: Sequence[Hop], command: str, timeout: float) -> SSHProcess:
+    def _dial(self, route: Sequence[Hop], command: str, timeout: float) -> SSHProcess:
         """Return another process for this command, which signs in without the user."""
-        again = DirectConnector(RouteConnection(""), Attempt(), Deadline(timeout), self.trust_file)
-        return again._start(again._followed([(hop, None) for hop in hops], {}), command)
+        another = DirectConnector(RouteConnection(""), Attempt(), Deadline(timeout), self.trust_file)
+        return another._reach([(hop, None) for hop in route], command)
 
 
 class Followed:
@@ -218,14 +177,9 @@ class Followed:
         self.questions = Questions(
             hop, connector.program.version, ask, self.log, accepted, connector.progress
         )
-        self._connector, self._ask, self._accepted = connector, ask, accepted
+        self.ask, self._connector, self._accepted = ask, connector, accepted
         self._jump, self._before = before
         self._before_lines = self._before.count if self._before is not None else 0
-
-    @property
-    def asks(self) -> bool:
-        """Whether the user can be asked."""
-        return self._ask is not None
 
     def sign_in(self, log: Path, timeout: float, control: Path | None) -> SignIn:
         """Return how ssh connects to the hop, and signs in."""
@@ -234,7 +188,7 @@ class Followed:
             hostkeys.append(trust_file, b"")  # ssh will write to it, but would let others read it
         known = (trust_file, *self.hop.known_hosts)
         return SignIn(
-            self.hop, log, known, self._accepted is not None, self._ask is not None, timeout, control
+            self.hop, log, known, self._accepted is not None, self.ask is not None, timeout, control
         )
 
     def follow(self, process: SSHProcess, final: bool) -> None:
@@ -276,22 +230,19 @@ class Followed:
         if step == HOST_KEY:
             if self._accepts_host():
                 raise _UnknownHost
-            return complaints.host_key_refused(hop, log, self._connector.trust_file, self.asks)
-        return complaints.sign_in_failed(hop, log, _unused_keys(hop), self.asks, self.questions.typed)
+            return complaints.host_key_refused(hop, log, self._connector.trust_file, self.ask is not None)
+        return complaints.sign_in_failed(
+            hop, log, _unused_keys(hop), self.ask is not None, self.questions.typed
+        )
 
     def _accepts_host(self) -> bool:
         """Whether the host key is only unknown, and the user accepts it now."""
         log = self.log
-        if self._accepted is not None or self._ask is None or not self.hop.restrictions.new_hosts:
+        if self._accepted is not None or self.ask is None or not self.hop.restrictions.new_hosts:
             return False
         if not complaints.is_unknown_host(log) or log.host_key is None:
             return False
-        return self._ask.confirm_host(self.hop.label, log.host_key.fingerprint, log.host_key.type)
-
-
-def _opened(hop: Hop, control: Path | None, log: Path = _NOWHERE) -> SignIn:
-    """Return how ssh gets to a hop for which a master listens."""
-    return SignIn(hop, log, [_NOWHERE], False, False, _LONG, control, is_open=True)
+        return self.ask.confirm_host(self.hop.label, log.host_key.fingerprint, log.host_key.type)
 
 
 def _lost(hop: str) -> ConnectError:

@@ -1,8 +1,4 @@
-"""The machines to which the ssh program has signed in: how commands are run there.
-
-Short commands share a shell, one after the other, which the stream of the agent may take at last. So without a
-ControlMaster, as on Windows, one sign-in serves for both.
-"""
+"""The machines to which the ssh program has signed in: how commands are run there."""
 
 from __future__ import annotations
 
@@ -11,121 +7,150 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ...errors import GpuKernelError
+from ...errors import ConnectError, GpuKernelError
+from ..ssh.config.route import Hop
 from ..ssh.route_connection import NoSession, OpenHop, SessionRefused
 from ..transport.short_command import SHELL, run_to_end
 from ..transport.stream import CommandStream
-from .log import Log
+from . import complaints
+from .log import READY, SIGN_IN, Log
 from .process import SSHProcess
+from .program import Program, SignIn, opened
 
-_COMMANDS = 4  # short commands at a time through a master
+_TURN_WAIT = 120.0  # seconds for the commands before, where they share a shell
 _LONG = 1000.0  # seconds
 
 
-Dial = Callable[[str, float], SSHProcess]
+class MasterHop(OpenHop):
+    """A machine to which a ControlMaster holds the connection: each command has a session of its own."""
 
-
-class ProgramHop(OpenHop):
-    """A machine to which the ssh program has signed in."""
-
-    def __init__(self, log: Log, dial: Dial, process: SSHProcess | None, control: Path | None) -> None:
-        """`process` is ours, with its log. It is a ControlMaster that listens at `control`; or it carries a shell, if
-        there is no ControlMaster. None: the user's own master, which is never ended, and not shared with routes that
-        begin elsewhere. `dial(command, timeout)` starts another process, without asking the user; it raises
-        SessionRefused, NoSession or a GpuKernelError."""
-        super().__init__(log.fingerprint)
-        self.shareable = process is not None and control is not None
-        self.log, self.process, self.control = log, process, control
-        self._dial = dial
+    def __init__(self, hop: Hop, program: Program, control: Path, process: SSHProcess | None) -> None:
+        """`control`: where the master listens. `process`: ours; None for the user's own, which is never ended, and not
+        shared with routes that begin elsewhere."""
+        self.log = process.logs[-1] if process is not None else Log()
+        super().__init__(self.log.fingerprint)
+        self.shareable = process is not None
+        self.process = process
+        self._hop, self._program, self._control = hop, program, control
         self._lost = False  # the master has ended while a session was asked for
-        self._alone = [process] if process is not None and control is None else []
-        self._idle = [one.stream for one in self._alone]  # shells
-        self._turns = threading.Semaphore(1 if self._alone else _COMMANDS)
 
     def alive(self) -> bool:
-        """Whether the master listens, or one of the processes runs."""
-        if self._alone:
-            return any(one.runs for one in self._alone)
-        listens = self.control is not None and self.control.exists()
-        return listens and not self._lost and (self.process is None or self.process.runs)
+        """Whether the master listens."""
+        listens = self._control.exists() and not self._lost
+        return listens and (self.process is None or self.process.runs)
+
+    def sign_in(self) -> SignIn:
+        """Return how ssh gets to this machine: through the master."""
+        return opened(self._hop, self._control)
 
     def open(self, command: str, timeout: float) -> CommandStream:
-        """Run a command. An idle shell is taken where a shell is asked for."""
-        if command != SHELL:
-            return self._start(command, timeout)
-        self._take_turn(timeout)
+        """Run a command, once the server has opened a session for it."""
+        log = Log()
         try:
-            return self._shell(timeout)
-        finally:
-            self._turns.release()
+            process = SSHProcess(
+                lambda files: self._program.command([opened(self._hop, self._control, files[0])], command),
+                [log],
+            )
+        except OSError as error:
+            raise complaints.not_started(self._hop, error) from error
+        answered = log.wait_beyond(SIGN_IN, timeout)
+        if log.last_step == READY:
+            return process.stream
+        process.stream.close()
+        if log.refusal:
+            raise SessionRefused(log.refusal)
+        self._lost |= answered
+        raise NoSession("the master has ended", timed_out=not answered)
+
+    def responds(self, within: float) -> bool:
+        """Whether the server opens a session, or refuses to, within so many seconds."""
+        try:
+            self.open("true", within).close()
+        except SessionRefused:
+            return self.alive()
+        except (NoSession, ConnectError):
+            return False
+        return True
+
+    def close(self) -> None:
+        """End the master, if it is ours."""
+        if self.process is not None:
+            self.process.end()
+
+
+class DirectHop(OpenHop):
+    """The last machine of a route, to which one process of ssh leads through all hops.
+
+    Its shell runs short commands, one after the other, until a stream takes that shell: so one sign-in serves for both.
+    What needs a session besides signs in again, without asking the user."""
+
+    shareable = False
+
+    def __init__(self, process: SSHProcess, dial: Callable[[str, float], SSHProcess]) -> None:
+        """`process` runs a shell. `dial(command, timeout)` starts another process; it raises a GpuKernelError."""
+        super().__init__(process.logs[-1].fingerprint)
+        self._dial = dial
+        self._processes = [process]
+        self._idle: SSHProcess | None = process  # its shell is in nobody's use
+        self._turn = threading.Lock()
+
+    def alive(self) -> bool:
+        """Whether one of the processes runs."""
+        return any(one.runs for one in self._processes)
+
+    def open(self, command: str, timeout: float) -> CommandStream:
+        """Run a command. The idle shell is taken where a shell is asked for."""
+        if command != SHELL:
+            return self._start(command, timeout).stream
+        with self._shell(timeout) as process:
+            return process.stream
 
     @contextlib.contextmanager
     def shell(self, timeout: float) -> Iterator[CommandStream]:
-        """Yield an idle shell, or a new one. One is kept, since a server permits only so many sessions."""
-        self._take_turn(timeout)
-        try:
-            shell = self._shell(timeout)
-            yield shell
-            if _runs(shell) and not self._idle:
-                self._idle.append(shell)
+        """Yield the idle shell, or a new one, which is kept for the next command."""
+        with self._shell(timeout) as process:
+            yield process.stream
+            if process.runs:
+                self._idle = process
             else:
-                shell.close()
-        finally:
-            self._turns.release()
+                process.stream.close()
 
     def responds(self, within: float) -> bool:
-        """Whether the server runs a command, or refuses to, within so many seconds. A later answer does no harm.
-
-        Who uses the only process will notice the silence."""
-        if self._alone and not self._idle:
+        """Whether the idle shell answers within so many seconds: a later answer does no harm. If the shell is in use,
+        its user will notice the silence."""
+        if self._idle is None:
             return self.alive()
         answered = threading.Event()
         threading.Thread(target=self._ask, args=(within, answered), name="ssh answer", daemon=True).start()
         return answered.wait(within) and self.alive()
 
+    def close(self) -> None:
+        """End all processes."""
+        for one in self._processes:
+            one.end()
+
     def _ask(self, within: float, answered: threading.Event) -> None:
-        with contextlib.suppress(NoSession, GpuKernelError, SessionRefused), self.shell(within) as shell:
+        with contextlib.suppress(NoSession, GpuKernelError), self.shell(within) as shell:
             run_to_end(shell, b"", _LONG, "", "true")
         answered.set()
 
-    def close(self) -> None:
-        """End all processes, but not the user's own master."""
-        for shell in self._idle:
-            shell.close()
-        for one in (self.process, *self._alone):
-            if one is not None:
-                one.end()
+    @contextlib.contextmanager
+    def _shell(self, timeout: float) -> Iterator[SSHProcess]:
+        """Yield the process with the idle shell, or a new one, while no other command uses it."""
+        if not self._turn.acquire(timeout=_TURN_WAIT):
+            raise NoSession("other commands are running", timed_out=True)
+        try:
+            process, self._idle = self._idle, None
+            if process is None or not process.runs:
+                process = self._start(SHELL, timeout)
+            yield process
+        finally:
+            self._turn.release()
 
-    def _start(self, command: str, timeout: float) -> CommandStream:
+    def _start(self, command: str, timeout: float) -> SSHProcess:
         """Run a command by another process of ssh."""
         if not self.alive():
             raise NoSession("the connection has ended", timed_out=False)
-        try:
-            process = self._dial(command, timeout)
-        except SessionRefused:
-            for shell in self._idle:  # for the next attempt
-                shell.close()
-            raise
-        except NoSession as error:
-            self._lost |= not error.timed_out
-            raise
-        if self._alone:
-            self._alone.append(process)
-        return process.stream
-
-    def _take_turn(self, timeout: float) -> None:
-        if not self._turns.acquire(timeout=timeout):
-            raise NoSession("other commands are running", timed_out=True)
-
-    def _shell(self, timeout: float) -> CommandStream:
-        with contextlib.suppress(IndexError):
-            while True:
-                shell = self._idle.pop()
-                if _runs(shell):
-                    return shell
-                shell.close()
-        return self._start(SHELL, timeout)
-
-
-def _runs(stream: CommandStream) -> bool:
-    return not stream.closed and stream.wait(0) is None
+        process = self._dial(command, timeout)
+        self._processes = [*(one for one in self._processes if one.runs), process]
+        return process

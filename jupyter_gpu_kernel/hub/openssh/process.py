@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO
 
 from ..paths import control_folder
@@ -18,6 +19,7 @@ from .log import MAX_LINE, READY, SIGN_IN, Log
 
 _CONNECTING, _CONNECTED = 0.01, 0.25  # seconds between two looks at a log, by whether ssh is connected
 _END_WAIT = 3.0  # seconds
+_MAX_FILE = 1024 * 1024  # bytes of a log
 # For an ssh that reads no input: it ends when this process is killed, which a second shell notices. `read` fails at
 # the end of the pipe, and succeeds when a line was written: then the process id is not ours any more. `exec` gives ssh
 # the shell's own process id.
@@ -31,7 +33,7 @@ class SSHProcess:
         self,
         words: Callable[[Sequence[Path]], Sequence[str]],
         logs: Sequence[Log],
-        environment: Mapping[str, str],
+        environment: Mapping[str, str] = MappingProxyType({}),
         control: Path | None = None,
     ) -> None:
         """Start it. `words(files)`: its command, of which each ssh writes one of the files, from which `logs` are read.
@@ -42,6 +44,7 @@ class SSHProcess:
             file.touch(0o600)
         watched = () if control is None else ("/bin/sh", "-c", _WATCHED, "sh")
         ends = _Ends([*watched, *words(files)], {**os.environ, **environment}, Path.home())
+        self.logs = logs
         self.control = control
         self.pid = ends.pid
         self.stream = CommandStream(ends)
@@ -71,7 +74,7 @@ class SSHProcess:
 
     def _follow(self, log: Log, path: Path) -> None:
         with path.open("rb") as file:
-            while line := self._next_line(file, log):
+            while line := self._next_line(file, path, log):
                 log.add(line)
         log.other_lines.extend(self.stream.final_stderr().splitlines())
         log.end()
@@ -81,11 +84,15 @@ class SSHProcess:
             with contextlib.suppress(OSError):
                 self.stream.write(b"\n")
 
-    def _next_line(self, file: BinaryIO, log: Log) -> bytes:
+    def _next_line(self, file: BinaryIO, path: Path, log: Log) -> bytes:
         """Return the next line of the log; b"" once the process has ended."""
         while not (line := file.readline(MAX_LINE)):
             if self.stream.wait(0) is not None:
                 return file.readline(MAX_LINE)
+            if file.tell() > _MAX_FILE:  # ssh appends to it, and a server can make it long
+                with contextlib.suppress(OSError):
+                    os.truncate(path, 0)
+                    file.seek(0)
             time.sleep(_CONNECTED if log.step >= READY else _CONNECTING)
         return line
 

@@ -21,6 +21,7 @@ from ..ssh.config.route import Hop
 from ..transport.process import run_quietly
 
 _VERSION_TIMEOUT = 10.0  # seconds
+_LONG = 86400.0  # seconds
 _MASTER_TIMEOUT = 2.0  # seconds for a ControlMaster on this machine to answer
 _SILENCE = (
     15  # seconds after which ssh asks the server for a sign of life, which keeps firewalls from forgetting us
@@ -68,6 +69,11 @@ class SignIn:
     """Where a ControlMaster for this hop listens, or is to listen."""
     is_open: bool = False
     """The ControlMaster listens: ssh must connect to nothing else."""
+
+
+def opened(hop: Hop, control: Path, log: Path = Path(os.devnull)) -> SignIn:
+    """Return how ssh gets to a hop for which a ControlMaster listens."""
+    return SignIn(hop, log, [Path(os.devnull)], False, False, _LONG, control, is_open=True)
 
 
 class Program(NamedTuple):

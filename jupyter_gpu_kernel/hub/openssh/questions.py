@@ -49,17 +49,12 @@ class Questions:
         progress: Callable[[str, str], None],
     ) -> None:
         """`accepted`: the host key that the user has accepted just now."""
-        self._hop, self._version, self._ask, self._log = hop, version, ask, log
+        self.hop, self._version, self._ask, self._log = hop, version, ask, log
         self._accepted = accepted
         self._progress = progress
         self._asked: list[str] = []
         self._own_questions = 0  # as the log counts them
         self.problem: Exception | None = None
-
-    @property
-    def behind_program(self) -> bool:
-        """Whether a ProxyCommand of the user's leads to the hop."""
-        return self._hop.proxy_command != ""
 
     @property
     def signed_in(self) -> bool:
@@ -82,15 +77,15 @@ class Questions:
             if self._log.step == HOST_KEY:
                 return self._confirm_host(prompt)
         if kind == "none":
-            self._progress(self._hop.label, one_line(prompt))
+            self._progress(self.hop.label, one_line(prompt))
         if kind in ("none", "confirm") or self._ask is None:
             return None
         if len(self._asked) >= MAX_QUESTIONS:
-            self._fail(too_many_questions(self._hop))
+            self._fail(too_many_questions(self.hop))
         try:
             shown, secret = self._shown(prompt) if own else _of_another(prompt)
             self._asked.append(prompt)
-            return self._ask.secret(self._hop.label, shown, secret)
+            return self._ask.secret(self.hop.label, shown, secret)
         except Exception as error:  # such as the user's wish to end it: the caller of `connect` gets it
             self._fail(error)
 
@@ -111,14 +106,14 @@ class Questions:
                 shown = f"{'Wrong passphrase. ' * repeated}Passphrase of {one_line(found[1])}: "
                 return shown, secret_kinds.passphrase(found[1], repeated)
             if _PASSWORD.fullmatch(prompt):
-                return f"{prefix}Password of {self._hop.user}: ", secret_kinds.password(self._hop, repeated)
+                return f"{prefix}Password of {self.hop.user}: ", secret_kinds.password(self.hop, repeated)
             if prompt.startswith(_OWN):
                 return f"{prefix}{one_line(prompt)} ", Secret(
                     "pin" if " PIN " in prompt else "text", again=repeated
                 )
         words = _SERVER.sub("", prompt, 1)
         shown = question(prefix, [one_line(line, 500) for line in self._title()], one_line(words))
-        return shown, secret_kinds.of_server(self._hop, words, repeated)
+        return shown, secret_kinds.of_server(self.hop, words, repeated)
 
     def _title(self) -> list[str]:
         """Return the lines before this question, such as the title of the server's questions."""
@@ -136,7 +131,7 @@ def answer(hops: Sequence[Questions], prompt: str, kind: str) -> str | None:
         for hop in waiting:
             if hop.asks(_LOG_INTERVAL):
                 return hop.answer(prompt, kind, own=True)
-    return waiting[0].answer(prompt, kind, own=not hops[0].behind_program)
+    return waiting[0].answer(prompt, kind, own=not hops[0].hop.proxy_command)
 
 
 def _of_another(prompt: str) -> tuple[str, Secret]:
