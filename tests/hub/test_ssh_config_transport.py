@@ -115,13 +115,14 @@ def test_what_ssh_refuses_is_refused_and_no_unknown_host_is_accepted(lab: Lab, l
 
 
 @pytest.mark.parametrize("host", ["login", "work"])
-def test_nothing_in_the_configuration_disturbs_our_commands(lab: Lab, host: str) -> None:
+@pytest.mark.parametrize("transport", ["ssh", "direct"])
+def test_nothing_in_the_configuration_disturbs_our_commands(lab: Lab, transport: str, host: str) -> None:
     known = lab.two.known_hosts.read_text()
     with socket.create_server(("127.0.0.1", free_port())) as busy:
         free = free_port()
         text = MEDDLES.replace("{busy}", str(busy.getsockname()[1])).replace("{free}", str(free))
         config = lab.config(text.strip(), host="Host login work\n  ")
-        connection = dial(lab, config, "ssh", host)
+        connection = dial(lab, config, transport, host)
         assert connection.run("echo out; cat", stdin=b"here").stdout == b"out\nhere"
         stream = connection.open("echo out; cat")
         stream.write(b"there")

@@ -98,7 +98,7 @@ class Program(NamedTuple):
         beginning, arguments = self._to(hops[-1], proxy), hops[-1].hop.arguments
         if command is None:
             return [*beginning, "-N", *arguments]
-        session = ["-o", "SessionType=default", "-o", "StdinNull=no"] if self.version >= (8, 7) else []
+        session = ["-o", "SessionType=default"] if self.version >= (8, 7) else []
         return [*beginning, *session, *arguments, command]
 
     def check(self, control: Path) -> list[str]:
@@ -112,7 +112,7 @@ class Program(NamedTuple):
         given = {
             **_FIXED,
             **({"RemoteCommand": "none"} if self.version >= (7, 6) else {}),
-            **({"ForkAfterAuthentication": "no"} if self.version >= (8, 7) else {}),
+            **({"ForkAfterAuthentication": "no", "StdinNull": "no"} if self.version >= (8, 7) else {}),
             "ControlMaster": "yes" if one.control is not None and not one.is_open else "no",
             "ControlPath": _path(one.control) if one.control is not None else "none",
             "UserKnownHostsFile": " ".join(f'"{_path(file)}"' for file in one.known_hosts),
