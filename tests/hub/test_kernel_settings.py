@@ -25,9 +25,8 @@ def test_what_a_kernelspec_says_goes_out_as_it_came_in() -> None:
 
 def test_another_hub_gets_the_same_settings() -> None:
     """A front end keeps what the hub answered, for the hub that adopts its kernel."""
-    chosen = KernelSettings(("gpu2",), hosts=("gpu1", "gpu2"), name="lab").placed(
-        "/opt/python", "it has free GPUs", "cell"
-    )
+    given = KernelSettings(("gpu2",), hosts=("gpu1", "gpu2"), name="lab")
+    chosen = given.placed("/opt/python", "it has free GPUs")
     in_job = KernelSettings(("login", "node7"), job="7", login_route=("login",), env={"A": "1"})
     for settings in (chosen, in_job):
         assert settings_from(json.loads(json.dumps(settings.to_json()))) == settings
@@ -60,7 +59,7 @@ def test_the_host_that_was_chosen_is_left_out_again() -> None:
     assert two.each_host() == [one, two] and KernelSettings(("gpu1",)).each_host() == [
         KernelSettings(("gpu1",))
     ]
-    placed = two.placed("/opt/python", "it has free GPUs", "cell")
+    placed = two.placed("/opt/python", "it has free GPUs")
     assert placed.python == "/opt/python" and placed.as_given() == two == two.as_given()
 
 
