@@ -58,20 +58,17 @@ class FrontEndOperations:
 
     async def _start(self, settings: KernelSettings, call: Call, arrival: Arrival) -> dict[str, Any]:
         kernel_id = _kernel_id(call.arguments.get("kernel") or self._runtime.new_id()[:12])
-        login_wait = float(call.arguments.get("login_wait") or 0)
         if arrival.starter is not None:
             restarted_on = arrival.session.restarted_on if arrival.session is not None else ""
-            settings = await arrival.starter.prepare(settings, call, login_wait, restarted_on)
+            settings = await arrival.starter.prepare(settings, call, restarted_on)
         no_link = self._nodes.no_link(settings)
         if no_link is not None:  # a cell of its user starts it
             return await self._serve(self._kernels.create(kernel_id, settings, call, no_link, arrival), call)
         node = self._nodes.of(settings)
         self._nodes.record_start(kernel_id, node)
         node.add_name(settings.name)
-        if login_wait:
-            await node.signed_in(call, login_wait)
-        elif node.needs_user:  # the link does not ask
-            await node.connected(call)
+        if call.login_wait or node.needs_user:  # the link does not ask
+            await node.signed_in(call)
         python = settings.python or await node.best_python(call, settings.setup)
         link = node.begin_link(python, call)
         settings = settings.replace(python=python)

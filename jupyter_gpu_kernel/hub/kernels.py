@@ -78,23 +78,19 @@ class Kernels:
         self._kernels: list[RemoteKernel] = []
         self._disk = DiskThread()
         remove_old(hub_folder() / "delivered", runtime.time())
-        self._owner = owner(runtime)  # once: a laptop's name may change with its network
+        self.owner = owner(runtime)  # once: a laptop's name may change with its network
+        """This user and computer, for requests to agents."""
         infos = KernelInfoCache(data_folder() / "kernel-info", self._disk)
-        self._context = HubContext(runtime, log, infos, self._owner)
-        self._placement = Placement(nodes, self._owner, log)
+        self._context = HubContext(runtime, log, infos, self.owner)
+        self._placement = Placement(nodes, self.owner, log)
         job_files = JobFiles(data_folder() / "jobs", self._disk)
         self.jobs = JobKernels(runtime, nodes, schedulers, job_files, log)
-        self._stops = PendingStops(self._owner["owner"], hub_folder() / "stops")
+        self._stops = PendingStops(self.owner["owner"], hub_folder() / "stops")
         self._vscode_sessions = VSCodeSessions(runtime.monotonic, self._stops, self.release_returning)
         self._stops.load(runtime.time(), self._open_link)
 
     def __iter__(self) -> Iterator[RemoteKernel]:
         return (one for one in list(self._kernels) if one.served)
-
-    @property
-    def owner(self) -> dict[str, str]:
-        """This user and computer, for requests to agents."""
-        return self._owner
 
     @property
     def in_use(self) -> bool:
@@ -142,7 +138,7 @@ class Kernels:
     def attached_from(self, state: dict[str, Any]) -> str:
         """Return which other computer has this kernel attached, by the keeper's status: "alice@desk", or "". A
         connection of this hub that the keeper still counts is dead."""
-        if not state.get("attached") or state.get("owner", "") in ("", self._owner["owner"]):
+        if not state.get("attached") or state.get("owner", "") in ("", self.owner["owner"]):
             return ""
         return str(state.get("by") or "another computer")
 
@@ -331,7 +327,7 @@ class Kernels:
             return self.jobs.starter(settings)
         if len(settings.hosts) < 2:
             return None
-        return HostStarter(self._runtime, self._nodes, self._placement, self._owner, self._log)
+        return HostStarter(self._runtime, self._nodes, self._placement, self._log)
 
     def _session(self, settings: KernelSettings, call: Call) -> VSCodeSession | None:
         """Return a session for a launcher whose front end may name its notebook later; None for other clients."""

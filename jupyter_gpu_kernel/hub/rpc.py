@@ -73,6 +73,11 @@ class Call:
         return "patience" in self.arguments
 
     @property
+    def login_wait(self) -> float:
+        """The seconds for which the call waits until the user signs in elsewhere, if its client cannot ask."""
+        return float(self.arguments.get("login_wait") or 0)
+
+    @property
     def within(self) -> float | None:
         """The seconds in which each node must be reached, in one attempt, and then answer; None if the call waits as
         long as needed."""

@@ -53,8 +53,7 @@ def test_a_notebook_finds_its_newest_job_that_may_still_exist(tmp_path: Path) ->
         assert known.find("a100", "/home/ada/b.ipynb") is None and known.find("a100", "") is None
         assert [one.kernel for one in known.of_job("3", "login")] == ["k3"]
         assert known.of_job("3", "another") == []
-        assert [one.kernel for one in known.of_kernelspec("a100", "login")] == ["k3", "k2", "k1"]
-        assert [one.job for one in known.beginning_with("k2")] == ["2"]
+        assert [one.kernel for one in known.newest_first()] == ["k3", "k2", "k1"]
 
 
 def test_nobody_waits_for_a_slow_file_system(tmp_path: Path) -> None:

@@ -28,10 +28,11 @@ from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.front_end_operations import FrontEndOperations
 from jupyter_gpu_kernel.hub.jobs import job_kernels
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile
+from jupyter_gpu_kernel.hub.kernel.description import LeftKernel
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernel.vscode import pending_stops
-from jupyter_gpu_kernel.hub.kernel.vscode.pending_stops import LeftKernel, PendingStops
+from jupyter_gpu_kernel.hub.kernel.vscode.pending_stops import PendingStops
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.kernels import Kernels, front_end_of
 from jupyter_gpu_kernel.hub.node.link import Link

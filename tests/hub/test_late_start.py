@@ -11,6 +11,7 @@ from streams import log
 
 from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.description import LeftKernel
 from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
 from jupyter_gpu_kernel.hub.kernel.messages.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
@@ -25,21 +26,13 @@ from jupyter_gpu_kernel.wire.messages import Channel, Message
 class NoJob(KernelStarter):
     """A starter that never starts its kernel."""
 
-    async def prepare(
-        self, settings: KernelSettings, call: Call, login_wait: float, restarted_on: str
-    ) -> KernelSettings:
+    async def prepare(self, settings: KernelSettings, call: Call, restarted_on: str) -> KernelSettings:
         raise NotImplementedError
 
     async def _live(self, remote: RemoteKernel) -> None:
         raise NotImplementedError
 
-    def replace(
-        self,
-        remote: RemoteKernel,
-        kernel_id: str,
-        settings: KernelSettings,
-        stop: Callable[[], Awaitable[None]],
-    ) -> bool:
+    def replace(self, remote: RemoteKernel, left: LeftKernel, stop: Callable[[], Awaitable[None]]) -> bool:
         return False
 
     def lost(self, remote: RemoteKernel, error: GpuKernelError) -> bool:

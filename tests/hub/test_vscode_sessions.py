@@ -15,10 +15,11 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.background import DiskThread
+from jupyter_gpu_kernel.hub.kernel.description import LeftKernel
 from jupyter_gpu_kernel.hub.kernel.messages.placeholder import KernelInfoCache
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.vscode import sessions as vscode_sessions
-from jupyter_gpu_kernel.hub.kernel.vscode.pending_stops import LeftKernel, PendingStops
+from jupyter_gpu_kernel.hub.kernel.vscode.pending_stops import PendingStops
 from jupyter_gpu_kernel.hub.kernel.vscode.sessions import _MAX_ENDED, VSCodeSession, VSCodeSessions
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link, LinkDown

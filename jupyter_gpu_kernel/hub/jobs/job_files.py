@@ -62,26 +62,22 @@ class JobFiles:
         if not self._is_loaded:
             await self._disk.done(within)
 
+    def newest_first(self) -> list[JobFile]:
+        """Return the files of all kernels."""
+        return list(reversed(self._known.values()))
+
     def get(self, kernel_id: str) -> JobFile:
         """Return the content of the kernel's file; an empty one if there is no file."""
         return self._known.get(kernel_id) or JobFile(kernel_id)
 
     def find(self, name: str, notebook: str) -> JobFile | None:
         """Return the newest file of the notebook's kernels of this kernelspec whose job may still exist."""
-        wanted = (one for one in self._newest_first() if (one.name, one.notebook) == (name, notebook))
+        wanted = (one for one in self.newest_first() if (one.name, one.notebook) == (name, notebook))
         return next((one for one in wanted if not one.over), None) if notebook else None
 
     def of_job(self, job_id: str, login: str) -> list[JobFile]:
         """Return the files of the kernels of this job."""
-        return [one for one in self._newest_first() if (one.job, one.login) == (job_id, login)]
-
-    def of_kernelspec(self, name: str, login: str) -> list[JobFile]:
-        """Return the files of this kernelspec's kernels, the newest first."""
-        return [one for one in self._newest_first() if (one.name, one.login) == (name, login)]
-
-    def beginning_with(self, start: str) -> list[JobFile]:
-        """Return the files of the kernels whose ids begin with this text."""
-        return [one for one in self._newest_first() if one.kernel.startswith(start)]
+        return [one for one in self.newest_first() if (one.job, one.login) == (job_id, login)]
 
     def save(self, file: JobFile) -> None:
         """Keep the content of a kernel's file in memory, and write the file soon."""
@@ -90,9 +86,6 @@ class JobFiles:
         known[file.kernel] = file
         removed = [known.pop(one).kernel for one in list(known)[:-MAX_FILES]]
         self._disk.call(partial(self._write, file, removed))
-
-    def _newest_first(self) -> list[JobFile]:
-        return list(reversed(self._known.values()))
 
     # -------------------------------------------------------------------------- in the thread
 

@@ -236,7 +236,8 @@ class JobKernels:
     async def stories(self, start: str) -> list[dict[str, Any]]:
         """Return a row {"id", "hop"} for each kernel in a job that this computer knows, if its id begins so."""
         await self._table.files.loaded(_READ_WITHIN)
-        return [{"id": one.kernel, "hop": one.login} for one in self._table.files.beginning_with(start)]
+        files = self._table.files.newest_first()
+        return [{"id": one.kernel, "hop": one.login} for one in files if one.kernel.startswith(start)]
 
     async def story(self, kernel_id: str) -> list[dict[str, Any]]:
         """Return what this computer knows of a kernel in a job, as lines of its story."""

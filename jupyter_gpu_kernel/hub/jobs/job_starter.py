@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from ...errors import AgentError, GpuKernelError, HostKeyError, KernelStartError, SettingsError
 from ...wire.runtime import Runtime
+from ..kernel.description import LeftKernel
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.states import LinkState, Phase
 from ..kernel_settings import KernelSettings
@@ -58,13 +59,11 @@ class JobStarter(KernelStarter):
         self._started = False
         self._ours_to_cancel = True  # False: a kernel may run in the job already
 
-    async def prepare(
-        self, settings: KernelSettings, call: Call, login_wait: float, restarted_on: str
-    ) -> KernelSettings:
+    async def prepare(self, settings: KernelSettings, call: Call, restarted_on: str) -> KernelSettings:
         """Sign in to the login node, as a job is submitted without asking the user."""
         login = self._job_nodes.login(settings)
         login.add_name(settings.name)
-        await (login.signed_in(call, login_wait) if login_wait else login.connected(call))
+        await login.signed_in(call)
         return settings
 
     async def _run(self, remote: RemoteKernel, adopted: bool) -> None:
@@ -97,20 +96,14 @@ class JobStarter(KernelStarter):
             remote.wake()
         return False
 
-    def replace(
-        self,
-        remote: RemoteKernel,
-        kernel_id: str,
-        settings: KernelSettings,
-        stop: Callable[[], Awaitable[None]],
-    ) -> bool:
+    def replace(self, remote: RemoteKernel, left: LeftKernel, stop: Callable[[], Awaitable[None]]) -> bool:
         """Start this kernel in the job of another one, which the front end restarts by starting this one. Call `stop`
         for the other kernel only afterwards, as a job ends with its last kernel. Return False if this kernel has a job
         of its own already."""
-        if not remote.late_start.pending or (self._job is not None and self._replaced != kernel_id):
+        if not remote.late_start.pending or (self._job is not None and self._replaced != left.kernel_id):
             return False
         self._search = self._search or self._job is None
-        self._replaced, self._stop_replaced = kernel_id, stop
+        self._replaced, self._stop_replaced = left.kernel_id, stop
         remote.wake()
         return True
 

@@ -145,9 +145,9 @@ class JobTable:
         if found is not None:
             return found
         active = {job.id: job for job in await self._schedulers.of(settings.at_login()).jobs()}
-        files = self.files.of_kernelspec(name, login)
-        for file in files:
-            if file.job in active and not file.over and not self._is_ending(file.job, login):
+        for file in self.files.newest_first():
+            is_active = (file.name, file.login) == (name, login) and file.job in active and not file.over
+            if is_active and not self._is_ending(file.job, login):
                 found = self.get(active[file.job], settings, login)
                 found.has_detached = True
                 return found

@@ -1,9 +1,10 @@
-"""How a remote kernel is described to clients, and the interfaces of its launcher's session and of its starter."""
+"""How a remote kernel is described to clients and to others that outlive it, and the interfaces of its launcher's
+session and of its starter."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...errors import GpuKernelError
 from ...wire.messages import Message
@@ -31,6 +32,14 @@ class Session(Protocol):
         """Take note of a request on the shell channel of this RemoteKernel."""
 
 
+class LeftKernel(NamedTuple):
+    """A kernel that its front end has left. `settings` lead to its node."""
+
+    kernel_id: str
+    link: NodeLink
+    settings: KernelSettings
+
+
 class Starter(Protocol):
     """Starts one kernel when its user runs a cell: see `pending/starter.py`. `remote` is the RemoteKernel."""
 
@@ -40,12 +49,10 @@ class Starter(Protocol):
     def restart(self, remote: Any) -> None:
         """The kernel does not exist any more, or only on a host that is lost: the next cell starts another one."""
 
-    def replace(
-        self, remote: Any, kernel_id: str, settings: KernelSettings, stop: Callable[[], Awaitable[None]]
-    ) -> bool:
-        """The front end has replaced the kernel `kernel_id`, with these settings, by this one, which starts in the job
-        or on the host of the old one. `stop` is called when this kernel has started there, or cannot. Return False if
-        it cannot start there; then `stop` is not called."""
+    def replace(self, remote: Any, left: LeftKernel, stop: Callable[[], Awaitable[None]]) -> bool:
+        """The front end has replaced the kernel `left` by this one, which starts in the job or on the host of the old
+        one. `stop` is called when this kernel has started there, or cannot. Return False if it cannot start there; then
+        `stop` is not called."""
 
     def lost(self, remote: Any, error: GpuKernelError) -> bool:
         """The kernel's keeper does not exist any more, or could not be started. Return whether this is handled, with

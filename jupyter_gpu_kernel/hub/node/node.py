@@ -196,9 +196,10 @@ class Node:
         node._link = None
         return node
 
-    async def signed_in(self, call: Call, within: float) -> None:
-        """Connect, as `connected`; if only the user can sign in, wait until they `login` elsewhere."""
-        deadline = self._runtime.monotonic() + within
+    async def signed_in(self, call: Call) -> None:
+        """Connect, as `connected`; if only the user can sign in, wait until they `login` elsewhere: for the seconds of
+        `Call.login_wait`."""
+        deadline = self._runtime.monotonic() + call.login_wait
         while True:
             self._connected.clear()
             try:

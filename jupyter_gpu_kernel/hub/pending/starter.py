@@ -33,9 +33,7 @@ class KernelStarter(Starter, ABC):
         self._tasks = BackgroundTasks()
 
     @abstractmethod
-    async def prepare(
-        self, settings: KernelSettings, call: Call, login_wait: float, restarted_on: str
-    ) -> KernelSettings:
+    async def prepare(self, settings: KernelSettings, call: Call, restarted_on: str) -> KernelSettings:
         """A front end wants a kernel with these settings: sign in, and return the settings. They lead to a node if the
         kernel is to be used there at once. `restarted_on`: the host of the kernel that this one may replace."""
 

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 
 from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
+from ..kernel.description import LeftKernel
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.states import LinkState
 from ..kernel_settings import KernelSettings
@@ -45,28 +46,17 @@ _FIRST = "its GPUs were free first"
 class HostStarter(KernelStarter):
     """Starts one kernel on the best of its hosts."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        nodes: Nodes,
-        placement: Placement,
-        owner: dict[str, str],
-        log: logging.Logger,
-    ) -> None:
-        """`owner`: this user and computer, for requests to agents."""
+    def __init__(self, runtime: Runtime, nodes: Nodes, placement: Placement, log: logging.Logger) -> None:
         super().__init__(runtime, nodes, log)
         self._placement = placement
-        self._owner = owner
         self._offers: list[Offer] = []
         self._known_host: KernelSettings | None = None  # where the kernel is to start without a reservation
         self._waits: list[HostWait] = []
 
-    async def prepare(
-        self, settings: KernelSettings, call: Call, login_wait: float, restarted_on: str
-    ) -> KernelSettings:
+    async def prepare(self, settings: KernelSettings, call: Call, restarted_on: str) -> KernelSettings:
         """Ask all hosts what they offer. Return settings that lead to a host if the kernel is there that the notebook
         has left, or that is restarted. Raises the error if no host can be used."""
-        offers = self._offers = await self._placement.ask(settings, call, login_wait, restarted_on)
+        offers = self._offers = await self._placement.ask(settings, call, restarted_on)
         best, errors = offers[0], {one.node.name: one.error for one in offers if one.error is not None}
         if best.error is not None:
             raise none_usable(errors)
@@ -101,15 +91,10 @@ class HostStarter(KernelStarter):
             remote.wake()
         return remote.late_start.pending
 
-    def replace(
-        self,
-        remote: RemoteKernel,
-        kernel_id: str,
-        settings: KernelSettings,
-        stop: Callable[[], Awaitable[None]],
-    ) -> bool:
+    def replace(self, remote: RemoteKernel, left: LeftKernel, stop: Callable[[], Awaitable[None]]) -> bool:
         """Start this kernel on the host of another one, which the front end restarts by starting this one, and then
         call `stop`. Return False if that host cannot be reached, or the other kernel was not started."""
+        settings = left.settings
         linked = settings.given_python is not None and self._nodes.of(settings).linked
         if not (remote.late_start.pending and linked):
             return False
@@ -220,7 +205,7 @@ class HostStarter(KernelStarter):
         remote.show_wanted(state="waiting", since=self._runtime.time())
         ids = [remote.kernel_id, *(self._runtime.new_id()[:12] for _ in offers[1:])]
         self._waits = [
-            HostWait(self._runtime, remote, kernel_id, self._owner, offer)
+            HostWait(self._runtime, remote, kernel_id, self._placement.owner, offer)
             for kernel_id, offer in zip(ids, offers, strict=True)
         ]
         granted: Reservation | None = None

@@ -99,14 +99,12 @@ class Placement:
     def __init__(self, nodes: Nodes, owner: dict[str, str], log: logging.Logger) -> None:
         """`owner`: this user and computer, for requests to agents."""
         self._nodes = nodes
-        self._owner = owner
+        self.owner = owner
         self._log = log
         self._last_hosts: dict[tuple[str, str], str] = {}
         self._tasks: set[asyncio.Task[Offer]] = set()
 
-    async def ask(
-        self, settings: KernelSettings, call: Call | None, login_wait: float = 0.0, restarted_on: str = ""
-    ) -> list[Offer]:
+    async def ask(self, settings: KernelSettings, call: Call | None, restarted_on: str = "") -> list[Offer]:
         """Return the offers of all hosts, the best one first.
 
         `restarted_on`: the host on which the kernel ran that is restarted by a new one: it comes first if it can be
@@ -116,7 +114,7 @@ class Placement:
             names = [one.route[-1] for one in candidates]
             call.progress("", f"asking {', '.join(names)} for free GPUs")
         last_host = restarted_on or self._last_hosts.get((settings.name, settings.notebook), "")
-        offers = await self._ask_all(candidates, call, login_wait, last_host)
+        offers = await self._ask_all(candidates, call, last_host)
         answered = [one.settings for one in offers]
         offers += [self._no_answer(one) for one in candidates if one not in answered]
         return sorted(offers, key=lambda one: (bool(one.error), one.node.name != restarted_on, *one.rank))
@@ -134,15 +132,11 @@ class Placement:
             del self._last_hosts[next(iter(self._last_hosts))]
 
     async def _ask_all(
-        self,
-        candidates: list[KernelSettings],
-        call: Call | None,
-        login_wait: float,
-        last_host: str,
+        self, candidates: list[KernelSettings], call: Call | None, last_host: str
     ) -> list[Offer]:
         """Return the offers of all hosts that answer in time, in the order of the candidates."""
         loop = asyncio.get_running_loop()
-        tasks = {loop.create_task(self._ask(one, call, login_wait)): one for one in candidates}
+        tasks = {loop.create_task(self._ask(one, call)): one for one in candidates}
         self._tasks |= tasks.keys()
         for task in tasks:  # those that are not waited for end by themselves
             task.add_done_callback(self._tasks.discard)
@@ -158,11 +152,11 @@ class Placement:
             offers += [task.result() for task in done]
         return sorted(offers, key=lambda one: candidates.index(one.settings))
 
-    async def _ask(self, settings: KernelSettings, call: Call | None, login_wait: float) -> Offer:
+    async def _ask(self, settings: KernelSettings, call: Call | None) -> Offer:
         node = self._nodes.of(settings)
         answer, problem = dict[str, Any](), None
         try:
-            answer = await self._request_offer(node, settings, call, login_wait)
+            answer = await self._request_offer(node, settings, call)
         except GpuKernelError as error:
             error.fill_in("NAME", settings.name)
             problem = error
@@ -171,14 +165,12 @@ class Placement:
             problem = HubError(f"{type(error).__name__}: {error}", hop=node.name, remedy=REPORT_BUG)
         return Offer(node, settings, answer, problem, asyncio.get_running_loop().time())
 
-    async def _request_offer(
-        self, node: Node, settings: KernelSettings, call: Call | None, login_wait: float
-    ) -> dict[str, Any]:
+    async def _request_offer(self, node: Node, settings: KernelSettings, call: Call | None) -> dict[str, Any]:
         node.add_name(settings.name)
-        if login_wait and call is not None:
-            await node.signed_in(call, login_wait)
+        if call is not None and call.login_wait:
+            await node.signed_in(call)
         wanted = {key: getattr(settings, key) for key in _NEEDED}
-        more = {**wanted, **self._owner, "attached_ids": node.kernel_ids}
+        more = {**wanted, **self.owner, "attached_ids": node.kernel_ids}
         return await node.request(settings.python, call, "offer", REQUEST_TIMEOUT, **more)
 
 

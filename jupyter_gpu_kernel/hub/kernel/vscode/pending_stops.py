@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....errors import AgentRefusal, GpuKernelError
 from ....wire.files import replace_file
@@ -21,6 +21,7 @@ from ... import sanitize
 from ...background import BackgroundTasks
 from ...kernel_settings import KernelSettings
 from ...node.node_link import NodeLink
+from ..description import LeftKernel
 from ..remote_kernel import RemoteKernel
 from ..states import LinkState
 
@@ -34,14 +35,6 @@ _KEEPS_HUB = 3600.0
 """Seconds for which a node that cannot be reached keeps the hub from ending. The file is for the hub after it."""
 _NO_NOTEBOOK: Key = (0, "", "")
 OpenLink = Callable[[KernelSettings], NodeLink]
-
-
-class LeftKernel(NamedTuple):
-    """A kernel that its front end has left. `settings` lead to its node."""
-
-    kernel_id: str
-    link: NodeLink
-    settings: KernelSettings
 
 
 @dataclass

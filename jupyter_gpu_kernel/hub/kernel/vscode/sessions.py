@@ -26,9 +26,10 @@ from ....errors import AgentRefusal, GpuKernelError
 from ....wire.compose import is_user_cell
 from ....wire.messages import Message
 from ...background import BackgroundTasks
+from ..description import LeftKernel
 from ..remote_kernel import RemoteKernel
 from .notebook import is_file, title_of
-from .pending_stops import Key, LeftKernel, PendingStop, PendingStops, until_settled
+from .pending_stops import Key, PendingStop, PendingStops, until_settled
 
 RESTART_WINDOW = 0.3
 """Seconds by which a session may seem to begin after the one that it restarts has ended, as clocks and file systems are
@@ -146,7 +147,7 @@ class VSCodeSessions:
         session.clear_suspects()
         if not session.title:
             return
-        left = LeftKernel(remote.kernel_id, remote.link, remote.settings)
+        left = _left(remote)
         ended = EndedSession(left, session.window, self.clock(), tuple(remote.displays.ids))
         current = self._current.get(session.key, session)
         if current is not session:
@@ -303,7 +304,7 @@ class VSCodeSession:
         remote.displays.inherit(displays)
         wanted: dict[str, Any] = {"name": self._name, "notebook": self.notebook, **remote.owner}
         wanted["attached_ids"] = remote.link.kernel_ids
-        fresh = LeftKernel(remote.kernel_id, remote.link, remote.settings)
+        fresh = _left(remote)
         left, starter = await self._take_left(remote, wanted), remote.starter
         if left and len(remote.front_ends):  # else the front end has left meanwhile
             remote.switch(left)
@@ -319,7 +320,7 @@ class VSCodeSession:
             """`replace_later` ends the kernel."""
 
         if self._remote is not None and remote.starter is not None:
-            remote.starter.replace(remote, self._remote.kernel_id, self._remote.settings, later)
+            remote.starter.replace(remote, _left(self._remote), later)
 
     async def _replace(
         self, remote: RemoteKernel, ended: EndedSession | None, earlier: Sequence[PendingStop] = ()
@@ -331,9 +332,8 @@ class VSCodeSession:
             stops.replace(stop, remote)
         if ended is not None:
             remote.displays.inherit(ended.displays)
-            left, starter = ended.left, remote.starter
-            end = partial(self._end, remote, left)
-            if starter is None or not starter.replace(remote, left.kernel_id, left.settings, end):
+            end = partial(self._end, remote, ended.left)
+            if remote.starter is None or not remote.starter.replace(remote, ended.left, end):
                 await end()
         for stop in earlier:
             await stops.done(stop, remote)
@@ -360,6 +360,10 @@ class VSCodeSession:
     @property
     def _name(self) -> str:
         return self.window[1]
+
+
+def _left(remote: RemoteKernel) -> LeftKernel:
+    return LeftKernel(remote.kernel_id, remote.link, remote.settings)
 
 
 async def _request_once(left: LeftKernel, do: str) -> None:
