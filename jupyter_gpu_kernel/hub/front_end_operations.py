@@ -22,7 +22,6 @@ from .kernel.vscode.notebook import is_file
 from .kernel_settings import KernelSettings
 from .kernels import Arrival, Kernels, front_end_of
 from .node.node import Node
-from .node.node_link import NodeLink
 from .node.nodes import Nodes, conflict, distinct, has_kernel, not_found
 from .rpc import Call
 
@@ -112,11 +111,9 @@ class FrontEndOperations:
         if remote is not None:
             remote.front_ends.add(front_end_of(call))
         else:
-            link: NodeLink | None = no_link
-            if link is None:
+            if no_link is None:
                 settings = settings.replace(python=settings.python or node.python)
-                link = to_node = node.begin_link(settings.python, None)
-                to_node.keep_trying()  # the hub before had it up: the kernel is there, whatever keeps us from it now
+            link = no_link or self._kernels.open_link(settings)
             arrival = self._kernels.arrival(settings, call)
             remote = self._kernels.create(kernel_id, settings, call, link, arrival)
         self._kernels.watch_client(remote, call)

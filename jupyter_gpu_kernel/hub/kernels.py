@@ -87,7 +87,7 @@ class Kernels:
         self.jobs = JobKernels(runtime, nodes, schedulers, job_files, log)
         self._stops = PendingStops(self.owner["owner"], hub_folder() / "stops")
         self._vscode_sessions = VSCodeSessions(runtime.monotonic, self._stops, self.release_returning)
-        self._stops.load(runtime.time(), self._open_link)
+        self._stops.load(runtime.time(), self.open_link)
 
     def __iter__(self) -> Iterator[RemoteKernel]:
         return (one for one in list(self._kernels) if one.served)
@@ -353,7 +353,7 @@ class Kernels:
         self._nodes.record_start(kernel_id, node)
         return node.begin_link(settings.python, None)
 
-    def _open_link(self, settings: KernelSettings) -> NodeLink:
+    def open_link(self, settings: KernelSettings) -> NodeLink:
         """Return the link to the node of a kernel of a killed hub. That hub has reached the node, so the link keeps
         trying."""
         link = self._nodes.of(settings).begin_link(settings.python, None)

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from ...errors import AuthError, GpuKernelError, HostKeyError, UnknownHost
+from ..background import BackgroundTasks
 from ..kernel_settings import KernelSettings
 from ..node.node import Node
 from ..node.node_link import NodeLink
@@ -75,8 +76,7 @@ class JobNodes:
         self._worked: dict[str, str] = {}
         self._reaching: Counter[Node] = Counter()
         self._reached: dict[tuple[str, str], Node] = {}  # by login node and job
-        self._over: set[tuple[str, str]] = set()  # jobs among these that have ended
-        self._leaving: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
         self._users: dict[str, str] = {}
 
     def login(self, settings: KernelSettings) -> Node:
@@ -187,29 +187,22 @@ class JobNodes:
 
     async def leave(self, job_id: str, login: str) -> None:
         """Close the connection to the node of a job that is over, unless another job uses the connection."""
-        node = self._reached.get((login, job_id))
-        if node is None:
-            return
-        self._over.add((login, job_id))
-        await self._discard_unused(node)
-        if self._over and (self._leaving is None or self._leaving.done()):
-            self._leaving = asyncio.get_running_loop().create_task(self._leave_later())
+        node = self._reached.pop((login, job_id), None)
+        if node is not None and not await self._discard_unused(node):
+            self._tasks.spawn(self._discard_later(node))
 
-    async def _leave_later(self) -> None:
-        """Close connections of jobs that are over as soon as nothing uses them any more."""
-        while self._over:
+    async def _discard_unused(self, node: Node) -> bool:
+        """Close the connection to a node if no job needs the connection. Return False if something else uses it."""
+        if node in self._reached.values():
+            return True
+        if node.in_use or self._reaching[node] or node.kept_open:
+            return False
+        await self._nodes.discard(node)
+        return True
+
+    async def _discard_later(self, node: Node) -> None:
+        while not await self._discard_unused(node):
             await asyncio.sleep(_LOOK_EVERY)
-            for node in {node for job, node in self._reached.items() if job in self._over}:
-                await self._discard_unused(node)
-            self._over &= self._reached.keys()
-
-    async def _discard_unused(self, node: Node) -> None:
-        of_node = {job for job, one in self._reached.items() if one is node}
-        if of_node <= self._over and not (node.in_use or self._reaching[node] or node.kept_open):
-            self._over -= of_node
-            for job in of_node:
-                del self._reached[job]
-            await self._nodes.discard(node)
 
     @contextlib.asynccontextmanager
     async def machine(self, settings: KernelSettings, host: str, scheduler: Scheduler) -> AsyncIterator[Node]:
@@ -271,7 +264,6 @@ class JobNodes:
         finally:
             self._reaching[node] -= 1
         self._reached[key] = node
-        self._over.discard(key)
         return Reached(node, link, derived.replace(job=job.id, login_route=given.route, login_via=given.via))
 
     async def _user(self, login: str, scheduler: Scheduler) -> str:
