@@ -227,15 +227,9 @@ class JobStarter(KernelStarter):
         reaching = asyncio.ensure_future(
             self._job_nodes.reach(remote.settings, job.state, self._scheduler, tell)
         )
-
-        def ended(_: asyncio.Future[Reached]) -> None:
-            if not reaching.cancelled():
-                reaching.exception()  # else asyncio would log it if nobody reads it, as the job is not wanted
-            remote.wake()
-
-        reaching.add_done_callback(ended)
+        given_up = asyncio.ensure_future(remote.until(lambda: job.state.over or not self._wanted(remote)))
         try:
-            await remote.until(lambda: reaching.done() or job.state.over or not self._wanted(remote))
+            await asyncio.wait({reaching, given_up}, return_when=asyncio.FIRST_COMPLETED)
             if not (reaching.done() and self._wanted(remote)):
                 return None
             reached = reaching.result()
@@ -243,6 +237,9 @@ class JobStarter(KernelStarter):
             return reached
         finally:
             reaching.cancel()
+            given_up.cancel()
+            # An error that comes now is of no interest, and asyncio would log one that nobody reads.
+            await asyncio.gather(reaching, given_up, return_exceptions=True)
 
     async def _not_started(self, remote: RemoteKernel, job: Job) -> None:
         """Leave the job, as the kernel was not started in it; raise the reason unless the user knows it."""
