@@ -142,7 +142,7 @@ def link_of(remote: Remote) -> str:
 
 def kept(remote: Remote) -> bytes:
     """What the hub keeps of cells without a reply."""
-    return b"".join(path.read_bytes() for path in remote.folder.rglob("*.cells"))
+    return b"".join(path.read_bytes() for path in remote.folder.rglob("*.requests"))
 
 
 def bound(sock: socket.socket, port: int) -> bool:
