@@ -188,6 +188,25 @@ def parent_id_of(message: Message) -> str:
         return ""
 
 
+def key_of(request: Message) -> str:
+    """Return what tells a request from all others of its kernel, or "" of a malformed one.
+
+    The msg_id alone does not: a KernelManager of jupyter_client, which sends on the control channel, and its client
+    have one session, and each counts its own messages.
+    """
+    return channel_key(request, id_of(request))
+
+
+def parent_key_of(reply: Message) -> str:
+    """Return the `key_of` the request that this message on the request's channel answers, or ""."""
+    return channel_key(reply, parent_id_of(reply))
+
+
+def channel_key(message: Message, msg_id: str) -> str:
+    """Return the key of the request that has this msg_id, on the message's channel."""
+    return f"control {msg_id}" if msg_id and message.channel is Channel.CONTROL else msg_id
+
+
 def content_of(message: Message) -> Dict[str, Any]:
     """Return the content, or {} of a malformed message."""
     try:

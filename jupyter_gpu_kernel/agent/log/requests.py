@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any, Dict, Iterable, Optional, Set
 
 from ...wire.fields import text, texts
-from ...wire.messages import MAX_PARTS, Channel, Message, MessageError, content_of, keeper_message
+from ...wire.messages import (
+    MAX_PARTS,
+    Channel,
+    Message,
+    MessageError,
+    content_of,
+    keeper_message,
+    key_of,
+    parent_key_of,
+)
 
 MAX_REQUESTS = 100_000
 """The number of requests without a reply, and of cells in one command."""
@@ -102,7 +111,7 @@ class ReceivedRequest:
 
 class Requests:
     """`add` each request of a front end, and `observe` each message to front ends. `pending` has those without a reply,
-    by msg_id, oldest first."""
+    by `key_of`, oldest first."""
 
     def __init__(self) -> None:
         self.pending: Dict[str, ReceivedRequest] = {}
@@ -114,13 +123,14 @@ class Requests:
         self._size = 0
         self._received: Dict[str, None] = {}
         self.replied: Dict[str, None] = {}
-        """The msg_ids of the newest requests that have a reply."""
+        """The keys of the newest requests that have a reply."""
 
     def add(self, request: Message) -> None:
         """Add a request that was received."""
-        remember(self._received, request.msg_id, _REMEMBERED)
-        self._remove(request.msg_id)
-        self.pending[request.msg_id] = ReceivedRequest(request)
+        key = key_of(request)
+        remember(self._received, key, _REMEMBERED)
+        self._remove(key)
+        self.pending[key] = ReceivedRequest(request)
         self._size += request.size
 
     @property
@@ -128,33 +138,35 @@ class Requests:
         """Whether the requests without a reply are not too many."""
         return len(self.pending) < 2 or (len(self.pending) <= MAX_REQUESTS and self._size <= MAX_SIZE)
 
-    def forward(self, msg_id: str) -> None:
+    def forward(self, key: str) -> None:
         """The request is about to be sent to the kernel."""
-        if msg_id in self.pending:
-            self.pending[msg_id].forwarded = True
+        if key in self.pending:
+            self.pending[key].forwarded = True
 
     def observe(self, message: Message) -> None:
         """Take note of a message to front ends."""
-        pending = self.pending.get(message.parent_id)
+        key = parent_key_of(message)
         if message.channel in (Channel.SHELL, Channel.CONTROL):
-            self._replied_to(message, pending)
-        elif pending is not None and message.channel is Channel.IOPUB:
-            self._observe_output(message, pending)
+            self._replied_to(message, self.pending.get(key))
+        elif message.channel is Channel.IOPUB:
+            pending = self.pending.get(key) or self.pending.get(f"control {key}")
+            if pending is not None:
+                self._observe_output(message, pending)
 
-    def was_received(self, msg_id: str) -> bool:
+    def was_received(self, key: str) -> bool:
         """Return whether this is one of the newest requests that were received."""
-        return msg_id in self.pending or msg_id in self._received
+        return key in self.pending or key in self._received
 
     def kernel_started(self) -> None:
         """Another process of the kernel gets the requests. Those of the process before have ended, some without a
         reply."""
         self.count = 0
-        for request in [one for one in self.pending.values() if one.forwarded or not one.is_cell]:
-            self._remove(request.msg_id)
+        for key in [key for key, one in self.pending.items() if one.forwarded or not one.is_cell]:
+            self._remove(key)
 
     def leave(self) -> None:
         """The front end that has sent the requests has left the kernel."""
-        self.orphaned = set(self.pending)
+        self.orphaned = {pending.msg_id for pending in self.pending.values()}
         self.aborts.clear()
         for pending in self.pending.values():
             pending.stops_others = False
@@ -165,8 +177,8 @@ class Requests:
             self.count = max(self.count, count)
         if pending is not None and pending.is_cell and pending.stops_others:
             self.aborts.handle_reply(reply)
-        self._remove(reply.parent_id)
-        remember(self.replied, reply.parent_id, _REMEMBERED)
+        self._remove(parent_key_of(reply))
+        remember(self.replied, parent_key_of(reply), _REMEMBERED)
 
     def _observe_output(self, message: Message, pending: ReceivedRequest) -> None:
         if message.msg_type == "execute_input":
@@ -175,10 +187,10 @@ class Requests:
         elif message.msg_type == "status":
             pending.state = str(message.content().get("execution_state"))
             if pending.state == "idle" and not pending.is_cell:
-                self._remove(pending.msg_id)  # it may have no reply
+                self._remove(key_of(pending.request))  # it may have no reply
 
-    def _remove(self, msg_id: str) -> None:
-        request = self.pending.pop(msg_id, None)
+    def _remove(self, key: str) -> None:
+        request = self.pending.pop(key, None)
         self._size -= 0 if request is None else request.request.size
 
 

@@ -12,7 +12,7 @@ from typing import Any, Deque, Dict, Iterator, List, Optional, Sequence
 
 from ...wire.compose import is_user_cell
 from ...wire.fields import FieldError
-from ...wire.messages import Channel, Lane, Message, MessageError
+from ...wire.messages import Channel, Lane, Message, MessageError, parent_key_of
 from ...wire.runtime import Runtime
 from .cells import LoggedCells
 from .hub_queue import HubQueue
@@ -58,7 +58,7 @@ class LogState:
         What `hub/kernel/messages/request_table.py` does about stdin needs each of its messages."""
         if message.channel is Channel.IOPUB:
             return message.msg_id in self._ids
-        return message.channel is not Channel.STDIN and message.parent_id in self.requests.replied
+        return message.channel is not Channel.STDIN and parent_key_of(message) in self.requests.replied
 
     # -------------------------------------------------------------------------------------- messages to the hub
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Set
 
 from ...wire.answers import Answers
 from ...wire.compose import Parts, is_user_cell, make
-from ...wire.messages import Channel, Lane, Message, MessageError, lane_of
+from ...wire.messages import Channel, Lane, Message, MessageError, key_of, lane_of, parent_key_of
 from ..gpus.manager import GpuManager
 from ..kernel_context import KernelContext
 from ..log.log import Log
@@ -247,7 +247,7 @@ class Relay:
         self._forward(request)
 
     def _forward(self, request: Message) -> None:
-        self._log.add("requests.forward", request.msg_id)
+        self._log.add("requests.forward", key_of(request))
         self._to_kernel(request.channel, request.client, request.parts)
 
     def _greet(self, request: Message) -> None:
@@ -344,7 +344,8 @@ class Relay:
         if message.channel is Channel.IOPUB:
             return self._state is RelayState.DOWN
         return (
-            message.channel is not Channel.STDIN and message.parent_id not in self._log.state.requests.pending
+            message.channel is not Channel.STDIN
+            and parent_key_of(message) not in self._log.state.requests.pending
         )
 
     def _handle_status(self, parent: str, state: object) -> None:

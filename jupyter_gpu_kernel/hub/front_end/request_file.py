@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...wire.files import replace_file
-from ...wire.messages import Channel, Message, MessageError
+from ...wire.messages import Channel, Message, MessageError, key_of
 
 _RECORD = struct.Struct("<BI")
 _REPLY = 255
-"""The mark of a reply, whose record has the msg_id of the request."""
+"""The mark of a reply, whose record has the key of the request."""
 _COMPACT = 1024 * 1024
 """A file of at most so many bytes is not rewritten."""
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -37,7 +37,7 @@ class SavedRequest(NamedTuple):
 
 
 Change = tuple[str, SavedRequest | None]
-"""What the file has to have for this msg_id from now on; None: nothing."""
+"""What the file has to have for the request with this key (`key_of`) from now on; None: nothing."""
 
 
 class RequestFile:
@@ -47,7 +47,7 @@ class RequestFile:
         """`counts_file`: the file of the kernel's counts, which decides the place of the requests; None: keep
         nothing."""
         self._path = None if counts_file is None else _path_of(counts_file)
-        self._sizes: dict[str, int] = {}  # of the requests, by msg_id
+        self._sizes: dict[str, int] = {}  # of the requests, by key
         self._live = self._written = 0  # bytes: of these requests; of the file
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class RequestFile:
 
     def replace(self, saved: list[SavedRequest]) -> None:
         """Keep these requests, and forget all others. A hub that is killed meanwhile leaves the old file or the new."""
-        self._sizes = {one.message.msg_id: one.message.size for one in saved}
+        self._sizes = {key_of(one.message): one.message.size for one in saved}
         records = b"".join(_record(mark, message.encode()) for mark, message in saved)
         self._live, self._written = sum(self._sizes.values()), len(records)
         if self._path is None:
@@ -103,12 +103,12 @@ class RequestFile:
 
     def _record_of(self, change: Change) -> bytes:
         """Return the record that has to be written; b"" if the file needs none."""
-        msg_id, saved = change
-        known = self._sizes.pop(msg_id, 0)
+        key, saved = change
+        known = self._sizes.pop(key, 0)
         self._live -= known
         if saved is None or saved.message.channel is Channel.STDIN:
-            return _record(_REPLY, msg_id.encode()) if known else b""
-        self._sizes[msg_id] = saved.message.size
+            return _record(_REPLY, key.encode()) if known else b""
+        self._sizes[key] = saved.message.size
         self._live += saved.message.size
         return _record(saved.mark, saved.message.encode())
 
@@ -126,7 +126,7 @@ class RequestFile:
                 message = Message.decode(record)
                 with contextlib.suppress(MessageError):  # the keeper could not read it either
                     message.content()
-                    saved[message.msg_id] = SavedRequest(mark, message.unparsed())
+                    saved[key_of(message)] = SavedRequest(mark, message.unparsed())
         return list(saved.values())
 
     def _give_up(self) -> None:

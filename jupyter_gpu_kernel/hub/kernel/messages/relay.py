@@ -12,7 +12,7 @@ from ....errors import GpuKernelError
 from ....hub import validate
 from ....wire.compose import is_user_cell
 from ....wire.endpoint import EndpointState
-from ....wire.messages import Channel, Data, Lane, Message, id_of, keeper_message, parent_id_of, type_of
+from ....wire.messages import Channel, Data, Lane, Message, id_of, keeper_message, parent_key_of, type_of
 from ...front_end import requests
 from ...front_end.delivered import Delivered
 from ...front_end.front_ends import Access, FrontEnd, FrontEnds
@@ -305,7 +305,7 @@ class HubRelay:
     def _send_to_front_ends(self, message: Message) -> None:
         """Send a message that the hub made."""
         if message.channel in (Channel.SHELL, Channel.CONTROL):
-            self._requests.answered(parent_id_of(message))
+            self._requests.answered(parent_key_of(message))
         self._save()
         self.front_ends.send(message)
 

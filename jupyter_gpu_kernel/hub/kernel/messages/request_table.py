@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ....wire.compose import is_user_cell
-from ....wire.messages import Channel, Lane, Message, id_of, parent_id_of, type_of
+from ....wire.messages import Channel, Lane, Message, channel_key, id_of, key_of, parent_id_of, type_of
 from ...front_end.request_file import Change, SavedRequest
 from ...front_end.requests import has_reply, is_own_code, lane_of_request
 from .pending_request import Decision, Later, PendingRequest, Taken
@@ -47,8 +47,8 @@ class RequestTable:
         end, as it may be a password."""
         self._question = ""  # the msg_id of the kernel's last input_request
         self._was_up = was_up
-        self._requests: dict[str, PendingRequest] = {}  # by msg_id
-        self._later: dict[str, Later] = {}  # by msg_id, also after the kernel's reply; others are Later.ALL
+        self._requests: dict[str, PendingRequest] = {}  # by `key_of`
+        self._later: dict[str, Later] = {}  # by key, also after the kernel's reply; others are Later.ALL
         self._parent = (b"", "")  # the parent of the kernel's last message: header, msg_id
         self._changes: list[Change] = []
 
@@ -88,7 +88,7 @@ class RequestTable:
     @property
     def first_cell(self) -> PendingRequest | None:
         """The oldest cell of a user that has not ended."""
-        cells = (one for msg_id, one in self._requests.items() if one.is_cell and msg_id not in self._later)
+        cells = (one for key, one in self._requests.items() if one.is_cell and key not in self._later)
         return next((one for one in cells if is_user_cell(one.message)), None)
 
     def describe_cells(self) -> list[dict[str, Any]]:
@@ -104,8 +104,8 @@ class RequestTable:
         ]
 
     def _in_flight(self) -> Iterator[PendingRequest]:
-        for msg_id, one in self._requests.items():
-            if one.is_cell and not one.waits and self._later.get(msg_id) is not Later.OUTPUT:
+        for key, one in self._requests.items():
+            if one.is_cell and not one.waits and self._later.get(key) is not Later.OUTPUT:
                 yield one
 
     # -------------------------------------------------------------------------------------- requests of front ends
@@ -124,7 +124,7 @@ class RequestTable:
     def add_answered(self, request: Message) -> None:
         """Let a request wait that the hub answers, and that the kernel executes later."""
         self._put(request, waits=True)
-        self._set_later(id_of(request), Later.NOTHING)
+        self._set_later(key_of(request), Later.NOTHING)
 
     def release(self) -> list[PendingRequest]:
         """Return the requests that waited and can be sent now, in order."""
@@ -136,29 +136,29 @@ class RequestTable:
             self.answer = request.unparsed()
         if type_of(request) != "shutdown_request":
             self.forget_shutdown()
-        msg_id = id_of(request)
-        if not has_reply(request) or not msg_id:
-            return self._forget(msg_id)
-        pending = self._requests.get(msg_id)
+        key = key_of(request)
+        if not has_reply(request) or not key:
+            return self._forget(key)
+        pending = self._requests.get(key)
         if pending is not None and pending.waits:
             pending.waits = False
-            self._note(msg_id)
+            self._note(key)
         else:
             self._put(request, waits=False)
         others = [key for key, one in self._requests.items() if not one.waits and not one.is_cell]
         for oldest in others[:-_MAX_OTHERS]:
             self._forget(oldest)
 
-    def answered(self, msg_id: str) -> None:
+    def answered(self, key: str) -> None:
         """The hub is about to reply to this request, which is forgotten unless the kernel executes it as well."""
-        if msg_id not in self._later:
-            self._requests.pop(msg_id, None)
-            self._changes.append((msg_id, None))  # also if the table has returned the request to be answered
+        if key not in self._later:
+            self._requests.pop(key, None)
+            self._changes.append((key, None))  # also if the table has returned the request to be answered
 
     def end(self, request: Message) -> None:
         """The hub is about to reply to this request, of which front ends get nothing else, whatever the kernel does."""
-        self._set_later(id_of(request), Later.NOTHING)
-        self._forget(id_of(request))
+        self._set_later(key_of(request), Later.NOTHING)
+        self._forget(key_of(request))
 
     def _waits(self, request: Message) -> bool:
         is_urgent = lane_of_request(request) is Lane.URGENT
@@ -179,9 +179,9 @@ class RequestTable:
         self.link_down = True
         sent = [one for one in self._requests.values() if not one.waits]
         own_code = [one.message for one in sent if is_own_code(one.message) and not self._was_up]
-        own_code = [one for one in own_code if id_of(one) not in self._later]
+        own_code = [one for one in own_code if key_of(one) not in self._later]
         for request in own_code:
-            self._set_later(id_of(request), Later.NOTHING)
+            self._set_later(key_of(request), Later.NOTHING)
         interrupts = [one.message for one in sent if one.msg_type == "interrupt_request"]
         self.interrupted = self.interrupted or bool(interrupts)
         cells = self._cells_before(interrupts)
@@ -195,52 +195,52 @@ class RequestTable:
         self.interrupted = self.link_down
         cells = self.waiting_cells
         for cell in cells:
-            self._requests.pop(id_of(cell), None)
+            self._requests.pop(key_of(cell), None)
         return cells
 
     def end_in_flight(self) -> list[Message]:
         """Return the cells of users that are in flight, which the hub ends now."""
         cells = list(filter(is_user_cell, self.in_flight))
         for cell in cells:
-            self._set_later(id_of(cell), Later.OUTPUT)
+            self._set_later(key_of(cell), Later.OUTPUT)
         return cells
 
     def clear(self) -> list[Message]:
         """The kernel is gone: forget its requests, and return those that have no reply at all. These stay in the file
         until they are `answered`, one by one."""
         unanswered = []
-        for msg_id, one in list(self._requests.items()):
+        for key, one in list(self._requests.items()):
             if one.waits and self.not_started:
                 continue  # for the next kernel
-            if msg_id not in self._later and has_reply(one.message):
-                unanswered.append(self._requests.pop(msg_id).message)
+            if key not in self._later and has_reply(one.message):
+                unanswered.append(self._requests.pop(key).message)
             else:
-                self._forget(msg_id)
+                self._forget(key)
         return unanswered
 
     def forget_shutdown(self) -> None:
         """The kernel is used again: the successor of this hub must not shut it down."""
-        for msg_id, one in list(self._requests.items()):
+        for key, one in list(self._requests.items()):
             if one.msg_type == "shutdown_request" and one.repeated and one.waits:
-                self._forget(msg_id)  # nor must this hub, whose predecessor was killed
+                self._forget(key)  # nor must this hub, whose predecessor was killed
             elif one.msg_type == "shutdown_request" and not one.waits:
-                self._changes.append((msg_id, None))
+                self._changes.append((key, None))
 
     def discard_sent(self) -> None:
         """Forget what was sent to a kernel that does not exist any more."""
-        for msg_id in [msg_id for msg_id, one in self._requests.items() if not one.waits]:
-            self._forget(msg_id)
+        for key in [key for key, one in self._requests.items() if not one.waits]:
+            self._forget(key)
 
     def requeue(self) -> list[Message]:
         """Another kernel gets the requests to which there is no reply: they wait again. Return interrupts, which the
         hub answers, as they are for no other kernel."""
-        sent = {msg_id: one for msg_id, one in self._requests.items() if not one.waits}
-        for msg_id, one in sent.items():
-            if one.message.channel is Channel.SHELL and self._later.get(msg_id) is not Later.OUTPUT:
+        sent = {key: one for key, one in self._requests.items() if not one.waits}
+        for key, one in sent.items():
+            if one.message.channel is Channel.SHELL and self._later.get(key) is not Later.OUTPUT:
                 one.waits = True
-                self._note(msg_id)
+                self._note(key)
             else:
-                self._forget(msg_id)
+                self._forget(key)
         return [one.message for one in sent.values() if one.msg_type == "interrupt_request"]
 
     def _cells_before(self, interrupts: list[Message]) -> list[str]:
@@ -248,8 +248,8 @@ class RequestTable:
         if not interrupts:
             return []
         ids = list(self._requests)
-        before = set(ids[: ids.index(id_of(interrupts[-1]))])
-        return [msg_id for msg_id in self.in_flight_ids if msg_id in before]
+        before = set(ids[: ids.index(key_of(interrupts[-1]))])
+        return [key for key in self.in_flight_ids if key in before]
 
     # -------------------------------------------------------------------------------------- messages of the kernel
 
@@ -257,9 +257,10 @@ class RequestTable:
         """Take note of a message of the kernel, and return what is done with it."""
         if not self._requests and not self._later and message.channel is Channel.IOPUB:
             return Decision.PASS
-        header, parent = message.parts[0], self._parent_id(message)
+        header = message.parts[0]
         is_reply = message.channel in (Channel.SHELL, Channel.CONTROL)
         is_output = not is_reply and b'"status"' not in header
+        parent = self._parent_key(message, is_output=is_output)
         later = self._later.get(parent, Later.ALL)
         dropped = (
             later is Later.NOTHING
@@ -274,19 +275,24 @@ class RequestTable:
             self._requests[parent].observe(message, is_output=is_output)
         return Decision.DROP if dropped else Decision.PASS
 
-    def _parent_id(self, message: Message) -> str:
-        """Return the msg_id of the message's parent, which is that of the message before for most outputs."""
+    def _parent_key(self, message: Message, *, is_output: bool) -> str:
+        """Return the key of the message's parent, whose msg_id is that of the message before for most outputs. A status
+        may be of a request on the control channel."""
         if message.parts[1] != self._parent[0]:
             self._parent = message.parts[1], parent_id_of(message)
-        return self._parent[1]
+        msg_id = self._parent[1]
+        if message.channel is Channel.IOPUB and not is_output and msg_id not in self._requests:
+            key = f"control {msg_id}"
+            return key if key in self._requests or key in self._later else msg_id
+        return channel_key(message, msg_id)
 
-    def _received_reply(self, msg_id: str, *, ends_cell: bool) -> None:
+    def _received_reply(self, key: str, *, ends_cell: bool) -> None:
         if ends_cell:
             self.answer, self._question = None, ""
-        pending = self._requests.get(msg_id)
-        if pending is not None and pending.repeated and msg_id not in self._later:
-            self._set_later(msg_id, Later.NO_REPLY)
-        self._forget(msg_id)
+        pending = self._requests.get(key)
+        if pending is not None and pending.repeated and key not in self._later:
+            self._set_later(key, Later.NO_REPLY)
+        self._forget(key)
 
     def _received_question(self, msg_id: str) -> Decision:
         """The kernel sends its question again when its keeper was killed. A front end is asked once, and its answer is
@@ -311,47 +317,47 @@ class RequestTable:
         """
         interrupts: list[Message] = []
         for mark, message in saved:
-            sent, later, msg_id = not mark & _WAITS, Later(mark & 3), id_of(message)
+            sent, later, key = not mark & _WAITS, Later(mark & 3), key_of(message)
             pending = PendingRequest(message, not sent, _UNKNOWN_STATE, has_output=sent, repeated=sent)
-            self._requests[msg_id] = pending
+            self._requests[key] = pending
             if later is not Later.ALL:
-                self._later[msg_id] = later
+                self._later[key] = later
             if pending.msg_type == "interrupt_request":
                 interrupts.append(message)
             pending.waits = pending.waits or not pending.is_cell
         interrupted = self._cells_before(interrupts)
-        ended = [msg_id for msg_id, later in self._later.items() if later is Later.OUTPUT]
+        ended = [key for key, later in self._later.items() if later is Later.OUTPUT]
         return "interrupt" if interrupted else "cancel", ended + interrupted
 
     # -------------------------------------------------------------------------------------- the table itself
 
     def _put(self, request: Message, *, waits: bool) -> None:
         """Add a request. One without a msg_id, or with that of a request that waits, would have no reply either."""
-        msg_id = id_of(request)
-        before = self._requests.get(msg_id)
-        if msg_id and (before is None or not before.waits):
-            self._later.pop(msg_id, None)  # a front end may use its msg_id again
-            self._requests[msg_id] = PendingRequest(request, waits)
-            self._note(msg_id)
+        key = key_of(request)
+        before = self._requests.get(key)
+        if key and (before is None or not before.waits):
+            self._later.pop(key, None)  # a front end may use its key again
+            self._requests[key] = PendingRequest(request, waits)
+            self._note(key)
 
-    def _set_later(self, msg_id: str, later: Later) -> None:
-        self._later[msg_id] = later
-        self._note(msg_id)
+    def _set_later(self, key: str, later: Later) -> None:
+        self._later[key] = later
+        self._note(key)
         if len(self._later) > _MAX_ANSWERED:
             oldest = next(iter(self._later))
             del self._later[oldest]
             self._forget(oldest)
 
-    def _forget(self, msg_id: str) -> None:
-        if self._requests.pop(msg_id, None) is not None:
-            self._changes.append((msg_id, None))
+    def _forget(self, key: str) -> None:
+        if self._requests.pop(key, None) is not None:
+            self._changes.append((key, None))
 
-    def _note(self, msg_id: str) -> None:
+    def _note(self, key: str) -> None:
         """The request with this msg_id is to be in the file."""
-        pending = self._requests.get(msg_id)
+        pending = self._requests.get(key)
         if pending is not None:
-            mark = _WAITS * pending.waits | self._later.get(msg_id, Later.ALL)
-            self._changes.append((msg_id, SavedRequest(mark, pending.message)))
+            mark = _WAITS * pending.waits | self._later.get(key, Later.ALL)
+            self._changes.append((key, SavedRequest(mark, pending.message)))
 
 
 def waiting(saved: list[SavedRequest]) -> list[SavedRequest]:
