@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 from pathlib import Path
@@ -186,6 +187,18 @@ def test_a_request_that_comes_again_is_known(tmp_path: Path) -> None:
     log.wait(of(0, "execute_reply", status="ok"))
     log.flush()
     assert not opened(tmp_path).receive([0, 0, 3], CELLS[0])
+
+
+def test_clients_of_one_manager_use_the_same_ids(tmp_path: Path) -> None:
+    """Their sessions are copies of the manager's, and each counts its own messages."""
+    log = opened(tmp_path)
+    first = make("execute_request", {"code": "1"})
+    header = dict(json.loads(first[0]), date="2026-01-01T00:00:00Z")
+    another = (json.dumps(header).encode(), *first[1:])
+    assert log.receive([0, 0, 1], Message(Channel.SHELL, 1, first))
+    assert log.receive([0, 0, 2], Message(Channel.SHELL, 2, another))
+    assert log.receive([1, 0, 2], Message(Channel.CONTROL, 3, make("interrupt_request", {}, b"{}")))
+    assert not log.receive([1, 0, 3], Message(Channel.SHELL, 1, first))
 
 
 def test_what_the_kernel_repeats_is_known(tmp_path: Path) -> None:

@@ -402,3 +402,12 @@ def test_what_no_kernel_has_got_is_known_as_such() -> None:
     table.add(waits)
     saved = [one for _, one in table.take_changes() if one is not None]
     assert [one.message for one in waiting(saved)] == [waits]
+
+
+def test_a_request_on_the_control_channel_may_have_the_id_of_a_cell() -> None:
+    """A KernelManager and its client have one session, and count their messages each by itself."""
+    running = cell()
+    control = Message(Channel.CONTROL, 4, (running.parts[0], *interrupt().parts[1:]))
+    table = known(running, control)
+    assert table.received(message_about(control, "interrupt_reply")) is Decision.PASS
+    assert table.in_flight == [running]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
 
 from ...wire.files import replace_file
-from ...wire.messages import Channel, Lane, Message, content_of, key_of, parent_id_of
+from ...wire.messages import Channel, Lane, Message, content_of, parent_id_of
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings
 from .cells import without_answer
@@ -123,7 +123,7 @@ class Log:
 
         Return whether it is new: a hub whose predecessor was killed sends requests that the predecessor may have sent.
         """
-        if self.state.requests.was_received(key_of(message)):
+        if self.state.requests.was_received(message):
             self.add("receive", counts, None)
             return False
         self.add("receive", counts, message, written=(counts, _written(message)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Optional, Set
+from typing import Any, Dict, Iterable, Optional, Set, TypeVar
 
 from ...wire.fields import text, texts
 from ...wire.messages import (
@@ -27,6 +27,7 @@ ABORT_COMMANDS = ("failure_seen", "cancel", "interrupt")
 _CHANNELS = (Channel.SHELL, Channel.CONTROL, Channel.STDIN)
 _MAX_ID = 256
 """Characters of a message's id or type."""
+_Id = TypeVar("_Id", str, bytes)
 
 
 def request_type(message: Message) -> str:
@@ -121,14 +122,14 @@ class Requests:
         self.count = 0
         """The execution count of the last cell."""
         self._size = 0
-        self._received: Dict[str, None] = {}
+        self._received: Dict[bytes, None] = {}  # their headers
         self.replied: Dict[str, None] = {}
         """The keys of the newest requests that have a reply."""
 
     def add(self, request: Message) -> None:
         """Add a request that was received."""
         key = key_of(request)
-        remember(self._received, key, _REMEMBERED)
+        remember(self._received, request.parts[0], _REMEMBERED)
         self._remove(key)
         self.pending[key] = ReceivedRequest(request)
         self._size += request.size
@@ -153,9 +154,12 @@ class Requests:
             if pending is not None:
                 self._observe_output(message, pending)
 
-    def was_received(self, key: str) -> bool:
-        """Return whether this is one of the newest requests that were received."""
-        return key in self.pending or key in self._received
+    def was_received(self, request: Message) -> bool:
+        """Return whether this is one of the newest requests that were received. Clients of one KernelManager use the
+        same msg_ids, so the whole header decides, which has the time."""
+        pending = self.pending.get(key_of(request))
+        known = pending is not None and pending.request.parts[0] == request.parts[0]
+        return known or request.parts[0] in self._received
 
     def kernel_started(self) -> None:
         """Another process of the kernel gets the requests. Those of the process before have ended, some without a
@@ -194,8 +198,8 @@ class Requests:
         self._size -= 0 if request is None else request.request.size
 
 
-def remember(ids: Dict[str, None], msg_id: str, most: int) -> None:
+def remember(known: Dict[_Id, None], new: _Id, most: int) -> None:
     """Add an id; of more than `most`, forget the oldest one."""
-    ids[msg_id] = None
-    if len(ids) > most:
-        del ids[next(iter(ids))]
+    known[new] = None
+    if len(known) > most:
+        del known[next(iter(known))]

@@ -69,7 +69,7 @@ HUB = [
     Mutant(
         "an interrupt does not cancel the cells that wait",
         "hub.kernel.messages.request_table",
-        "            self._requests.pop(id_of(cell), None)\n",
+        "            self._requests.pop(key_of(cell), None)\n",
         "            self._later[id_of(cell)] = Later.ALL\n",
     ),
     Mutant(
@@ -81,14 +81,14 @@ HUB = [
     Mutant(
         "an interrupt is answered here and by the kernel",
         "hub.kernel.messages.request_table",
-        "        self._set_later(id_of(request), Later.NOTHING)\n        self._forget(id_of(request))\n",
-        "        self._forget(id_of(request))\n",
+        "        self._set_later(key_of(request), Later.NOTHING)\n        self._forget(key_of(request))\n",
+        "        self._forget(key_of(request))\n",
     ),
     Mutant(
         "a cell with a reply stays in flight",
         "hub.kernel.messages.request_table",
-        "            self._set_later(msg_id, Later.NO_REPLY)\n        self._forget(msg_id)\n",
-        "            self._set_later(msg_id, Later.NO_REPLY)\n",
+        "            self._set_later(key, Later.NO_REPLY)\n        self._forget(key)\n",
+        "            self._set_later(key, Later.NO_REPLY)\n",
     ),
     Mutant(
         "a request that is no cell is lost with a killed hub",
@@ -99,7 +99,7 @@ HUB = [
     Mutant(
         "a request that is sent again has two replies",
         "hub.kernel.messages.request_table",
-        "            self._set_later(msg_id, Later.NO_REPLY)\n",
+        "            self._set_later(key, Later.NO_REPLY)\n",
         "            pass\n",
     ),
     Mutant(
@@ -141,7 +141,7 @@ HUB = [
     Mutant(
         "an interrupt that was answered is answered again with an error",
         "hub.kernel.messages.request_table",
-        "        self._set_later(id_of(request), Later.NOTHING)\n        self._forget(id_of(request))\n",
+        "        self._set_later(key_of(request), Later.NOTHING)\n        self._forget(key_of(request))\n",
         "        self._set_later(id_of(request), Later.ALL)\n",
     ),
     Mutant(

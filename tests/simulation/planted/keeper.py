@@ -207,7 +207,7 @@ KEEPER = [
     Mutant(
         "a request that comes again is handled again",
         "agent.log.log",
-        "        if self.state.requests.was_received(id_of(message)):\n",
+        "        if self.state.requests.was_received(message):\n",
         "        if False:\n",
     ),
 ]

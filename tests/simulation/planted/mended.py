@@ -26,8 +26,8 @@ MENDED = [
     Mutant(
         "requests of a lost kernel are forgotten before they are answered",
         "hub.kernel.messages.request_table",
-        "                unanswered.append(self._requests.pop(msg_id).message)\n",
-        "                unanswered.append(one.message)\n                self._forget(msg_id)\n",
+        "                unanswered.append(self._requests.pop(key).message)\n",
+        "                unanswered.append(one.message)\n                self._forget(key)\n",
     ),
     Mutant(
         "what the keeper says in another lane counts as output that waits",
