@@ -54,6 +54,7 @@ class OfflineNotice:
         self._problem: GpuKernelError | None = None
         self._kernel = KEEPS_RUNNING
         self._cell: PendingRequest | None = None  # which shows the notice, or is about to show it
+        self._timer: asyncio.TimerHandle | None = None
         self._display = TransientDisplay(runtime, composer(runtime, send), _OFFLINE)
 
     def set_node(self, node: str) -> None:
@@ -83,11 +84,13 @@ class OfflineNotice:
         cell = self._table.first_cell if self.since else None
         if cell is self._cell:
             return self._show(cell) if self._display.is_shown else None
+        if self._timer is not None:  # of another cell, or of an earlier outage
+            self._timer.cancel()
         self._display.clear(has_output=self._cell is not None and self._cell.has_output)
         self._cell = cell
         if cell is not None:
             delay = max(0.0, NOTICE_DELAY - silence)
-            asyncio.get_running_loop().call_later(delay, self._show, cell)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._show, cell)
 
     def for_user(self, text: str) -> str:
         """Return the text with our commands as this user can run them."""
@@ -95,7 +98,7 @@ class OfflineNotice:
         return with_program(text, self._program)
 
     def _show(self, cell: PendingRequest | None) -> None:
-        if cell is not None and cell is self._cell:
+        if cell is not None:
             self._display.show(self._text(cell), cell.message.parts[0])
 
     def _text(self, cell: PendingRequest) -> str:
