@@ -355,7 +355,6 @@ class HubRelay:
     def discard_requests(self) -> None:
         """Forget the requests to a kernel that does not exist any more. The last of them was the kernel's shutdown."""
         self._requests.discard_sent()
-        self.not_started.discard()
         self._save()
 
     def switch(self, kernel_id: str) -> None:
