@@ -194,17 +194,19 @@ def key_of(request: Message) -> str:
     The msg_id alone does not: a KernelManager of jupyter_client, which sends on the control channel, and its client
     have one session, and each counts its own messages.
     """
-    return channel_key(request, id_of(request))
+    msg_id = id_of(request)
+    return control_key(msg_id) if request.channel is Channel.CONTROL else msg_id
 
 
 def parent_key_of(reply: Message) -> str:
     """Return the `key_of` the request that this message on the request's channel answers, or ""."""
-    return channel_key(reply, parent_id_of(reply))
+    msg_id = parent_id_of(reply)
+    return control_key(msg_id) if reply.channel is Channel.CONTROL else msg_id
 
 
-def channel_key(message: Message, msg_id: str) -> str:
-    """Return the key of the request that has this msg_id, on the message's channel."""
-    return f"control {msg_id}" if msg_id and message.channel is Channel.CONTROL else msg_id
+def control_key(msg_id: str) -> str:
+    """Return the `key_of` a request on the control channel."""
+    return f"control {msg_id}" if msg_id else ""
 
 
 def content_of(message: Message) -> Dict[str, Any]:

@@ -30,7 +30,7 @@ from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError
 from jupyter_gpu_kernel.hub.openssh import questions
 from jupyter_gpu_kernel.hub.openssh.askpass import ADDRESS, TOKEN
 from jupyter_gpu_kernel.hub.openssh.askpass_server import Abandoned, AskpassServer
-from jupyter_gpu_kernel.hub.openssh.log import HOST_KEY, READY, SIGN_IN, Log
+from jupyter_gpu_kernel.hub.openssh.log import HOST_KEY, READY, SIGN_IN, SSHLog
 from jupyter_gpu_kernel.hub.openssh.process import SSHProcess
 from jupyter_gpu_kernel.hub.openssh.program import SignIn, find_program, open_master
 from jupyter_gpu_kernel.hub.openssh.questions import Questions
@@ -228,9 +228,9 @@ def test_only_the_key_that_the_owner_has_accepted_is_confirmed() -> None:
     assert accepted.answer(question.format("b" * 43), "", True) == "no"
 
 
-def logged(*lines: str) -> Log:
+def logged(*lines: str) -> SSHLog:
     """A log with these lines."""
-    log = Log()
+    log = SSHLog()
     for line in lines:
         log.add(f"{line}\n".encode())
     return log
@@ -263,7 +263,7 @@ def test_a_server_makes_no_log_long() -> None:
         files.extend(logs)
         return [sys.executable, "-c", program, str(logs[0])]
 
-    log = Log()
+    log = SSHLog()
     process = SSHProcess(words, [log])
     eventually(lambda: log.count >= 200_000 and files[0].stat().st_size < 1_000_000, "the log is short")
     process.stream.write(b"\n")

@@ -96,9 +96,12 @@ class Acquisition:
             self.uuids, self._state = self._allocation.uuids, _Need.ACQUIRED
         ignored = list(settings.ignore_lease)
         self._taker = LeaseTaker(loop.runtime, {"id": settings.id}, details, ignored, self._answer)
-        needs, allowed = Requirements.of(settings), self._allocation.allowed
-        self._claim = Claim(
-            loop.runtime, self._count, self._taker, allowed=allowed, needs=needs, ignored=ignored
+        self._claim = self._make_claim(Requirements.of(settings), ignored)
+
+    def _make_claim(self, needs: Requirements, ignored: List[str]) -> Claim:
+        allowed = self._allocation.allowed
+        return Claim(
+            self._loop.runtime, self._count, self._taker, allowed=allowed, needs=needs, ignored=ignored
         )
 
     @property

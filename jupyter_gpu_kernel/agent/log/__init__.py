@@ -1,7 +1,7 @@
 """The log of one kernel: the messages to its front ends, numbered, and the requests that have no reply yet.
 
-- `log.py` adds entries and writes them to the file (`file.py`), so that the successor of a killed keeper goes on where
-  that was. `state.py` is what the entries say.
+- `log.py` writes each change of the state to a file, from which the successor of a killed keeper makes the same state.
+  `state.py` has the state, and the changes that are possible.
 - `hub_reader.py` sends the messages to the hub. Those that wait are in `hub_queue.py`: in memory (`waiting.py`), then
   on disk (`segments.py`). `superseding.py` says which output later output makes obsolete, and `reduction.py` leaves
   out what is too much.

@@ -29,7 +29,7 @@ from .state import LogState
 NAME = "messages"
 """The name of the file in the kernel's folder."""
 SIZE = 64 * 1024 * 1024
-"""Bytes of changes after which a new checkpoint is due, if it is not larger than half of them."""
+"""A new checkpoint is due when the changes have more bytes than this, and more than twice those of the last one."""
 _FEW = 8  # changes, which are written one after the other: one of them may be large
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 

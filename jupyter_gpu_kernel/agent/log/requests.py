@@ -11,6 +11,7 @@ from ...wire.messages import (
     Message,
     MessageError,
     content_of,
+    control_key,
     keeper_message,
     key_of,
     parent_key_of,
@@ -150,7 +151,7 @@ class Requests:
         if message.channel in (Channel.SHELL, Channel.CONTROL):
             self._replied_to(message, self.pending.get(key))
         elif message.channel is Channel.IOPUB:
-            pending = self.pending.get(key) or self.pending.get(f"control {key}")
+            pending = self.pending.get(key) or self.pending.get(control_key(key))
             if pending is not None:
                 self._observe_output(message, pending)
 

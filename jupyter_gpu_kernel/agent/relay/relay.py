@@ -20,7 +20,7 @@ from ..log.reduction import MESSAGE_LIMITS, limit_size
 from ..log.requests import ReceivedRequest
 from .code_gate import CodeGate, Pin
 from .reattach import Greeting, GreetingText, Reattach, ToHub
-from .requests import Executions, InternalRequests, ToKernel, is_keepers_own, is_misattributed
+from .requests import Executions, InternalRequests, ReservedCount, ToKernel, is_keepers_own, is_misattributed
 
 _SHUTDOWN = "shutdown_request"
 
@@ -64,7 +64,8 @@ class Relay:
     ) -> None:
         loop = context.loop
         self.internal_requests = InternalRequests(loop.runtime, to_kernel)
-        self.answers = Answers(self.send, self._reserve_count)
+        self._reserved_count = ReservedCount(self.internal_requests)
+        self.answers = Answers(self.send, self._reserved_count.reserve)
         self.executions = Executions(self.answers)
         self.aborts = log.state.requests.aborts
         self.reattach = Reattach(log, self.answers, self.send)
@@ -82,7 +83,6 @@ class Relay:
         self._kernel_info: Dict[str, Any] = {}
         self._early: List[Message] = []  # requests that came while the kernel was down
         self._busy_with: Set[str] = set()  # msg_ids; a control request overlaps with a cell
-        self._reserved_count = 0  # of the last cell that was answered here, until the kernel knows it
         self._after_replies: Dict[str, Callable[[], object]] = {}  # by the msg_id of the request
         self._latest_header = b""  # of the latest execute_request of a front end
         self.code = CodeGate(self.answers, callbacks.pin, self._pass_on)
@@ -113,7 +113,7 @@ class Relay:
         self.code.kernel_starting(fresh=True)
         self.internal_requests.clear()
         self.answers.clear()
-        self._reserved_count = 0
+        self._reserved_count.reserve(0)
 
     def kernel_taken_over(self) -> None:
         """The kernel runs, and may be busy with requests of a killed keeper: the log has those without a reply."""
@@ -123,7 +123,7 @@ class Relay:
         self.code.kernel_starting(fresh=False)
         self._was_taken_over = True
         self.answers.count_from(self._log.state.requests.count)
-        self._reserved_count = self.answers.count
+        self._reserved_count.reserve(self.answers.count)
         for request in pending:
             self._take_over(request)
 
@@ -239,8 +239,8 @@ class Relay:
 
     def release(self, request: Message) -> None:
         """Send an execute_request to the kernel: it need not wait any longer."""
-        if self._reserved_count and is_user_cell(request):
-            self._skip_reserved_count()
+        if is_user_cell(request):
+            self._reserved_count.skip()
         self._greet(request)  # not while it waits for GPUs: what it shows meanwhile is cleared
         self._latest_header = request.parts[0]
         self.executions.add(request)
@@ -255,19 +255,6 @@ class Relay:
             self.greeting.show(
                 request, *self.greeting_text.take(self.gpus.acquisition.names, self.gpus.wait_text)
             )
-
-    def _reserve_count(self, count: int) -> None:
-        """A cell was answered here: the kernel must not give its execution count to another one."""
-        self._reserved_count = count
-
-    def _skip_reserved_count(self) -> None:
-        reserved = self._reserved_count
-
-        def on_result(result: Dict[str, Any]) -> None:
-            if result and self._reserved_count == reserved:  # else it was aborted behind a cell that failed
-                self._reserved_count = 0
-
-        self.internal_requests.evaluate("__import__('gpu_kernel').skip(%d)" % reserved, on_result)
 
     def interrupt(self) -> None:
         """Handle an interrupt by the hub."""
@@ -337,10 +324,8 @@ class Relay:
         if is_keepers_own(message):
             return False
         if self._log.found:
-            is_reply = message.channel is Channel.SHELL
-            return self._log.state.repeats(message) or (
-                is_reply and message.parent_id in self.executions.held
-            )
+            is_held = message.channel is Channel.SHELL and message.parent_id in self.executions.held
+            return is_held or self._log.state.repeats(message)
         if message.channel is Channel.IOPUB:
             return self._state is RelayState.DOWN
         return (
@@ -373,8 +358,7 @@ class Relay:
         self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
     ) -> None:
         """Send a message in the kernel's name."""
-        parts = make(self._runtime, msg_type, content, parent)
-        message = Message(channel, client, parts)
+        message = Message(channel, client, make(self._runtime, msg_type, content, parent))
         self._send(lane_of(message, message.msg_type), message)
 
     def after_reply(self, msg_id: str, action: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""The requests that the kernel has: cells that are pending, and the keeper's own requests."""
+"""The requests that the kernel has: cells that are pending, and the keeper's own requests, such as to skip a count."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ def is_misattributed(message: Message) -> bool:
     In some ipykernels, the latest request is the parent of what a user's thread prints. If that is an internal request,
     of which front ends know nothing, the output belongs to the latest request of a front end.
     """
-    is_output = message.channel is Channel.IOPUB and message.msg_type not in ("status", "execute_input")
-    return is_output and message.parent().get("session") == SESSION
+    return _is_output(message) and message.parent().get("session") == SESSION
 
 
 def is_keepers_own(message: Message) -> bool:
     """Return whether this message is about an internal request. Output may be of a user's thread, see above."""
-    is_output = message.channel is Channel.IOPUB and message.msg_type not in ("status", "execute_input")
-    return not is_output and message.parent().get("session") == SESSION
+    return not _is_output(message) and message.parent().get("session") == SESSION
+
+
+def _is_output(message: Message) -> bool:
+    return message.channel is Channel.IOPUB and message.msg_type not in ("status", "execute_input")
 
 
 class Executions:
@@ -193,3 +195,28 @@ class InternalRequests:
     def clear(self) -> None:
         """Forget all requests: the kernel's process is another one."""
         self._pending.clear()
+
+
+class ReservedCount:
+    """The execution count of the last cell that was answered in the kernel's place, until the kernel knows it: no other
+    cell must get this count."""
+
+    def __init__(self, internal_requests: InternalRequests) -> None:
+        self._internal_requests = internal_requests
+        self._count = 0
+
+    def reserve(self, count: int) -> None:
+        """A cell was answered with this count. 0: no count is reserved."""
+        self._count = count
+
+    def skip(self) -> None:
+        """A cell is about to be sent to the kernel: make the kernel skip the count."""
+        reserved = self._count
+        if not reserved:
+            return
+
+        def on_result(result: Dict[str, Any]) -> None:
+            if result and self._count == reserved:  # else it was aborted behind a cell that failed
+                self._count = 0
+
+        self._internal_requests.evaluate("__import__('gpu_kernel').skip(%d)" % reserved, on_result)

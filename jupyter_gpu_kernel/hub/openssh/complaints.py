@@ -12,7 +12,7 @@ from ..ssh import failures, hostkeys
 from ..ssh.config.route import Hop
 from ..ssh.connector import ServerBusy
 from ..ssh.sign_in.keys import UserKeys
-from .log import HOST_KEY, REACH, Log
+from .log import HOST_KEY, REACH, SSHLog
 
 _RESOLVE = re.compile(r"ssh: Could not resolve hostname \S+: (.*)")
 _CONNECT = re.compile(r"ssh: connect to host \S+ port \d+: (.*)")
@@ -43,7 +43,7 @@ def not_started(hop: Hop, error: OSError) -> ConnectError:
     return ConnectError(cause, hop=hop.label, remedy="Try again.")
 
 
-def not_reached(hop: Hop, log: Log, jump: str, refused: re.Match[str] | None) -> GpuKernelError:
+def not_reached(hop: Hop, log: SSHLog, jump: str, refused: re.Match[str] | None) -> GpuKernelError:
     """Return the error for an ssh that ended before the server's host key; raise ServerBusy if it may be tried again.
 
     `refused`: the REFUSED_CHANNEL of the previous hop, `jump`."""
@@ -89,12 +89,12 @@ def no_algorithm(hop: Hop, kind: str, offer: str) -> ConnectError:
     )
 
 
-def is_unknown_host(log: Log) -> bool:
+def is_unknown_host(log: SSHLog) -> bool:
     """Whether ssh ended only because nobody has accepted the host key yet."""
     return any("host key is known for" in line for line in log.words())
 
 
-def host_key_refused(hop: Hop, log: Log, trust_file: Path, asked: bool) -> GpuKernelError:
+def host_key_refused(hop: Hop, log: SSHLog, trust_file: Path, asked: bool) -> GpuKernelError:
     """Return the error for an ssh that ended while it verified the host key. `asked`: the user could be asked about it.
 
     It is a HostKeyError only if ssh refused the key: after that the hub waits long before it tries again."""
@@ -123,7 +123,7 @@ def host_key_refused(hop: Hop, log: Log, trust_file: Path, asked: bool) -> GpuKe
     return ConnectError(cause, hop=hop.label, remedy="Try again in a few minutes.")
 
 
-def sign_in_failed(hop: Hop, log: Log, keys: UserKeys, can_ask: bool, typed: bool) -> GpuKernelError:
+def sign_in_failed(hop: Hop, log: SSHLog, keys: UserKeys, can_ask: bool, typed: bool) -> GpuKernelError:
     """Return the error for a server that did not let the user in. `keys` knows why some were not used; `typed`: the
     user has answered a question."""
     words = log.words()
@@ -148,7 +148,7 @@ def sign_in_failed(hop: Hop, log: Log, keys: UserKeys, can_ask: bool, typed: boo
     return failures.refused(hop, keys, tried, log.methods, accepts_keys)
 
 
-def timed_out(hop: Hop, log: Log, jump: str) -> ConnectError:
+def timed_out(hop: Hop, log: SSHLog, jump: str) -> ConnectError:
     """Return the error for an ssh that has come no further in time."""
     if log.step == REACH and not any("Remote protocol version" in line for line in log.lines()):
         connected = any(

@@ -29,7 +29,7 @@ from ..transport.short_command import SHELL
 from . import complaints, questions
 from .askpass_server import AskpassServer
 from .hops import DirectHop, MasterHop
-from .log import HOST_KEY, REACH, SIGN_IN, HostKey, Log
+from .log import HOST_KEY, REACH, SIGN_IN, HostKey, SSHLog
 from .process import SSHProcess
 from .program import SignIn, find_program, open_master
 from .questions import Questions
@@ -169,11 +169,11 @@ class Followed:
         hop: Hop,
         ask: TimedAsker | None,
         accepted: HostKey | None,
-        before: tuple[str, Log | None],
+        before: tuple[str, SSHLog | None],
     ) -> None:
         """`accepted`: the host key that the user has accepted just now. `before`: what messages call the previous hop,
         and the log of the ssh that leads to it."""
-        self.hop, self.log = hop, Log()
+        self.hop, self.log = hop, SSHLog()
         self.questions = Questions(
             hop, connector.program.version, ask, self.log, accepted, connector.progress
         )

@@ -13,7 +13,7 @@ from ..ssh.route_connection import NoSession, OpenHop, SessionRefused
 from ..transport.short_command import SHELL, run_to_end
 from ..transport.stream import CommandStream
 from . import complaints
-from .log import READY, SIGN_IN, Log
+from .log import READY, SIGN_IN, SSHLog
 from .process import SSHProcess
 from .program import Program, SignIn, opened
 
@@ -27,7 +27,7 @@ class MasterHop(OpenHop):
     def __init__(self, hop: Hop, program: Program, control: Path, process: SSHProcess | None) -> None:
         """`control`: where the master listens. `process`: ours; None for the user's own, which is never ended, and not
         shared with routes that begin elsewhere."""
-        self.log = process.logs[-1] if process is not None else Log()
+        self.log = process.logs[-1] if process is not None else SSHLog()
         super().__init__(self.log.fingerprint)
         self.shareable = process is not None
         self.process = process
@@ -45,7 +45,7 @@ class MasterHop(OpenHop):
 
     def open(self, command: str, timeout: float) -> CommandStream:
         """Run a command, once the server has opened a session for it."""
-        log = Log()
+        log = SSHLog()
         try:
             process = SSHProcess(
                 lambda files: self._program.command([opened(self._hop, self._control, files[0])], command),

@@ -36,7 +36,7 @@ class HostKey(NamedTuple):
     fingerprint: str
 
 
-class Log:
+class SSHLog:
     """The lines so far, and how far ssh has come."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from ..paths import control_folder
 from ..transport.process import ProcessEnds
 from ..transport.stream import CommandStream
-from .log import MAX_LINE, READY, SIGN_IN, Log
+from .log import MAX_LINE, READY, SIGN_IN, SSHLog
 
 _CONNECTING, _CONNECTED = 0.01, 0.25  # seconds between two looks at a log, by whether ssh is connected
 _END_WAIT = 3.0  # seconds
@@ -32,7 +32,7 @@ class SSHProcess:
     def __init__(
         self,
         words: Callable[[Sequence[Path]], Sequence[str]],
-        logs: Sequence[Log],
+        logs: Sequence[SSHLog],
         environment: Mapping[str, str] = MappingProxyType({}),
         control: Path | None = None,
     ) -> None:
@@ -57,7 +57,7 @@ class SSHProcess:
         listens = self.control is None or self.control.exists()
         return listens and not self.stream.closed and self.stream.wait(0) is None
 
-    def lost(self, log: Log) -> bool:
+    def lost(self, log: SSHLog) -> bool:
         """Whether it has ended, although it was connected to the hop with this log, or before that."""
         if log.step <= SIGN_IN or self.runs:
             return False
@@ -72,7 +72,7 @@ class SSHProcess:
         if self.control is not None:
             self.control.unlink(missing_ok=True)
 
-    def _follow(self, log: Log, path: Path) -> None:
+    def _follow(self, log: SSHLog, path: Path) -> None:
         with path.open("rb") as file:
             while line := self._next_line(file, path, log):
                 log.add(line)
@@ -84,7 +84,7 @@ class SSHProcess:
             with contextlib.suppress(OSError):
                 self.stream.write(b"\n")
 
-    def _next_line(self, file: BinaryIO, path: Path, log: Log) -> bytes:
+    def _next_line(self, file: BinaryIO, path: Path, log: SSHLog) -> bytes:
         """Return the next line of the log; b"" once the process has ended."""
         while not (line := file.readline(MAX_LINE)):
             if self.stream.wait(0) is not None:

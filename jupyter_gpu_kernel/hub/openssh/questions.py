@@ -21,7 +21,7 @@ from ..ssh.failures import MAX_QUESTIONS, too_many_questions
 from ..ssh.sign_in import secret_kinds
 from ..ssh.sign_in.auth import question
 from .askpass_server import Abandoned
-from .log import HOST_KEY, READY, HostKey, Log
+from .log import HOST_KEY, READY, HostKey, SSHLog
 
 _LOG_WAIT = 0.5  # seconds for the lines before a question to be read
 _LOG_INTERVAL = 0.02  # seconds between two looks, if several processes may be the one that asks
@@ -44,7 +44,7 @@ class Questions:
         hop: Hop,
         version: tuple[int, int],
         ask: Asker | None,
-        log: Log,
+        log: SSHLog,
         accepted: HostKey | None,
         progress: Callable[[str, str], None],
     ) -> None:

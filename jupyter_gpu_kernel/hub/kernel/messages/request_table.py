@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ....wire.compose import is_user_cell
-from ....wire.messages import Channel, Lane, Message, channel_key, id_of, key_of, parent_id_of, type_of
+from ....wire.messages import Channel, Lane, Message, control_key, id_of, key_of, parent_id_of, type_of
 from ...front_end.request_file import Change, SavedRequest
 from ...front_end.requests import has_reply, is_own_code, lane_of_request
 from .pending_request import Decision, Later, PendingRequest, Taken
@@ -281,10 +281,11 @@ class RequestTable:
         if message.parts[1] != self._parent[0]:
             self._parent = message.parts[1], parent_id_of(message)
         msg_id = self._parent[1]
-        if message.channel is Channel.IOPUB and not is_output and msg_id not in self._requests:
-            key = f"control {msg_id}"
-            return key if key in self._requests or key in self._later else msg_id
-        return channel_key(message, msg_id)
+        key = control_key(msg_id)
+        if message.channel is Channel.IOPUB:
+            is_known = key in self._requests or key in self._later
+            return key if is_known and not is_output and msg_id not in self._requests else msg_id
+        return key if message.channel is Channel.CONTROL else msg_id
 
     def _received_reply(self, key: str, *, ends_cell: bool) -> None:
         if ends_cell:
