@@ -158,6 +158,8 @@ class Requests:
     def was_received(self, request: Message) -> bool:
         """Return whether this is one of the newest requests that were received. Clients of one KernelManager use the
         same msg_ids, so the whole header decides, which has the time."""
+        if not request.parts:
+            return False  # it is malformed
         pending = self.pending.get(key_of(request))
         known = pending is not None and pending.request.parts[0] == request.parts[0]
         return known or request.parts[0] in self._received
