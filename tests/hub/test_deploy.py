@@ -214,7 +214,8 @@ def test_a_shell_that_ends(machine: Machine) -> None:
 
 def test_a_connection_that_is_cut_before_the_shell_has_printed_anything(machine: Machine) -> None:
     """The start-up files of the login shell are not blamed. Popen returns -1 here, as paramiko does then."""
-    machine.shell = ["sh", "-c", "kill -HUP $$"]
+    code = "import os, signal as s; s.signal(s.SIGHUP, s.SIG_DFL); os.kill(os.getpid(), s.SIGHUP)"
+    machine.shell = [sys.executable, "-c", code]
     with pytest.raises(ConnectError, match="the connection broke"):
         machine.dial()
 

@@ -345,10 +345,9 @@ def test_vs_codes_restart_keeps_host_and_gpu(lab: Lab) -> None:
     again = lab.start("", parent=1)
     with Front(again.edge.connection) as front:
         front.run(startup, store_history=False)
-        cell = front.client.execute(VISIBLE)
         lab.loop.call(client.close)
         lab.loop.call(client.disconnected)
-        assert front.finish(cell).text.strip() == mine and again.link.name == "gpu2"
+        assert front.run(VISIBLE).text.strip() == mine and again.link.name == "gpu2"
     assert again.kernel_id != first.kernel_id
     nothing_left(lab, gpu2=[again.kernel_id])
 
