@@ -35,7 +35,9 @@ def of(cell: int, msg_type: str, **content: Any) -> Message:
 def facts(log: Log) -> Any:
     """What a successor must know. Notices have random ids."""
     state = log.state
-    waits = [(one.msg_type, one.content()) for one in state.queue.messages() if one.channel is Channel.IOPUB]
+    queue, waits = pickle.loads(pickle.dumps(state.queue)), []
+    while queue:
+        waits += [(one.msg_type, one.content()) for one in map(Message.decode, queue.take(RUNTIME))]
     pending = [(one.msg_id, one.forwarded, one.state, one.count) for one in state.requests.pending.values()]
     cells = [cell.summary() for cell in state.cells.cells.values()]
     return (

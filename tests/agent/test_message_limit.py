@@ -10,7 +10,7 @@ import pytest
 from relays import Exchange
 from runtimes import RUNTIME, make
 
-from jupyter_gpu_kernel.agent.log.reduction import MESSAGE_LIMITS, limit_size
+from jupyter_gpu_kernel.agent.relay.message_limit import MESSAGE_LIMITS, limit_size
 from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE

@@ -15,6 +15,7 @@ from runtimes import RUNTIME
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.hub_queue import MIB
 from jupyter_gpu_kernel.agent.log.hub_reader import AHEAD, HubReader
+from jupyter_gpu_kernel.agent.log.log import SIZE
 from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.messages import Lane, Message, keeper_message
 from jupyter_gpu_kernel.wire.streams import PIECE, split
@@ -171,15 +172,24 @@ def test_little_is_moved_to_disk_at_once(tmp_path: Path) -> None:
     waiting.close()
 
 
-def test_only_the_user_can_read_the_files_and_those_that_were_read_are_removed(
-    tmp_path: Path, waiting: Waiting
-) -> None:
+def test_only_the_user_can_read_the_files(tmp_path: Path, waiting: Waiting) -> None:
     waiting.put(stream("x" * MIB))
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
     assert len(list(tmp_path.iterdir())) == 2 and waiting.size > MIB
     assert printed(waiting.drain()) == "x" * MIB
-    waiting.log.flush()
-    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_files_that_were_read_are_removed_with_the_next_checkpoint(tmp_path: Path, waiting: Waiting) -> None:
+    sizes = []
+    for _ in range(50):
+        waiting.put(stream("x" * 2 * MIB))
+        assert printed(waiting.drain()) == "x" * 2 * MIB
+        acknowledged = waiting.log.state.serials[Lane.ORDERED] + len(waiting.log.state.lanes[Lane.ORDERED])
+        waiting.log.add("acknowledge", [0, 0, acknowledged])
+        waiting.log.flush()
+        sizes.append(sum(path.stat().st_size for path in tmp_path.iterdir()))
+    assert max(sizes) < SIZE + 5 * MIB
+    assert sizes[-1] < 2 * SIZE / 3, "checkpoints were written"
 
 
 @pytest.fixture
@@ -282,7 +292,8 @@ def test_the_connection_holds_little_where_nobody_reads(waiting: Waiting) -> Non
     for _ in range(200):
         hub.reader.send(Lane.PROMPT, message("complete_reply", "asked", text="x" * 100_000))
     assert hub.keeper.outbox.size < ahead + 300_000, "nor of replies, while no hub is there"
-    left = list(map(kind_of, hub.log.state.undelivered()))
-    assert len(left) > 220 and left.count("complete_reply") == 200
+    waiting.drain()
+    kinds = [kind_of(Message.decode(data)) for lane in hub.log.state.lanes for data in lane]
+    assert len(kinds) > 220 and kinds.count("complete_reply") == 200
     hub.reader.leave()
     assert hub.reader.unacknowledged == 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from itertools import islice
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, List, Optional, Tuple
 
 from ...wire.compose import PASSING, error_content
 from ...wire.fields import number, text
@@ -136,16 +136,14 @@ class LoggedCells:
             self._size -= self.cells.popitem(last=False)[1].shown.size
 
     def add_message(self, message: Message, now: float) -> None:
-        """Add a message to front ends, at this time in seconds since 1970. One that belongs to no user's cell is passed
-        over."""
+        """Add a message to front ends, at this time in seconds since 1970. A message that belongs to no user's cell is
+        passed over."""
         cell = self.cells.get(message.parent_id)
         if cell is None:
             return
         msg_type = message.msg_type
-        if (
-            len(message.parts[3]) < CODE and PASSING.encode() in message.parts[3]
-        ):  # it is shown only for a while
-            return
+        if len(message.parts[3]) < CODE and PASSING.encode() in message.parts[3]:
+            return  # the output is shown only for a while
         if message.channel is Channel.IOPUB and msg_type in SHOWN:
             self._show(cell, message)
         elif message.channel is Channel.IOPUB and msg_type == "execute_input":
@@ -176,7 +174,7 @@ class LoggedCells:
             header = dump({"msg_id": reply.msg_id, "msg_type": "stream"})
             self._show(cell, Message(Channel.IOPUB, 0, (header, question.parts[1], b"{}", dump(content))))
 
-    def leave(self, missed: Sequence[str]) -> None:
+    def leave(self, missed: Collection[str]) -> None:
         """The front end has left the kernel, and has not got everything about the cells with these msg_ids."""
         for msg_id, cell in self.cells.items():
             cell.missed |= msg_id in missed

@@ -2,8 +2,8 @@
 
 The file has a checkpoint of the state, then the changes since. It is written before what it says can be seen by the hub
 or the kernel, so it survives the process, though not the machine. A new checkpoint is written to another file, which
-then replaces this one. Both are pickles: the file is in the kernel's own folder, and only the same program reads it. If
-the disk fails, the log goes on in memory.
+then replaces the file. Checkpoint and changes are pickles: the file is in the kernel's own folder, and only the same
+program reads it. If the disk fails, the log goes on in memory.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import os
 import pickle
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
 
 from ...wire.files import replace_file
-from ...wire.messages import Channel, Lane, Message, content_of, parent_id_of
+from ...wire.messages import Channel, Lane, Message, content_of
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings
 from .cells import without_answer
-from .hub_queue import HubQueue, Report
-from .reduction import CANNOT_READ
+from .hub_queue import HubQueue
 from .requests import ABORT_COMMANDS
-from .segments import StoredMessage
 from .state import LogState
 
 NAME = "messages"
 """The name of the file in the kernel's folder."""
 SIZE = 64 * 1024 * 1024
-"""A new checkpoint is due when the changes have more bytes than this, and more than twice those of the last one."""
-_FEW = 8  # changes, which are written one after the other: one of them may be large
+"""A new checkpoint is due when the changes, and the files that only the last checkpoint needs, have more bytes than
+this, and more than twice those of the last checkpoint."""
+_BUFFER = 64 * 1024
+"""Bytes of changes that are written at once. A larger message is written as it is, without a copy."""
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -40,16 +40,18 @@ class Log:
     found: Whether a killed keeper has left its log.
     """
 
-    def __init__(self, runtime: Runtime, folder: Path, settings: KernelSettings, report: Report) -> None:
+    def __init__(
+        self, runtime: Runtime, folder: Path, settings: KernelSettings, report: Callable[[str], object]
+    ) -> None:
         """`folder`: the kernel's own one. `settings`: journal_memory_mib and journal_cap_mib. `report(text)` is called
         once for each problem."""
         self._runtime = runtime
         self._report_problem = report
-        self._reported = ""
+        self._reported: Set[str] = set()
         self._path = folder / NAME
         self._fd = -1
         self._works = self._checkpoint_due = True
-        self._unwritten: List[bytes] = []
+        self._unwritten: List[Tuple[str, float, Tuple[Any, ...]]] = []
         self._checkpoint_size = self._size = 0  # bytes: of the checkpoint, and of the changes since
         state = self._read()
         self.found = state is not None
@@ -59,16 +61,11 @@ class Log:
     def add(self, change: str, *arguments: Any, written: Optional[Tuple[Any, ...]] = None) -> Any:
         """Call a method that changes the state, such as "requests.forward"; return what it returns.
 
-        written: The arguments in the file, if they are others.
+        written: The arguments in the file, if they are others. Nobody may change them before `flush`.
         """
         self.state.now = self._runtime.time()
-        self._note(change, *(arguments if written is None else written))
+        self._unwritten.append((change, self.state.now, arguments if written is None else written))
         return attrgetter(change)(self.state)(*arguments)
-
-    def _note(self, change: str, *arguments: Any) -> None:
-        if self._works:
-            entry = (change, self.state.now, arguments)
-            self._unwritten.append(pickle.dumps(entry, pickle.HIGHEST_PROTOCOL))
 
     def flush(self) -> None:
         """Write the changes to the file, so that they survive this process."""
@@ -82,8 +79,9 @@ class Log:
             with contextlib.suppress(OSError):
                 self._path.unlink()
             self._report(f"the log cannot be written, so a killed keeper would lose output: {error.strerror}")
+        if not self._works:
+            self.state.queue.segments.remove_unused()
         self._unwritten, self._checkpoint_due = [], False
-        self.state.queue.segments.remove_unused()
 
     # -------------------------------------------------------------------------------------- messages
 
@@ -95,28 +93,19 @@ class Log:
 
     def wait(self, message: Message) -> None:
         """Log a message that waits for the hub."""
-        self.add("wait", message)
-        queue = self.state.queue
-        count, path = queue.overflow(self._report)
-        if count:
-            self._note("queue.move", count, path)
-            self._checkpoint_due = queue.reduce(self._report) or self._checkpoint_due
+        if self.add("wait", message):
+            self.state.queue.reduce()
+            self._report_disk_problems()
 
     def take(self) -> List[bytes]:
         """Log that the oldest message that waits may be sent now. Return it, perhaps with a notice before it; [] if
         none waits."""
-        queue = self.state.queue
-        while queue.segments.all and not queue.next:
-            messages: List[StoredMessage] = []
-            try:
-                messages = queue.segments.all[0].read()
-            except (OSError, EOFError, pickle.UnpicklingError) as error:
-                self._report(CANNOT_READ.format(error))
-            self.add("queue.read", messages)
-        if queue:
-            return list(self.add("take"))
-        self._reported = ""
-        return []
+        if not self.state.queue:
+            self._reported.clear()
+            return []
+        taken: List[bytes] = self.add("take")
+        self._report_disk_problems()
+        return taken
 
     def receive(self, counts: Sequence[int], message: Message) -> bool:
         """Log that a message of the hub has come. `counts`: how many have come, per lane.
@@ -132,8 +121,7 @@ class Log:
     def leave(self) -> None:
         """The front end has left, and another one attaches. The messages that the hub has not acknowledged are removed,
         and their cells are those of which the front end has missed something."""
-        missed = {*map(parent_id_of, self.state.undelivered()), *self.state.requests.pending}
-        self.add("leave", sorted(missed & set(self.state.cells.cells)))
+        self.add("leave")
 
     # -------------------------------------------------------------------------------------- the file
 
@@ -155,17 +143,22 @@ class Log:
 
     def _write(self) -> None:
         if not self._checkpoint_due:
-            for data in self._unwritten if len(self._unwritten) < _FEW else [b"".join(self._unwritten)]:
-                self._size += len(data)
-                while data:
-                    data = data[os.write(self._fd, data) :]
-            self._checkpoint_due = self._size > max(SIZE, 2 * self._checkpoint_size)
+            self._append()
+            garbage = self._size + self.state.queue.segments.unused_size
+            self._checkpoint_due = garbage > max(SIZE, 2 * self._checkpoint_size)
         if self._checkpoint_due:
             checkpoint = pickle.dumps(self.state, pickle.HIGHEST_PROTOCOL)
             self.close()
             replace_file(self._path, checkpoint)
             self._fd = os.open(str(self._path), _FLAGS)
             self._checkpoint_size, self._size = len(checkpoint), 0
+            self.state.queue.segments.remove_unused()
+
+    def _append(self) -> None:
+        with open(self._fd, "ab", buffering=_BUFFER, closefd=False) as file:
+            for change in self._unwritten:
+                pickle.dump(change, file, pickle.HIGHEST_PROTOCOL)
+            self._size = file.tell() - self._checkpoint_size
 
     def close(self) -> None:
         """Close the file, and leave it to a successor."""
@@ -173,9 +166,17 @@ class Log:
             os.close(self._fd)
         self._fd = -1
 
+    def _report_disk_problems(self) -> None:
+        """Report what went wrong with the files of messages that wait. A successor would not find the same: it begins
+        with a checkpoint of what is there now."""
+        problems = self.state.queue.segments.problems
+        while problems:
+            self._checkpoint_due = True
+            self._report(problems.pop())
+
     def _report(self, text: str) -> None:
-        if text != self._reported:
-            self._reported = text
+        if text not in self._reported:
+            self._reported.add(text)
             self._report_problem(text)
 
 

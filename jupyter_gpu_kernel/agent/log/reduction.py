@@ -1,19 +1,18 @@
-"""What is left out of the kernel's output: of what waits beyond the cap, and of messages too large for the hub.
+"""What is left out of the output that waits for the hub, when it exceeds the cap on disk.
 
-These are left out of what waits, each with a notice in its place: the middle of a cell's text (first of the cell with
-the most text), large displays except for their text, widgets' messages. These never are: replies, statuses, errors, the
-begin and end of cells and comms.
+These are left out, each with a notice in its place, in this order: the middle of a cell's text (first of the cell with
+the most text), large displays except for their text, messages of widgets. Replies, statuses, errors, and the begin and
+end of cells and comms are never left out.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
-from ...wire.compose import error_content, error_reply, make
-from ...wire.messages import Channel, Lane, Message, MessageError, content_of, lane_of
-from ...wire.queues import MAX_MESSAGE
+from ...wire.compose import make
+from ...wire.messages import Channel, Message, MessageError
 from ...wire.runtime import Runtime
 from ...wire.streams import StreamText, dump, read_stream, with_stream
 from .segments import Segment, Segments, StoredMessage
@@ -25,41 +24,23 @@ MIN_SHARE = 2000
 """Characters of text that a cell may have at least."""
 LARGE_DISPLAYS = (64 * 1024, 8 * 1024, 1024)
 """Sizes in bytes above which a display is reduced to its text: one after the other."""
-CANNOT_READ = "a part of the output that waits for a front end cannot be read from disk: {}"
 _REASON = "the output exceeded journal_cap_mib"
 Change = Callable[[StoredMessage], List[StoredMessage]]
-_SMALL = 16 * 1024 * 1024
-MESSAGE_LIMITS: Mapping[Lane, int] = {
-    Lane.URGENT: _SMALL,
-    Lane.PROMPT: _SMALL,
-    Lane.ORDERED: MAX_MESSAGE - 2 * _SMALL,
-}
-"""The size of one encoded message, in bytes.
-
-The hub closes an attachment whose incomplete messages exceed MAX_MESSAGE bytes, so a larger message would end every
-attachment again. Messages of different lanes arrive at the same time; therefore each lane has a share.
-"""
-_NAME = "MessageTooLarge"
-_MAX_HEADER = 64 * 1024
-"""The size of a request's header up to which a replacement repeats it, in bytes."""
 
 
 class Reduction:
     """Reduces the messages on disk. `memory` knows the cells that they belong to."""
 
-    def __init__(
-        self, memory: WaitingMessages, segments: Segments, memory_limit: int, report: Callable[[str], object]
-    ) -> None:
+    def __init__(self, memory: WaitingMessages, segments: Segments, memory_limit: int) -> None:
         self._memory = memory
         self._segments = segments
         self._memory_limit = memory_limit
-        self._report = report
 
-    def run(self) -> bool:
-        """Leave out what is too much, if the messages on disk exceed the cap. Return whether they did."""
+    def run(self) -> None:
+        """Leave out what is too much, if the messages on disk exceed the cap."""
         if self._fits:
-            return False
-        self._report(
+            return
+        self._segments.problems.add(
             "the output that waits for a front end exceeds journal_cap_mib: a part of it is left out"
         )
         share = self._share()
@@ -71,7 +52,6 @@ class Reduction:
         for size in LARGE_DISPLAYS:
             self._reduce(EntryKind.DISPLAY, partial(_has_larger, size), partial(_reduce_display, size))
         self._reduce(EntryKind.WIDGET, bool, self._leave_out)
-        return True
 
     @property
     def _goal(self) -> int:
@@ -121,8 +101,7 @@ class Reduction:
                 for stored in segment.read():
                     kept += change(stored) if stored.kind == kind else [stored]
                 at += not self._segments.replace(at, kept)
-            except OSError as error:
-                self._report(CANNOT_READ.format(error))
+            except OSError:  # which is reported when the messages are needed
                 at += 1
 
     def _without_middle(self, share: int, stored: StoredMessage) -> List[StoredMessage]:
@@ -196,41 +175,3 @@ def as_text(content: Dict[str, Any], room: int, size: int, reason: str) -> Dict[
 
 def _format_size(size: int) -> str:
     return f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{max(1, size // 1000)} kB"
-
-
-def limit_size(
-    runtime: Runtime, message: Message, limits: Mapping[Lane, int] = MESSAGE_LIMITS
-) -> List[Message]:
-    """Return the message, or a notice or an error in its place if it is too large for the hub."""
-    size = message.size
-    if size <= min(limits.values()):
-        return [message]
-    limit = limits[lane_of(message, message.msg_type)]
-    if size <= limit:
-        return [message]
-    msg_type = message.msg_type[:64]
-    reason = f"{msg_type} of {size / 1e6:.1f} MB: a message may have at most {limit / 1e6:.1f} MB"
-    return _replacement(runtime, message, msg_type, reason)
-
-
-def _replacement(runtime: Runtime, message: Message, msg_type: str, reason: str) -> List[Message]:
-    parent = message.parts[1] if len(message.parts[1]) <= _MAX_HEADER else b"{}"
-
-    def create(kind: str, content: Dict[str, Any], channel: Channel = message.channel) -> Message:
-        parts = make(runtime, kind, content, parent)
-        if channel is message.channel:  # a successor of this keeper knows the message by its msg_id
-            parts = (dump(dict(message.header(), msg_type=kind)), *parts[1:])
-        return Message(channel, message.client, parts)
-
-    text = f"\n[… left out here: {reason} …]\n"
-    notice = create("stream", {"name": "stderr", "text": text}, Channel.IOPUB)
-    if message.channel is Channel.IOPUB:
-        return [create("error", error_content(_NAME, reason)) if msg_type == "error" else notice]
-    if message.channel is Channel.STDIN:
-        hidden = bool(content_of(message).get("password"))
-        return [create(msg_type, {"prompt": text, "password": hidden})]
-    if msg_type != "execute_reply":
-        return [create(msg_type, dict(error_content(_NAME, reason), status="error"))]
-    content = content_of(message)
-    reply = create(msg_type, error_reply(_NAME, reason, content.get("execution_count") or 0))
-    return [reply] if content.get("status") == "error" else [notice.replace(client=0), reply]

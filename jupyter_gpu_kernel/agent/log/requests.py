@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Dict, Iterable, Optional, Set, TypeVar
 
 from ...wire.fields import text, texts
@@ -123,14 +124,15 @@ class Requests:
         self.count = 0
         """The execution count of the last cell."""
         self._size = 0
-        self._received: Dict[bytes, None] = {}  # their headers
+        self._received: Dict[bytes, None] = {}
+        """The digests of the headers of the newest requests: a header may have 64 KiB."""
         self.replied: Dict[str, None] = {}
         """The keys of the newest requests that have a reply."""
 
     def add(self, request: Message) -> None:
         """Add a request that was received."""
         key = key_of(request)
-        remember(self._received, request.parts[0], _REMEMBERED)
+        remember(self._received, _digest(request), _REMEMBERED)
         self._remove(key)
         self.pending[key] = ReceivedRequest(request)
         self._size += request.size
@@ -162,7 +164,7 @@ class Requests:
             return False  # it is malformed
         pending = self.pending.get(key_of(request))
         known = pending is not None and pending.request.parts[0] == request.parts[0]
-        return known or request.parts[0] in self._received
+        return known or _digest(request) in self._received
 
     def kernel_started(self) -> None:
         """Another process of the kernel gets the requests. Those of the process before have ended, some without a
@@ -199,6 +201,11 @@ class Requests:
     def _remove(self, key: str) -> None:
         request = self.pending.pop(key, None)
         self._size -= 0 if request is None else request.request.size
+
+
+def _digest(request: Message) -> bytes:
+    """Return what tells the header of a request from all others."""
+    return hashlib.sha256(request.parts[0]).digest()
 
 
 def remember(known: Dict[_Id, None], new: _Id, most: int) -> None:

@@ -1,21 +1,23 @@
-"""Messages on disk: those that wait for the hub and have no room in memory, in files that a successor finds.
+"""Segments of the queue: messages that wait for the hub and have no room in memory, on disk.
 
-First in, first out, in many files, so that messages that were read free their space and the middle can be removed. What
-the disk does not take stays in memory, and the capacity is smaller. A file is never changed, and is removed only when
-the log does not need it any more. This module does not know what the messages mean.
+The queue is first in, first out. It has many files, so that messages that were read free their space and the middle can
+be removed. Messages that the disk does not take stay in memory, and the capacity is smaller.
+
+A file is never changed, and is removed only when no checkpoint of the log needs it. Its name depends only on what has
+happened to the queue: the successor of a killed keeper, which repeats that, writes the same file once more. This module
+does not know what the messages mean.
 """
 
 from __future__ import annotations
 
 import pickle
 import shutil
-import tempfile
 from collections import Counter, deque
 from pathlib import Path
-from typing import Deque, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Deque, Dict, List, NamedTuple, Sequence, Set, Tuple
 
-PREFIX = "output-"
-"""The prefix of the names of these files."""
+from ...wire.files import replace_file
+
 _MERGED = 256 * 1024
 """The size in bytes up to which a segment is merged with the one before."""
 
@@ -53,12 +55,18 @@ class Segment:
         self.size = sum(len(message.data) for message in messages)
 
     def read(self) -> List[StoredMessage]:
-        """Return the messages. Raises OSError."""
-        return list(pickle.loads(Path(self.path).read_bytes())) if self.path else self._messages
+        """Return the messages. Raises OSError if the file cannot be read."""
+        try:
+            return list(pickle.loads(Path(self.path).read_bytes())) if self.path else self._messages
+        except (EOFError, pickle.UnpicklingError) as error:
+            raise OSError(f"{self.path} is damaged: {error}") from None
 
 
 class Segments:
-    """A queue of segments: `put` at the end, `take` from the front, `replace` in the middle."""
+    """A queue of segments: `put` at the end, `take` from the front, `replace` in the middle.
+
+    problems: What went wrong with the disk, as texts for the user.
+    """
 
     def __init__(self, folder: Path, cap: int, spare: int) -> None:
         """Create an empty queue.
@@ -68,8 +76,12 @@ class Segments:
         spare: The limit for the size in memory if the disk takes nothing.
         """
         self.all: Deque[Segment] = deque()
-        self.full = ""  # why the disk took no more at the last attempt
-        self._unused: List[str] = []  # files to be removed when the log's file has been written
+        self.problems: Set[str] = set()
+        self._is_full = False  # whether the disk did not take the last segment
+        self._unused: List[
+            Segment
+        ] = []  # files that the last checkpoint of the log needs, and the next one does not
+        self._number = 0  # of the next file
         self._folder = folder
         self._cap = cap
         self._spare = spare
@@ -83,20 +95,29 @@ class Segments:
     def capacity(self) -> int:
         """The size that all messages should have at most, in bytes."""
         used = sum(segment.size for segment in self.all if segment.path)
-        if self.full:
+        if self._is_full:
             return min(self._cap, used + self._spare)
         return min(self._cap, max(self._spare, (_free(self._folder) + used) // 20))
 
-    def put(self, messages: Sequence[StoredMessage]) -> str:
-        """Add messages as one segment; return its path. This never fails: what the disk does not take stays in
-        memory."""
-        self.full = ""
-        self.all.append(self._written(messages))
-        return self.all[-1].path
+    @property
+    def unused_size(self) -> int:
+        """The size of the files that `remove_unused` would remove, in bytes."""
+        return sum(segment.size for segment in self._unused)
 
-    def take(self) -> None:
-        """Remove the first segment, whose messages were read."""
-        self._discard(self.all.popleft())
+    def put(self, messages: Sequence[StoredMessage]) -> None:
+        """Add messages as one segment. This never fails: what the disk does not take stays in memory."""
+        self.all.append(self._written(messages))
+
+    def take(self) -> List[StoredMessage]:
+        """Remove the first segment and return its messages; none if they cannot be read."""
+        self._unused.append(self.all.popleft())
+        try:
+            return self._unused[-1].read()
+        except OSError as error:
+            self.problems.add(
+                f"a part of the output that waits for a front end cannot be read from disk: {error}"
+            )
+            return []
 
     def replace(self, number: int, messages: List[StoredMessage]) -> bool:
         """Put messages in place of those of a segment. Return whether the segment before has them now, and this segment
@@ -105,35 +126,37 @@ class Segments:
         merges = number > 0 and self.all[number - 1].size + size < _MERGED
         if merges:
             messages = self.all[number - 1].read() + messages
-        segment = self._written(messages)
-        self._discard(self.all[number])
-        self.all[number] = segment
+        self._unused.append(self.all[number])
+        self.all[number] = self._written(messages)
         if merges:
-            self._discard(self.all[number - 1])
+            self._unused.append(self.all[number - 1])
             del self.all[number - 1]
         return merges
 
-    def remove_unused(self) -> None:
-        """Remove the files whose messages nobody needs, also not a successor."""
-        unused, self._unused = self._unused, []
-        for path in unused:
-            Path(path).unlink(missing_ok=True)
+    def clear(self) -> None:
+        """Remove all segments."""
+        self._unused += self.all
+        self.all.clear()
 
-    def _discard(self, segment: Segment) -> None:
-        if segment.path:
-            self._unused.append(segment.path)
+    def remove_unused(self) -> None:
+        """Remove the files whose messages nobody needs: a checkpoint of the log was written, or no successor can read
+        the log."""
+        unused, self._unused = self._unused, []
+        for segment in unused:
+            if segment.path:
+                Path(segment.path).unlink(missing_ok=True)
 
     def _written(self, messages: Sequence[StoredMessage]) -> Segment:
         """Return a segment with these messages: in a file, if the disk takes it."""
-        path = ""
+        self._number += 1
+        path = str(self._folder / f"output-{self._number}")
         try:
-            fd, path = tempfile.mkstemp(prefix=PREFIX, dir=str(self._folder))
-            with open(fd, "wb") as file:
-                pickle.dump(list(messages), file, pickle.HIGHEST_PROTOCOL)
+            replace_file(path, pickle.dumps(list(messages), pickle.HIGHEST_PROTOCOL))
         except OSError as error:
-            self.full = error.strerror or type(error).__name__
-            self._unused += [path] if path else []
+            reason = error.strerror or type(error).__name__
+            self.problems.add(f"output that waits for a front end cannot be written to disk: {reason}")
             path = ""
+        self._is_full = not path
         return Segment(messages, path)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from typing import Any, Deque, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Deque, Dict, List, Optional, Sequence, Set
 
 from ...wire.compose import is_user_cell
 from ...wire.fields import FieldError
-from ...wire.messages import Channel, Lane, Message, MessageError, parent_key_of
+from ...wire.messages import Channel, Lane, Message, MessageError, parent_id_of, parent_key_of
 from ...wire.runtime import Runtime
 from .cells import LoggedCells
 from .hub_queue import HubQueue
@@ -47,11 +47,11 @@ class LogState:
     def __getstate__(self) -> Dict[str, Any]:
         return {**self.__dict__, "runtime": None}
 
-    def undelivered(self) -> Iterator[Message]:
-        """Yield every message that the hub has not acknowledged: there may be more than memory should hold."""
-        for lane in self.lanes:
-            yield from map(Message.decode, lane)
-        yield from self.queue.messages()
+    def unacknowledged_cells(self) -> Set[str]:
+        """Return the msg_ids of the cells of which the hub has not acknowledged every message, or that have no
+        reply."""
+        in_lanes = (parent_id_of(Message.decode(data)) for lane in self.lanes for data in lane)
+        return {*in_lanes, *self.queue.parents, *self.requests.pending} & set(self.cells.cells)
 
     def repeats(self, message: Message) -> bool:
         """Return whether this message of the kernel was logged before. The kernel of a killed keeper sends some again.
@@ -67,10 +67,10 @@ class LogState:
         self.lanes[lane].append(data)
         self.keep(message or Message.decode(data))
 
-    def wait(self, message: Message) -> None:
-        """A message for the hub waits behind others."""
-        self.queue.put(message)
+    def wait(self, message: Message) -> bool:
+        """A message for the hub waits behind others. Return whether older ones were moved to disk."""
         self.keep(message)
+        return self.queue.put(message)
 
     def keep(self, message: Message) -> None:
         """Take note of a message that front ends get, or that none gets, as the one that asked for it has left."""
@@ -115,9 +115,9 @@ class LogState:
                 if is_user_cell(message):
                     self.cells.add_request(message)
 
-    def leave(self, missed: Sequence[str]) -> None:
-        """The front end has left, and another one attaches. `missed`: the cells of which it has missed something."""
-        self.cells.leave(missed)
+    def leave(self) -> None:
+        """The front end has left, and another one attaches."""
+        self.cells.leave(missed=self.unacknowledged_cells())
         self.requests.leave()
         self.queue.clear()
         self.serials = [first + len(lane) for first, lane in zip(self.serials, self.lanes)]

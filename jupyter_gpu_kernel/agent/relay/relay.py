@@ -16,9 +16,9 @@ from ...wire.messages import Channel, Lane, Message, MessageError, key_of, lane_
 from ..gpus.manager import GpuManager
 from ..kernel_context import KernelContext
 from ..log.log import Log
-from ..log.reduction import MESSAGE_LIMITS, limit_size
 from ..log.requests import ReceivedRequest
 from .code_gate import CodeGate, Pin
+from .message_limit import MESSAGE_LIMITS, limit_size
 from .reattach import Greeting, GreetingText, Reattach, ToHub
 from .requests import Executions, InternalRequests, ReservedCount, ToKernel, is_keepers_own, is_misattributed
 

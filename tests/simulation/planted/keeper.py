@@ -129,8 +129,8 @@ KEEPER = [
     Mutant(
         "one message is lost where memory ends",
         "agent.log.hub_queue",
-        "        path = self.segments.put(messages)\n",
-        "        path = self.segments.put(messages[1:] if len(messages) > 8 else messages)\n",
+        "        self.segments.put(oldest)\n",
+        "        self.segments.put(oldest[1:] if len(oldest) > 8 else oldest)\n",
     ),
     Mutant(
         "text is merged over a display",
