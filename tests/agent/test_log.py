@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any, Callable, List, Tuple
 
@@ -227,6 +228,32 @@ def test_a_damaged_file_is_told_and_the_log_begins_anew(
     (tmp_path / NAME).write_bytes(damage((tmp_path / NAME).read_bytes()))
     log = Log(RUNTIME, tmp_path, SMALL, problems.append)
     assert not log.found and not log.state.requests.pending and len(problems) == 1
+
+
+def test_a_large_display_is_copied_once(tmp_path: Path) -> None:
+    log, size = opened(tmp_path, KernelSettings()), 20_000_000
+    display = of(0, "display_data", data={"image/png": "x" * size})
+    tracemalloc.start()
+    log.send(Lane.ORDERED, display)
+    log.flush()
+    copied = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert size < copied < 1.2 * size
+    (data,) = opened(tmp_path, KernelSettings()).state.lanes[Lane.ORDERED]
+    assert Message.decode(data) == display
+
+
+def test_large_headers_of_requests_that_have_a_reply_are_not_kept(tmp_path: Path) -> None:
+    log = opened(tmp_path, KernelSettings())
+    for number in range(100):
+        parts = make("kernel_info_request", {})
+        request = Message(Channel.SHELL, 1, (parts[0][:-1] + b', "x": "' + b"x" * 60_000 + b'"}', *parts[1:]))
+        assert log.receive([0, 0, number], request) and not log.receive([0, 0, number], request)
+        reply = make("kernel_info_reply", {}, json.dumps({"msg_id": request.msg_id}).encode())
+        log.send(Lane.PROMPT, Message(Channel.SHELL, 1, reply))
+    log.add("acknowledge", [0, 100, 0])
+    assert len(pickle.dumps(log.state)) < 100_000
+    assert not log.receive([0, 0, 100], request)
 
 
 def test_the_file_does_not_grow_without_bound(tmp_path: Path) -> None:

@@ -192,6 +192,20 @@ def test_files_that_were_read_are_removed_with_the_next_checkpoint(tmp_path: Pat
     assert sizes[-1] < 2 * SIZE / 3, "checkpoints were written"
 
 
+def test_a_damaged_file_is_reported_and_the_rest_is_there(tmp_path: Path, waiting: Waiting) -> None:
+    """Also when the cap is exceeded then, for which all files are read."""
+    waiting.put(stream("lost\n" * 100_000))
+    for path in tmp_path.glob("output-*"):
+        path.write_bytes(path.read_bytes()[:-1])
+    for number in range(20):
+        waiting.put(stream("%d\n" % number * 100_000, "b"))
+    waiting.put(message("status", "b"))
+    taken = waiting.drain()
+    assert "lost" not in printed(taken) and kind_of(taken[-1]) == "status"
+    assert printed(taken, "b").startswith("0\n") and printed(taken, "b").endswith("19\n")
+    assert [text for text in waiting.problems if "cannot be read from disk" in text]
+
+
 @pytest.fixture
 def small_disk() -> Iterator[None]:
     """No file of this process may be larger than 16 KiB: the system says so in the middle of a write."""
@@ -216,6 +230,7 @@ def test_a_disk_that_takes_no_more(tmp_path: Path, folder: str, small_disk: None
     assert (text[0], text[-1]) == (lines[0], lines[-1])
     assert "left out here" in printed(taken, name="stderr")
     assert [text for text in waiting.problems if "waits for a front end cannot be written" in text]
+    assert len(waiting.problems) == len(set(waiting.problems)), "each problem is reported once"
     waiting.close()
     assert [text for text in waiting.problems if "the log cannot be written" in text]
 

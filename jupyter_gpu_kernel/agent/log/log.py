@@ -167,8 +167,8 @@ class Log:
         self._fd = -1
 
     def _report_disk_problems(self) -> None:
-        """Report what went wrong with the files of messages that wait. A successor would not find the same: it begins
-        with a checkpoint of what is there now."""
+        """Report what went wrong with the files of the messages that wait. A successor that repeats the changes might
+        not meet the same problems, so it gets a checkpoint of what is there now."""
         problems = self.state.queue.segments.problems
         while problems:
             self._checkpoint_due = True

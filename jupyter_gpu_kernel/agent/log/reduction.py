@@ -67,7 +67,7 @@ class Reduction:
         """Return how much text each cell may have, so that everything fits. Cells with less text lose nothing."""
         sizes: Counter[int] = Counter()
         for segment in self._segments.all:
-            sizes.update(segment.bytes_of.get(EntryKind.STREAM, {}))
+            sizes.update({cell: size for cell, (size, _, _) in segment.texts.items()})
         room = max(0, sum(sizes.values()) - self._segments.size + self._goal)
         for cells, size in zip(range(len(sizes), 0, -1), sorted(sizes.values())):
             if size * cells > room:
@@ -82,9 +82,9 @@ class Reduction:
         return head, (cell.position if cell else 0) - (share - head)
 
     def _has_middle(self, share: int, segment: Segment) -> bool:
-        for number in segment.bytes_of.get(EntryKind.STREAM, {}):
-            begin, end = self._middle(share, number)
-            if segment.spans[number][0] < end and segment.spans[number][1] > begin:
+        for cell, (_, first, last) in segment.texts.items():
+            begin, end = self._middle(share, cell)
+            if first < end and last > begin:
                 return True
         return False
 
@@ -93,7 +93,7 @@ class Reduction:
         at = 0
         while at < len(self._segments.all) and not self._fits:
             segment = self._segments.all[at]
-            if kind not in segment.bytes_of or not wanted(segment):
+            if kind not in segment.largest or not wanted(segment):
                 at += 1
                 continue
             kept: List[StoredMessage] = []

@@ -71,7 +71,7 @@ class Aborts:
         self._failed = {client: failed for client, failed in self._failed.items() if failed != msg_id}
 
     def cancel(self, msg_ids: Iterable[str]) -> None:
-        """Those of these cells that are still on their way must not run: the user has interrupted them."""
+        """The user has interrupted these cells: those that arrive from now on must not run."""
         for msg_id in msg_ids:
             remember(self._interrupted, msg_id, MAX_REQUESTS)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
-from collections import Counter, deque
+from collections import deque
 from pathlib import Path
 from typing import Deque, Dict, List, NamedTuple, Sequence, Set, Tuple
 
@@ -36,23 +36,21 @@ class StoredMessage(NamedTuple):
 class Segment:
     """Some messages, in a file; without a path, in memory.
 
-    bytes_of: The size of the messages of each kind and cell.
-    spans: Where the text of each cell in this segment begins and ends.
+    texts: The text of each cell in this segment: its size in bytes, where it begins, and where it ends.
     largest: The size of the largest message of each kind.
     """
 
     def __init__(self, messages: Sequence[StoredMessage], path: str) -> None:
         self.path = path
-        self.bytes_of: Dict[int, Counter[int]] = {}
-        self.spans: Dict[int, Tuple[int, int]] = {}
+        self.texts: Dict[int, Tuple[int, int, int]] = {}
         self.largest: Dict[int, int] = {}
-        self._messages = [] if path else list(messages)
-        for message in messages:
-            self.bytes_of.setdefault(message.kind, Counter())[message.cell] += len(message.data)
-            begin, end = self.spans.get(message.cell, (message.begin, message.end))
-            self.spans[message.cell] = (min(begin, message.begin), max(end, message.end))
-            self.largest[message.kind] = max(self.largest.get(message.kind, 0), len(message.data))
         self.size = sum(len(message.data) for message in messages)
+        self._messages = [] if path else list(messages)
+        for kind, cell, begin, end, data in messages:
+            self.largest[kind] = max(self.largest.get(kind, 0), len(data))
+            if begin < end:
+                size, first, _ = self.texts.get(cell, (0, begin, end))
+                self.texts[cell] = (size + len(data), first, end)
 
     def read(self) -> List[StoredMessage]:
         """Return the messages. Raises OSError if the file cannot be read."""

@@ -228,7 +228,7 @@ class WaitingMessages:
             self._remove(superseded)
 
     def _put_comm(self, entry: QueueEntry, message: Message, msg_type: str) -> None:
-        """A widget's other messages: what is before them stays before them."""
+        """A widget's other messages: the output before them must stay before them."""
         content = content_of(message)
         self._newest.remove_widget(str(content.get("comm_id")))
         entry.cell.shown.clear()
