@@ -75,7 +75,7 @@ class Kernel:
 
     def __init__(self, node: Node, name: str) -> None:
         self.node = node
-        self.claim = Claim(node.clock, 1, LeaseTaker(node.clock, {"id": name}))
+        self.claim = Claim(node.clock, LeaseTaker(node.clock, {"id": name}))
         self.granted: Optional[ClaimGranted] = None
         self._cell_waits = self._sampling = False
         self._looked = 0.0  # when its newest sample looked at the GPUs

@@ -203,7 +203,7 @@ def test_one_sample_is_enough_only_if_nothing_at_all_is_on_the_gpu(facts: Dict[s
 def test_a_gpu_that_was_freed_is_sampled_soon_again() -> None:
     """The kernel that waits has it after two quiet seconds, and not after two more of its usual intervals."""
     clock = Clock()
-    claim = Claim(clock, 1, LeaseTaker(clock, {"id": "k"}))
+    claim = Claim(clock, LeaseTaker(clock, {"id": "k"}))
     one = gpu(uuid=f"GPU-{uuid.uuid4()}")
     delays = []
     for users in ((BOB,), (BOB,), (BOB,), (), (), ()):
@@ -248,10 +248,10 @@ def test_what_the_environment_allows(
 
 def test_only_the_allowed_are_taken() -> None:
     for allowed in (["1"], ["GPU-1"], ["GPU-1", "MIG-7"]):
-        found = judge([[gpu(0), gpu(1)]] * 3, allowed=allowed)
+        found = judge([[gpu(0), gpu(1)]] * 3, needs=Requirements(allowed=allowed))
         assert [one.free for one in found] == [False, True]
         assert found[0].unusable and found[0].reason.startswith("not in the allocation")
-    assert not any(one.free for one in judge([[gpu(0), gpu(1)]] * 3, allowed=[]))
+    assert not any(one.free for one in judge([[gpu(0), gpu(1)]] * 3, Requirements(allowed=[])))
 
 
 def test_mig_devices_are_offered_and_their_gpu_is_not() -> None:
@@ -270,9 +270,9 @@ def test_mig_devices_are_offered_and_their_gpu_is_not() -> None:
     ]
     assert [one.unusable for one in found] == [True, False, False, True]
     assert choose(found, 1) == devices[:1]
-    two = judge([[parted, *devices]] * 3, count=2)
+    two = judge([[parted, *devices]] * 3, Requirements(gpus=2))
     assert {one.reason for one in two[1:]} == {"a process can use only one MIG device"}
-    allowed = judge([[parted, *devices]] * 3, allowed=["MIG-1"])
+    allowed = judge([[parted, *devices]] * 3, Requirements(allowed=["MIG-1"]))
     assert [one.free for one in allowed] == [False, False, True]
 
 
@@ -360,8 +360,9 @@ class Node:
         self.clock.sleep(0.3)
         return Sample(self.clock.monotonic(), list(self.gpus), self.leases())
 
-    def claim(self, count: int = 1, **words: Any) -> Claim:
-        return Claim(self.clock, count, LeaseTaker(RUNTIME, {"id": "t"}), **words)
+    def claim(self, count: int = 1, allowed: Optional[List[str]] = None) -> Claim:
+        needs = Requirements(gpus=count, allowed=allowed)
+        return Claim(self.clock, LeaseTaker(RUNTIME, {"id": "t"}), needs)
 
     def leases(self) -> Dict[str, Holder]:
         return read_leases([one.uuid for one in self.gpus], timeout=0.01)

@@ -13,11 +13,12 @@ from gpu_names import new_uuid
 from leases import answering, take_lease
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.gpus.claim import UNUSED_FOR, Claim, ClaimGranted, ClaimPending, IgnoredLeases
+from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu
 from jupyter_gpu_kernel.agent.gpus.judge import Criteria
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
+from jupyter_gpu_kernel.agent.gpus.sharing.ignored_leases import UNUSED_FOR, IgnoredLeases
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import (
     IGNORING_PREFIX,
     PREFIX,
@@ -44,7 +45,7 @@ MY_SILENT = Holder("me", 7, "?", 5.0, 0, yours=True, answers=False)
     ],
 )
 def test_whose_lease_is_ignored(holder: Holder, at_once: bool, later: bool) -> None:
-    leases, ignored = [(name, name, holder) for name in ("GPU-1", "GPU-2")], IgnoredLeases(["GPU-1"])
+    leases, ignored = dict.fromkeys(("GPU-1", "GPU-2"), holder), IgnoredLeases(["GPU-1"])
     ignored.add(0, leases, ["GPU-1", "GPU-2"], 60)
     assert ignored.ignores("GPU-1", holder) is at_once
     for now in range(0, int(UNUSED_FOR) + 1, 60):
@@ -64,7 +65,7 @@ def test_unused_without_interruption(disturbance: str) -> None:
         late = 1 if disturbance == "gap" and now > 300 else 0
         holder = BOB._replace(pid=8) if disturbance == "another" and now > 300 else BOB
         unused = [] if disturbance == "used" and now == 300 else ["GPU-1"]
-        ignored.add(now + late, [("GPU-1", "GPU-1", holder)], unused, 60)
+        ignored.add(now + late, {"GPU-1": holder}, unused, 60)
     assert not ignored.ignores("GPU-1", holder)
 
 
@@ -92,12 +93,10 @@ class Node:
     def claim(self, ignores: bool, kernel: str = "k") -> Claim:
         ignored = [self.gpu.uuid] if ignores else []
         taker = LeaseTaker(RUNTIME, {"id": kernel}, dict, ignored)
-        return Claim(RUNTIME, 1, taker, criteria=Criteria(samples=1, span=0.0), ignored=ignored)
+        return Claim(RUNTIME, taker, ignored=ignored, criteria=Criteria(samples=1, span=0.0))
 
     def sample(self) -> Sample:
-        leases = self.reader.read([self.gpu.uuid], timeout=0.5)
-        ignoring = self.reader.read_ignoring(leases, timeout=0.5)
-        return Sample(time.monotonic(), [self.gpu], leases, {}, ignoring)
+        return Sample(time.monotonic(), [self.gpu], self.reader.read([self.gpu.uuid], timeout=0.5))
 
     def settle(self, claim: Claim) -> Optional[ClaimGranted]:
         for _ in range(3):
@@ -113,17 +112,17 @@ def test_a_kernel_takes_the_gpu_beside_the_lease_that_it_ignores(gpu: Gpu, squat
     node = Node(gpu)
     assert node.settle(node.claim(ignores=False)) is None
     granted = node.settle(node.claim(ignores=True))
-    assert granted and [lease.ignoring for lease in granted.leases] == [f"{gpu.uuid}.k"]
+    assert granted and [lease.name for lease in granted.leases] == [f"{gpu.uuid}.k"]
     assert "which does not answer" in str(granted.ignored[gpu.uuid])
     with answering(granted.leases[0]):
         assert node.settle(node.claim(ignores=True, kernel="other")) is None, "only one kernel"
-        holder = node.sample().all_leases()[gpu.uuid]
+        holder = node.sample().holders()[gpu.uuid]
         assert (holder.id, "it ignores the lease of" in str(holder)) == ("k", True)
         squatter.close()
         assert node.settle(node.claim(ignores=False)) is None, "although the first lease was released"
         assert take_lease(gpu.uuid, {"id": "other"}) is None
     lease = take_lease(gpu.uuid, {"id": "other"})
-    assert lease is not None and not lease.ignoring
+    assert lease is not None and not lease.ignores_another
     lease.release()
 
 
@@ -154,7 +153,7 @@ def test_it_is_handed_over_as_what_it_is(gpu: Gpu, squatter: socket.socket) -> N
     second = LeaseTaker(RUNTIME, {"id": "k2"}).take_over(
         socket.socket(fileno=os.dup(lease.announcement.fileno()))
     )
-    assert (second.uuid, second.ignoring) == (gpu.uuid, f"{gpu.uuid}.k")
+    assert (second.uuid, second.name) == (gpu.uuid, f"{gpu.uuid}.k")
     second.release()
     lease.release()
     with socket.socket(socket.AF_UNIX) as other, pytest.raises(ValueError):
@@ -172,4 +171,4 @@ def test_an_ignored_lease_that_another_kernel_has_by_now(gpu: Gpu) -> None:
     claim.add(node.sample()._replace(leases={gpu.uuid: BOB}))
     waits = claim.decide()
     assert isinstance(waits, ClaimPending) and "leased by bob" in waits.text
-    assert node.sample().all_leases() == {}, "given back"
+    assert node.sample().holders() == {}, "given back"

@@ -13,7 +13,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List
 
 import pytest
 from gpu_names import new_uuid
@@ -22,8 +22,8 @@ from runtimes import RUNTIME
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
-from jupyter_gpu_kernel.agent.gpus.sharing.announcements import Announcement
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, LeaseReader, LeaseTaker, lease_readers
+from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.unix_sockets import Owner
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
@@ -363,15 +363,26 @@ def test_the_owner_is_who_has_the_socket_now(gpus: List[str]) -> None:
 
 
 def test_none_is_held_if_the_system_refuses_one(gpus: List[str]) -> None:
-    watched: List[int] = []
-
-    def watch(announcement: Announcement) -> Callable[[], None]:
-        watched.append(announcement.fileno())
-        return watched.clear
-
     with pytest.raises(OSError, match="too long"):
-        LeaseTaker(RUNTIME, WHO, watch=watch).take_all([gpus[0], "x" * 200])
-    assert not read_leases(gpus) and not watched
+        LeaseTaker(RUNTIME, WHO).take_all([gpus[0], "x" * 200])
+    assert not read_leases(gpus)
+
+
+def test_the_event_loop_answers_until_the_release(gpus: List[str]) -> None:
+    loop = Loop(Runtime())
+    lease = LeaseTaker(RUNTIME, WHO, loop=loop).take(gpus[0])
+    assert lease is not None
+    holders: List[Holder] = []
+
+    def read(holder: Holder) -> None:
+        holders.append(holder)
+        lease.release()
+        lease.release()
+        loop.later(0, loop.stop)
+
+    loop.run_in_thread(lambda: read_leases(gpus, timeout=DEADLINE)[gpus[0]], read)
+    loop.run()
+    assert holders[0].id == "ab12" and not read_leases(gpus)
 
 
 def test_a_started_program_does_not_inherit_it(gpus: List[str]) -> None:

@@ -51,7 +51,7 @@ def test_when_gpus_go_back() -> None:
 
 def test_a_kernel_at_the_limit_waits_although_a_gpu_is_free() -> None:
     one = gpu()
-    claim = Claim(RUNTIME, 1, LeaseTaker(RUNTIME, {"id": "k"}), criteria=Criteria(samples=1, span=0.0))
+    claim = Claim(RUNTIME, LeaseTaker(RUNTIME, {"id": "k"}), criteria=Criteria(samples=1, span=0.0))
     now = Sample(RUNTIME.monotonic(), [one], {})
     claim.add(now)
     waits = claim.decide([], "The site says no.")

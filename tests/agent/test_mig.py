@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, List
+
 import pytest
 
-from jupyter_gpu_kernel.agent.gpus.devices.mig import Instance, InstanceProcess, parse_instances
+from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, SmiError
+from jupyter_gpu_kernel.agent.gpus.devices.mig import mig_devices
 
 WHOLE = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77"
 PARTED = "GPU-feba7e40-d724-01ff-b00f-3a439a28a6c7"
@@ -46,52 +49,65 @@ def report(devices: str, processes: str = "") -> str:
 DEVICES = device(0, 2, "37 MiB") + device(1, 9, "311 MiB")
 
 
-def test_instances_and_their_processes() -> None:
-    found = parse_instances(LISTING, report(DEVICES, process("9", 4711)))
-    assert found == {
-        PARTED: [
-            Instance("MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "3g.20gb", 0, 20096, 37, ()),
-            Instance(
-                "MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb",
-                "1g.5gb+me",
-                1,
-                20096,
-                311,
-                (InstanceProcess(4711, 298),),
-            ),
-        ]
-    }
+def parse(listing: str, report: str) -> List[Any]:
+    """The UUID, name, memory in all and in use, and the processes with their memory, of each MIG device."""
+    gpus = [
+        Gpu(0, WHOLE, "A100", 40960, 9, 0, 3, "Default", "Disabled"),
+        Gpu(1, PARTED, "A100", 40960, 9, 0, 3, "Default", "Enabled", warning="errors"),
+    ]
+    found = mig_devices(gpus, listing, report)
+    for one in found:
+        assert (one.index, one.parent, one.compute_mode, one.warning) == (1, PARTED, "Default", "errors")
+        assert (one.utilization, one.mig_mode, one.memory_reserved_mib) == (None, None, None)
+    return [
+        (
+            one.uuid,
+            one.name,
+            one.memory_total_mib,
+            one.memory_used_mib,
+            [one[::2][:2] for one in one.processes],
+        )
+        for one in found
+    ]
+
+
+def test_devices_and_their_processes() -> None:
+    assert parse(LISTING, report(DEVICES, process("9", 4711))) == [
+        ("MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "A100, MIG 3g.20gb, device 0", 20096, 37, []),
+        (
+            "MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb",
+            "A100, MIG 1g.5gb+me, device 1",
+            20096,
+            311,
+            [(4711, 298)],
+        ),
+    ]
 
 
 def test_the_names_of_old_drivers() -> None:
-    found = parse_instances(OLD_LISTING, report(device(0, 7, "11 MiB")))
-    assert found == {PARTED: [Instance(f"MIG-{PARTED}/7/0", "1g.5gb", 0, 20096, 11, ())]}
+    found = parse(OLD_LISTING, report(device(0, 7, "11 MiB")))
+    assert found == [(f"MIG-{PARTED}/7/0", "A100, MIG 1g.5gb, device 0", 20096, 11, [])]
 
 
 def test_what_the_report_lacks_is_unknown() -> None:
-    listed = parse_instances(LISTING, report(device(0, 2, "[N/A]")))[PARTED]
-    assert [(one.memory_used_mib, one.processes) for one in listed] == [(None, ()), (None, ())]
-    assert parse_instances(LISTING, "<nvidia_smi_log/>")[PARTED][0].memory_total_mib is None
+    listed = parse(LISTING, report(device(0, 2, "[N/A]")))
+    assert [one[2:] for one in listed] == [(20096, None, []), (None, None, [])]
+    assert [one[2:] for one in parse(LISTING, "<nvidia_smi_log/>")] == [(None, None, [])] * 2
 
 
 @pytest.mark.parametrize(
     "name", ["<gpu>", "a & b", "</process_name><pid>1</pid>", "</process_info></processes></gpu>", "x\ny"]
 )
 def test_the_names_of_processes_change_nothing(name: str) -> None:
-    found = parse_instances(
-        LISTING, report(DEVICES, process("9", 4711, name) + process("2", 4712, memory="N/A"))
-    )
-    assert [one.processes for one in found[PARTED]] == [
-        (InstanceProcess(4712, None),),
-        (InstanceProcess(4711, 298),),
-    ]
+    found = parse(LISTING, report(DEVICES, process("9", 4711, name) + process("2", 4712, memory="N/A")))
+    assert [one[-1] for one in found] == [[(4712, None)], [(4711, 298)]]
 
 
-def test_gpus_without_instances() -> None:
-    assert parse_instances("GPU 0: NVIDIA L40S (UUID: GPU-0)\n", report("")) == {}
+def test_gpus_without_devices() -> None:
+    assert parse("GPU 0: NVIDIA L40S (UUID: GPU-0)\n", report("")) == []
 
 
 @pytest.mark.parametrize("text", ["", "Failed to initialize NVML", "<nvidia_smi_log><gpu>"])
 def test_no_report(text: str) -> None:
-    with pytest.raises(ValueError):
-        parse_instances(LISTING, text)
+    with pytest.raises(SmiError, match="unexpected output"):
+        parse(LISTING, text)

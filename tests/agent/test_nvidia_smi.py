@@ -19,7 +19,7 @@ from waiting import eventually
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import SmiError
 from jupyter_gpu_kernel.agent.gpus.devices.nvidia_csv import FIELDS, OPTIONAL, parse
 from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import NvidiaSmi
-from jupyter_gpu_kernel.agent.gpus.devices.smi_runner import MAX_OUTPUT, TIMEOUT
+from jupyter_gpu_kernel.agent.gpus.devices.smi_runner import MAX_OUTPUT
 from jupyter_gpu_kernel.agent.gpus.sampler import Sampler
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.process_control import ProcessControl, TimeoutExpired
@@ -272,10 +272,10 @@ def test_processes_that_cannot_be_read_are_not_no_processes() -> None:
 class Sampling:
     """A sampler and its event loop."""
 
-    def __init__(self, timeout: float = TIMEOUT) -> None:
+    def __init__(self) -> None:
         self.results: List[Any] = []
         self.loop = Loop(RUNTIME)
-        self.sampler = Sampler(self.loop, ProcessControl(), self._delivered, self._delivered, timeout)
+        self.sampler = Sampler(self.loop, ProcessControl(), self._delivered, self._delivered)
 
     def _delivered(self, result: Any) -> None:
         self.results.append(result)
@@ -308,7 +308,7 @@ def test_the_sampler_never_blocks(state: State, tmp_path: Path) -> None:
 
 def test_closing_the_sampler_ends_a_hanging_nvidia_smi(state: State, tmp_path: Path) -> None:
     state(mode="hang")
-    sampling = Sampling(timeout=600)
+    sampling = Sampling()
     sampling.sampler.start()
     eventually(lambda: (tmp_path / "calls").exists() and len(calls(tmp_path)) == 2, "two calls")
     sampling.sampler.close()

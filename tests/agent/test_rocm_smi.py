@@ -22,6 +22,7 @@ from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import GpuReader, device_v
 from jupyter_gpu_kernel.agent.gpus.devices.rocm_smi import parse
 from jupyter_gpu_kernel.agent.gpus.devices.visible_devices import AMD, NVIDIA, variables, visible_uuids
 from jupyter_gpu_kernel.agent.gpus.judge import judge
+from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 ME, OWNER = os.getpid(), procfs.user_name(os.getuid())
@@ -262,5 +263,5 @@ def test_the_variables_of_both_vendors() -> None:
 def test_what_a_scheduler_allows() -> None:
     environ = {AMD: "1", NVIDIA: "0", "SLURM_JOB_ID": "7"}
     assert Allocation.of(environ, AMD) == (AMD, ["1"], ["1"])
-    found = judge([parse(report(MI100, VEGA), NO_JSON, NOBODY)] * 3, allowed=["1"])
+    found = judge([parse(report(MI100, VEGA), NO_JSON, NOBODY)] * 3, Requirements(allowed=["1"]))
     assert [one.free for one in found] == [False, True] and "ROCR_VISIBLE_DEVICES" in found[0].reason

@@ -22,7 +22,7 @@ from .devices.visible_devices import variables
 from .judge import Verdict
 from .requirements import Requirements, wait_reason
 from .sampler import Sample, Sampler
-from .sharing.announcements import Announcement, Details
+from .sharing.announcements import Details
 from .sharing.lease import Lease, LeaseTaker, release_all
 from .sharing.lease_transfer import hand_over
 from .sharing.release_watch import ReleaseWatch
@@ -95,14 +95,9 @@ class Acquisition:
         if self._count and self._allocation.uuids:
             self.uuids, self._state = self._allocation.uuids, _Need.ACQUIRED
         ignored = list(settings.ignore_lease)
-        self._taker = LeaseTaker(loop.runtime, {"id": settings.id}, details, ignored, self._answer)
-        self._claim = self._make_claim(Requirements.of(settings), ignored)
-
-    def _make_claim(self, needs: Requirements, ignored: List[str]) -> Claim:
-        allowed = self._allocation.allowed
-        return Claim(
-            self._loop.runtime, self._count, self._taker, allowed=allowed, needs=needs, ignored=ignored
-        )
+        self._taker = LeaseTaker(loop.runtime, {"id": settings.id}, details, ignored, loop)
+        needs = Requirements.of(settings, self._allocation.allowed)
+        self._claim = Claim(loop.runtime, self._taker, needs, ignored)
 
     @property
     def acquired(self) -> bool:
@@ -120,7 +115,7 @@ class Acquisition:
         return [self.name(uuid) for uuid in self.uuids]
 
     def name(self, uuid: str) -> str:
-        """ "GPU 0 (NVIDIA A100)"; the UUID if that is not known."""
+        """Return the GPU's name, "GPU 0 (NVIDIA A100)"; the UUID if the name is not known."""
         return (self._job_gpus or {}).get(uuid) or self._claim.name(uuid)
 
     @property
@@ -210,7 +205,7 @@ class Acquisition:
         self._sampler.start()
 
     def request(self) -> None:
-        """Acquire the GPUs, as a cell needs them. After an error this tries again."""
+        """Acquire the GPUs, as a cell needs them. After an error another call tries again."""
         if self._state is not _Need.IDLE:
             return
         self._state = _Need.WAITING
@@ -262,13 +257,7 @@ class Acquisition:
     def _hold(self, uuids: List[str], leases: List[Lease]) -> None:
         self.uuids, self._leases, self._state = uuids, leases, _Need.ACQUIRED
         self.held_since = self._loop.runtime.time()
-        self.ignored_leases = {lease.uuid: "" for lease in leases if lease.ignoring}
-
-    def _answer(self, announcement: Announcement) -> Callable[[], None]:
-        """Answer who asks for this lease, also before the claim is granted: a driver may delay that for a minute."""
-        descriptor = announcement.fileno()
-        self._loop.watch(descriptor, lambda _: announcement.answer())
-        return lambda: self._loop.forget(descriptor)
+        self.ignored_leases = {lease.uuid: "" for lease in leases if lease.ignores_another}
 
     # -------------------------------------------------------------------------------------- samples
 
@@ -283,7 +272,7 @@ class Acquisition:
             self._sample_in(self._claim.delay())
 
     def _decide(self, ahead: Optional[List[WaitingKernel]] = None) -> None:
-        """`ahead`: the kernels whose turn comes first, if they are known already."""
+        """Take the GPUs if they are free. `ahead`: the kernels whose turn comes first, if they are known already."""
         try:
             limit = self._limit()
             # A kernel that must wait holds up nobody, but this user's others see that it is there.
@@ -303,7 +292,7 @@ class Acquisition:
         self._stop_sampling()
         self._on_acquired()
 
-    def _note_untaken(self, ahead: Sequence[WaitingKernel], verdicts: Sequence[Verdict]) -> None:
+    def _note_untaken(self, ahead: List[WaitingKernel], verdicts: Sequence[Verdict]) -> None:
         free = [one.gpu.uuid for one in verdicts if one.free]
         self._queue.note_untaken(ahead, [one.gpu.uuid for one in verdicts], free)
 
@@ -321,7 +310,7 @@ class Acquisition:
         self._releases.stop()
 
     def _limit(self) -> str:
-        """Why the kernel must wait whatever is free, by the site's policy."""
+        """Return why the kernel must wait whatever is free, by the site's policy; "" if it need not."""
         if self._gpus_per_user is None:
             return ""
         return wait_reason(self._gpus_per_user, self._count, self._queue.share_before())
@@ -344,7 +333,7 @@ class Acquisition:
         self._timer = self._loop.later(seconds, self._sample)
 
     def _sample(self, early: bool = False) -> None:
-        """`early`: it is not due, but something has changed."""
+        """Take a sample, unless no GPU is in reach. `early`: the sample is not due, but something has changed."""
         if self._state is _Need.WAITING:
             ahead = self._look()
             named = all(procfs.knows_user(kernel.uid) for kernel in ahead)  # else a sample looks the names up

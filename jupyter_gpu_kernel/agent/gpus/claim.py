@@ -8,26 +8,14 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from typing import (
-    Collection,
-    Deque,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-    Union,
-)
+from typing import Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from ...wire.runtime import Runtime
 from .devices.gpu import WITHOUT, Gpu, SmiError
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, choose, judge, require_usable, waiting_text
 from .requirements import ANY_GPU, Requirements
 from .sampler import Sample
+from .sharing.ignored_leases import IgnoredLeases
 from .sharing.lease import Holder, Lease, LeaseTaker, gpu_of, release_all
 from .sharing.turns import WaitingKernel
 
@@ -36,72 +24,6 @@ FAR_INTERVAL = 15.0
 nvidia-smi all the time."""
 _RETRIES = 3
 """How often in a row it samples at once after another kernel was quicker."""
-UNUSED_FOR = 600.0
-"""Seconds without use after which the lease of a holder that answers is ignored."""
-_Key = Tuple[str, int, str]  # UUID, pid, kernel id
-
-
-class IgnoredLeases:
-    """Leases that a kernel may ignore, since its user has named their GPUs (setting `ignore_lease`).
-
-    A lease is an agreement, and somebody may hold one without using its GPU. The holder decides what it answers, but
-    not what nvidia-smi shows. So a lease is ignored at once if nobody answers for it, or if its kernel has been idle
-    for long by its own word; any other lease only when the GPU has been unused for a while. All other criteria of a
-    free GPU stay. Leases of the user's own kernels are never ignored: the user can stop those.
-
-    Call `add` with each sample, then ask `ignores`.
-    """
-
-    def __init__(self, uuids: Iterable[str] = ()) -> None:
-        self._uuids = frozenset(uuids)
-        self._unused_since: Dict[_Key, float] = {}
-        self._now = 0.0
-
-    def __bool__(self) -> bool:
-        """Whether any lease may be ignored."""
-        return bool(self._uuids)
-
-    def add(
-        self, now: float, leases: Iterable[Tuple[str, str, Holder]], unused: Collection[str], most: float
-    ) -> None:
-        """Add a sample.
-
-        now: Of a monotonic clock.
-        leases: (name, UUID, holder) of each lease.
-        unused: The UUIDs of the GPUs that look unused.
-        most: The seconds after which the sample before says nothing about the time in between.
-        """
-        before = self._unused_since if now - self._now <= most else {}
-        self._now = now
-        named = (one for one in leases if one[1] in self._uuids and one[1] in unused)
-        self._unused_since = {
-            key: before.get(key, now) for key in (_key(uuid, who) for _, uuid, who in named)
-        }
-
-    def ignores(self, uuid: str, holder: Holder) -> bool:
-        """Whether this lease does not count."""
-        if uuid not in self._uuids or _is_own_kernel(holder):
-            return False
-        if not holder.answers or holder.idle_since is not None:
-            return True
-        since = self._unused_since.get(_key(uuid, holder))
-        return since is not None and self._now - since >= UNUSED_FOR
-
-    def explain(self, uuid: str, holder: Holder) -> Holder:
-        """Return the holder of a lease that counts; if it may be ignored later, with a note that says so."""
-        if uuid not in self._uuids or _is_own_kernel(holder):
-            return holder
-        return holder._replace(
-            note=f"this lease will be ignored when its GPU has been unused for {UNUSED_FOR / 60:.0f} min"
-        )
-
-
-def _is_own_kernel(holder: Holder) -> bool:
-    return holder.yours and holder.id != "?"
-
-
-def _key(uuid: str, holder: Holder) -> _Key:
-    return uuid, holder.pid, holder.id
 
 
 class ClaimPending(NamedTuple):
@@ -120,7 +42,7 @@ class ClaimGranted(NamedTuple):
 
 
 class Claim:
-    """A claim to `count` GPUs: all at once or none, never a part of them while waiting.
+    """A claim to GPUs: all at once or none, never a part of them while waiting.
 
     Call `add` with each sample, and `decide` when a cell needs the GPUs and after each sample from then on, until it
     returns ClaimGranted. The leases are taken between two samples: the second one shows whether somebody has begun
@@ -130,20 +52,16 @@ class Claim:
     def __init__(
         self,
         runtime: Runtime,
-        count: int,
         taker: LeaseTaker,
-        *,
-        allowed: Optional[Sequence[str]] = None,
-        criteria: Criteria = DEFAULT_CRITERIA,
         needs: Requirements = ANY_GPU,
         ignored: Iterable[str] = (),
+        criteria: Criteria = DEFAULT_CRITERIA,
     ) -> None:
-        """`taker` takes the leases; `needs`: see `judge`; `ignored`: the GPUs whose leases may be ignored."""
-        self.count = count
+        """`taker` takes the leases; `ignored`: the GPUs whose leases may be ignored."""
+        self._count = needs.gpus
         self.choice = ""  # why these GPUs: ", the one with the most free memory of 3"
         self._runtime = runtime
         self._taker = taker
-        self._allowed = allowed
         self._criteria = criteria
         self._needs = needs
         self._ignored = IgnoredLeases(ignored)
@@ -160,10 +78,10 @@ class Claim:
     @property
     def can_decide(self) -> bool:
         """Whether the samples are enough for a decision: fewer are if enough GPUs are empty."""
-        return self.has_all_samples or choose(self.verdicts(), self.count) is not None
+        return self.has_all_samples or choose(self.verdicts(), self._count) is not None
 
     def name(self, uuid: str) -> str:
-        """ "GPU 0 (NVIDIA A100)"; the UUID if no sample has that GPU."""
+        """Return the GPU's name, "GPU 0 (NVIDIA A100)"; the UUID if no sample has the GPU."""
         known = (gpu for sample in reversed(self._samples) for gpu in sample.gpus if gpu.uuid == uuid)
         return str(next(known, uuid))
 
@@ -173,7 +91,7 @@ class Claim:
         return self._runtime.monotonic() - (self._samples[-1].time if self._samples else 0.0)
 
     def delay(self) -> float:
-        """The seconds until the next sample is due, while there are not enough."""
+        """Return the seconds until the next sample is due, while there are not enough samples."""
         last = self._samples[-1].time if self._samples else 0.0
         hurried = self.has_all_samples or not self.can_decide
         interval = self._criteria.interval if hurried else self._criteria.unhurried
@@ -184,8 +102,8 @@ class Claim:
         self._samples.append(sample)
         if self._ignored:
             verdicts = judge([sample.gpus], criteria=self._criteria._replace(samples=1))
-            unused = {verdict.gpu.uuid for verdict in verdicts if verdict.free}
-            self._ignored.add(sample.time, _named_leases(sample), unused, self._criteria.fresh)
+            unused = [verdict.gpu.uuid for verdict in verdicts if verdict.free]
+            self._ignored.add(sample.time, sample.leases, unused, self._criteria.fresh)
 
     def decide(
         self, ahead: Sequence[WaitingKernel] = (), limit: str = ""
@@ -202,7 +120,7 @@ class Claim:
             return ClaimPending("Checking which GPUs are free.", 0.0)
         verdicts = self._judge(recent)
         try:
-            require_usable(verdicts, self.count)
+            require_usable(verdicts, self._count)
         except Exception:
             self.release()
             raise
@@ -212,25 +130,26 @@ class Claim:
         return self._confirm(recent[-1], verdicts, ahead) if self._leases else self._try(verdicts, ahead)
 
     def verdicts(self) -> List[Verdict]:
-        """The verdict on each GPU, by the samples so far."""
+        """Return the verdict on each GPU, by the samples so far."""
         return self._judge(self._recent())
 
     def users(self) -> List[int]:
-        """The processes that use GPUs, as the newest sample shows."""
+        """Return the ids of the processes that use GPUs in the newest sample."""
         return [one.pid for gpu in (self._samples[-1].gpus if self._samples else ()) for one in gpu.processes]
 
     def seen_leases(self) -> List[Holder]:
-        """The holders of all leases in the newest sample."""
-        return list(self._samples[-1].all_leases().values()) if self._samples else []
+        """Return the holder of each leased GPU in the newest sample."""
+        return list(self._samples[-1].holders().values()) if self._samples else []
 
     def is_out_of_reach(self, ahead: Sequence[WaitingKernel], limit: str = "") -> bool:
-        """Whether all GPUs would be for others even if all were free, so that a new sample can wait. See `decide`."""
+        """Return whether all GPUs would be for others even if all were free, so that a new sample can wait. The
+        arguments are those of `decide`."""
         if self._leases or not self.has_all_samples or self._sample_age >= FAR_INTERVAL:
             return False
         if limit:
             return True
         verdicts = [one._replace(free=not one.unusable) for one in self.verdicts()]
-        return choose(verdicts, self.count, ahead) is None
+        return choose(verdicts, self._count, ahead) is None
 
     def release(self) -> None:
         """Release what is held without having been granted; harmless when repeated."""
@@ -239,22 +158,15 @@ class Claim:
 
     def _judge(self, recent: List[Sample]) -> List[Verdict]:
         leases = self._leases_of_others(recent[-1]) if recent else {}
-        gpus = [sample.gpus for sample in recent]
-        return judge(
-            gpus,
-            leases=leases,
-            allowed=self._allowed,
-            criteria=self._criteria,
-            count=self.count,
-            needs=self._needs,
-        )
+        return judge([sample.gpus for sample in recent], self._needs, leases, self._criteria)
 
     def _leases_of_others(self, sample: Sample) -> Dict[str, Holder]:
-        own = {lease.ignoring or lease.uuid for lease in self._leases}
+        own = [lease.name for lease in self._leases]
+        others = ((gpu_of(name), holder) for name, holder in sample.leases.items() if name not in own)
         return {
             uuid: self._ignored.explain(uuid, holder)
-            for name, uuid, holder in _named_leases(sample)
-            if name not in own and not self._ignored.ignores(uuid, holder)
+            for uuid, holder in others
+            if not self._ignored.ignores(uuid, holder)
         }
 
     def _try(self, verdicts: List[Verdict], ahead: Sequence[WaitingKernel]) -> ClaimPending:
@@ -273,16 +185,16 @@ class Claim:
         self._leases = leases
         first = min(sample.time for sample in self._recent())
         self._confirms_from = max(self._runtime.monotonic(), first + self._criteria.span)
-        self.choice = _choice(verdicts, self.count)
+        self.choice = _choice(verdicts, self._count)
         names = " and ".join(map(str, chosen or ()))
         return ClaimPending(f"Checking once more that nobody else uses {names}.", self._confirmation_delay())
 
     def _choose(self, verdicts: List[Verdict], ahead: Sequence[WaitingKernel]) -> Optional[List[Gpu]]:
         """Choose free GPUs; those whose leases are ignored only if there are too few others."""
         newest = self._samples[-1]
-        unleased = [verdict for verdict in verdicts if verdict.gpu.uuid not in newest.all_leases()]
+        unleased = [verdict for verdict in verdicts if verdict.gpu.uuid not in newest.holders()]
         links = dict(newest.links)
-        return choose(unleased, self.count, ahead, links) or choose(verdicts, self.count, ahead, links)
+        return choose(unleased, self._count, ahead, links) or choose(verdicts, self._count, ahead, links)
 
     def _confirm(
         self, sample: Sample, verdicts: List[Verdict], ahead: Sequence[WaitingKernel]
@@ -290,13 +202,16 @@ class Claim:
         if sample.time < self._confirms_from:
             text = "Checking once more that nobody else uses the GPUs."
             return ClaimPending(text, self._confirmation_delay())
-        own = self._own_uuids()
+        own = {lease.uuid: lease for lease in self._leases}
         free = [verdict.gpu for verdict in verdicts if verdict.free and verdict.gpu.uuid in own]
-        if len(free) < self.count:
+        if len(free) < self._count:
             self.release()
             return self._pending(verdicts, ahead)
-        ignoring = [lease.uuid for lease in self._leases if lease.ignoring]
-        ignored = {uuid: sample.leases[uuid] for uuid in ignoring if uuid in sample.leases}
+        ignored = {
+            uuid: sample.leases[uuid]
+            for uuid, lease in own.items()
+            if lease.ignores_another and uuid in sample.leases
+        }
         granted = ClaimGranted(free, self._leases, ignored)
         self._leases = []
         return granted
@@ -314,7 +229,7 @@ class Claim:
             delay = min(delay, self._criteria.unhurried)
         return ClaimPending(
             waiting_text(
-                verdicts, self.count, socket.gethostname(), ahead, limit, self._samples[-1].notebooks
+                verdicts, self._count, socket.gethostname(), ahead, limit, self._samples[-1].notebooks
             ),
             delay,
         )
@@ -324,22 +239,13 @@ class Claim:
         *older, newest = self._recent()
         return any(uuid not in newest.leases for sample in older for uuid in sample.leases)
 
-    def _own_uuids(self) -> Set[str]:
-        return {lease.uuid for lease in self._leases}
-
     def _recent(self) -> List[Sample]:
         oldest = self._runtime.monotonic() - self._criteria.fresh
         return [sample for sample in self._samples if sample.time >= oldest]
 
 
-def _named_leases(sample: Sample) -> List[Tuple[str, str, Holder]]:
-    """The names of all leases, with their GPU's UUID and their holder."""
-    ignoring = [(name, gpu_of(name), holder) for name, holder in sample.ignoring.items()]
-    return [*((uuid, uuid, holder) for uuid, holder in sample.leases.items()), *ignoring]
-
-
 def _choice(verdicts: Sequence[Verdict], count: int) -> str:
-    """Why these GPUs were chosen among the free ones."""
+    """Return why these GPUs were chosen among the free ones, in words that follow their names."""
     free = sum(verdict.free for verdict in verdicts)
     if free == count:
         return ""

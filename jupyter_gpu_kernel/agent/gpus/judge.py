@@ -14,12 +14,12 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 from ...wire.texts import STOP_HINT, memory_size
 from .devices.gpu import Gpu, SmiError
 from .devices.topology import Topology, best_set
-from .devices.visible_devices import AMD, NVIDIA, is_amd
+from .devices.visible_devices import is_amd
 from .requirements import ANY_GPU, Requirements, free_memory
 from .sharing.lease import Holder
 from .sharing.queue_view import gpu_count, place_text
 from .sharing.queue_view import lines as queue_lines
-from .sharing.turns import WaitingKernel
+from .sharing.turns import WaitingKernel, kept_gpus
 
 WAITING = "Waiting for"
 """The beginning of the text of a cell for which too few GPUs are free."""
@@ -75,29 +75,24 @@ class Verdict(NamedTuple):
 
 def judge(
     samples: Sequence[Sequence[Gpu]],
-    *,
-    leases: Optional[Mapping[str, Holder]] = None,
-    allowed: Optional[Sequence[str]] = None,
-    criteria: Criteria = DEFAULT_CRITERIA,
-    count: int = 1,
     needs: Requirements = ANY_GPU,
+    leases: Mapping[str, Holder] = {},
+    criteria: Criteria = DEFAULT_CRITERIA,
 ) -> List[Verdict]:
     """Return a verdict on each GPU of the newest sample.
 
     samples: Oldest first; the last `criteria.samples` count.
-    leases: The leases of others, by UUID.
-    allowed: See `Allocation`.
-    count: The number of GPUs that are needed together.
-    needs: What is required of each of them.
+    needs: What is required of the GPUs.
+    leases: The holders of the leases of others, by UUID.
     """
     recent = samples[-criteria.samples :]
     if not recent:
         return []
     verdicts = []
     for gpu in recent[-1]:
-        unusable = _unusable_reason(gpu, allowed) or _mig_reason(gpu, recent[-1], count)
-        unusable = unusable or needs.unusable_reason(gpu)
-        holder = (leases or {}).get(gpu.uuid)
+        broken = gpu.problem or ("compute mode Prohibited" if gpu.compute_mode == "Prohibited" else "")
+        unusable = broken or _mig_reason(gpu, recent[-1], needs.gpus) or needs.unusable_reason(gpu)
+        holder = leases.get(gpu.uuid)
         readings = [old for sample in recent for old in sample if old.uuid == gpu.uuid]
         reason = unusable or (str(holder) if holder else "") or _busy_reason(readings, criteria)
         needed = criteria.empty_samples if all(map(_is_empty, readings)) else criteria.samples
@@ -123,9 +118,9 @@ def choose(
     `links`: how near the GPUs are to each other; of several sets the nearest is chosen.
     """
     free = sorted((verdict.gpu for verdict in verdicts if verdict.free), key=_preference)
-    for kernel in (one for one in ahead if not one.passed):
-        kept = [gpu for gpu in free if kernel.can_use(gpu.uuid)][: kernel.gpus]
-        free = [gpu for gpu in free if gpu not in kept]
+    pairs = kept_gpus(ahead, [gpu.uuid for gpu in free])
+    kept = {uuid for kernel, uuids in pairs if not kernel.passed for uuid in uuids}
+    free = [gpu for gpu in free if gpu.uuid not in kept]
     if len(free) < count:
         return None
     sound = [gpu for gpu in free if not gpu.warning]
@@ -150,7 +145,7 @@ def require_usable(verdicts: Sequence[Verdict], count: int) -> None:
 
 
 def _preference(gpu: Gpu) -> Tuple[int, int]:
-    """The order in which free GPUs are taken: what a display uses makes no difference."""
+    """Return the key of the order in which free GPUs are taken: what a display uses makes no difference."""
     return -((free_memory(gpu) or 0) // 1024), gpu.index
 
 
@@ -174,19 +169,8 @@ def waiting_text(
     return "\n".join([head, *map(_line, verdicts), *queue_lines(ahead, notebooks)])
 
 
-def _unusable_reason(gpu: Gpu, allowed: Optional[Sequence[str]]) -> str:
-    """Why we can never use this GPU; "" if we can."""
-    if gpu.problem:
-        return gpu.problem
-    if allowed is not None and not any(map(gpu.is_named, allowed)):
-        return f"not in the allocation ({AMD if is_amd(gpu.uuid) else NVIDIA})"
-    if gpu.compute_mode == "Prohibited":
-        return "compute mode Prohibited"
-    return ""
-
-
 def _mig_reason(gpu: Gpu, gpus: Sequence[Gpu], count: int) -> str:
-    """Why MIG keeps us from using this GPU or MIG device; "" if it does not."""
+    """Return why MIG keeps us from using this GPU or MIG device; "" if MIG does not."""
     if gpu.mig_mode == "Enabled":
         has_devices = any(one.parent == gpu.uuid for one in gpus)
         return "MIG mode is enabled: " + ("see its MIG devices" if has_devices else "it has no MIG device")
@@ -196,7 +180,7 @@ def _mig_reason(gpu: Gpu, gpus: Sequence[Gpu], count: int) -> str:
 
 
 def _busy_reason(readings: Sequence[Gpu], criteria: Criteria) -> str:
-    """Why a GPU is not idle, from its samples, oldest first; "" if it is."""
+    """Return why a GPU is not idle, from its samples, oldest first; "" if the GPU is idle."""
     reason = _occupied_reason(readings[-1], criteria)
     if reason:
         return reason
@@ -214,7 +198,7 @@ def _busy_reason(readings: Sequence[Gpu], criteria: Criteria) -> str:
 
 
 def _is_empty(gpu: Gpu) -> bool:
-    """Whether nothing at all is on the GPU, by a driver that reports everything. The driver of AMD averages no load."""
+    """Return whether nothing at all is on the GPU, by a driver that reports everything. AMD's averages no load."""
     unused = not gpu.processes and gpu.memory_used_mib is not None and gpu.memory_used_mib <= _NO_MIB
     return unused and gpu.utilization == 0 and not is_amd(gpu.uuid)
 
@@ -234,7 +218,7 @@ def _occupied_reason(gpu: Gpu, criteria: Criteria) -> str:
 
 
 def _unexplained_mib(gpu: Gpu) -> int:
-    """The memory used beyond that of the listed processes. From driver 510 on, "used" excludes "reserved"."""
+    """Return the MiB in use beyond those of the listed processes. From driver 510 on, "used" excludes "reserved"."""
     return (gpu.memory_used_mib or 0) - sum(process.memory_mib or 0 for process in gpu.processes)
 
 

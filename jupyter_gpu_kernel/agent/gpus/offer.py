@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List
 
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings
 from ..process_control import ProcessControl
 from .allocation import Allocation
 from .devices.gpu import SmiError
-from .judge import Verdict, choose, judge, require_usable
+from .judge import Verdict, choose, require_usable
 from .requirements import Requirements, free_memory, wait_reason
-from .sampler import Sample, take_samples
+from .sampler import judge_now
 from .sharing.turns import PassedPlaces, WaitingKernel, gpu_bits, in_turn
 from .sharing.wait_queue import QueueReader
 
@@ -41,7 +41,7 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSett
     if not count or allocation.uuids:
         return answer
     try:
-        samples, verdicts = _sample(runtime, processes, settings, allocation.allowed)
+        verdicts = judge_now(runtime, processes, Requirements.of(settings, allocation.allowed))
         require_usable(verdicts, count)
     except SmiError as error:
         return dict(answer, enough=False, idle=False, problem=error.cause, never=error.code == "few")
@@ -50,36 +50,14 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSett
     queue = [one for one in reader.read() if one.usable & gpu_bits(usable)]
     chosen = choose(verdicts, count, _in_front(runtime, settings, queue, verdicts))
     own = sum(owner.uid == os.getuid() for owner in reader.lease_owners())
-    of_anybody = judge(
-        [one.gpus for one in samples], leases=samples[-1].all_leases(), allowed=allocation.allowed
-    )
     return dict(
         answer,
         enough=chosen is not None and not wait_reason(settings.gpus_per_user, count, own),
-        idle=_is_idle(of_anybody),
+        idle=_is_idle(verdicts),
         memory=max((free_memory(gpu) or 0 for gpu in chosen or ()), default=0),
         waiting=len(queue),
         usable=usable,
     )
-
-
-def _sample(
-    runtime: Runtime, processes: ProcessControl, settings: KernelSettings, allowed: Optional[List[str]]
-) -> Tuple[List[Sample], List[Verdict]]:
-    """Take as many samples of the GPUs as are needed to judge each of them, and return them with the verdicts."""
-
-    def verdicts_of(samples: List[Sample]) -> List[Verdict]:
-        gpus, needs, leases = (
-            [one.gpus for one in samples],
-            Requirements.of(settings),
-            samples[-1].all_leases(),
-        )
-        return judge(gpus, leases=leases, allowed=allowed, count=settings.gpus, needs=needs)
-
-    samples = take_samples(
-        runtime, processes, enough=lambda some: not any(verdict.pending for verdict in verdicts_of(some))
-    )
-    return samples, verdicts_of(samples)
 
 
 def _in_front(

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Sequence, Tuple
 
 from ...wire.texts import memory_mib, memory_size
 from ..kernel_settings import KernelSettings
 from ..policy import EVERY_GPU
 from .devices.gpu import Gpu
+from .devices.visible_devices import AMD, NVIDIA, is_amd
 from .sharing.queue_view import gpu_count
 
 
 class Requirements(NamedTuple):
     """`memory`: the GPU must have so many MiB, beside those that the driver keeps. `type`: its name contains this text.
-    `reserved`: GPUs that the site keeps for other users, by UUIDs, their beginnings, and indices; "*": all."""
+    `reserved`: GPUs that the site keeps for other users, by UUIDs, their beginnings, and indices; "*": all. `gpus`: how
+    many the kernel needs together. `allowed`: see `Allocation`."""
 
     memory: int = 0
     type: str = ""
     reserved: Tuple[str, ...] = ()
+    gpus: int = 1
+    allowed: Optional[Sequence[str]] = None
 
     @classmethod
-    def of(cls, settings: KernelSettings) -> Requirements:
-        """Return what the settings `min_memory` and `gpu_type` and the site's policy require. Both are valid."""
-        return cls(memory_mib(settings.min_memory) or 0, settings.gpu_type.strip(), settings.reserved_gpus)
+    def of(cls, settings: KernelSettings, allowed: Optional[Sequence[str]] = None) -> Requirements:
+        """Return what valid settings and the site's policy require."""
+        memory, words = memory_mib(settings.min_memory) or 0, settings.gpu_type.strip()
+        return cls(memory, words, settings.reserved_gpus, settings.gpus, allowed)
 
     def unusable_reason(self, gpu: Gpu) -> str:
-        """Why this GPU never meets the requirements; "" if it may."""
+        """Return why the GPU never meets the requirements; "" if it may."""
+        if self.allowed is not None and not any(map(gpu.is_named, self.allowed)):
+            return f"not in the allocation ({AMD if is_amd(gpu.uuid) else NVIDIA})"
         if any(word in (str(gpu.index), EVERY_GPU) or _is_named(gpu, word) for word in self.reserved):
             return "reserved by the site's policy"
         if self.type.lower() not in gpu.name.lower():

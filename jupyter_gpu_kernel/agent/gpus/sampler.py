@@ -6,7 +6,7 @@ This module does not know which GPUs count as free; judge.py decides that.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from ...wire.runtime import Runtime
 from .. import procfs
@@ -16,7 +16,7 @@ from .devices.gpu_reader import gpu_reader
 from .devices.smi_runner import TIMEOUT
 from .devices.topology import Topology
 from .early_reading import EarlyReading
-from .judge import DEFAULT_CRITERIA, Criteria, Verdict, judge
+from .judge import DEFAULT_CRITERIA, Verdict, judge
 from .requirements import ANY_GPU, Requirements
 from .sharing.lease import Holder, LeaseReader, gpu_of
 from .sharing.wait_queue import QueueReader
@@ -32,14 +32,13 @@ class Sample(NamedTuple):
 
     time: float
     gpus: List[Gpu]
-    leases: Dict[str, Holder]
+    leases: Mapping[str, Holder]  # by the names of the leases; last those whose holders ignore another lease
     links: Mapping[Tuple[int, int], int] = {}  # see topology.py
-    ignoring: Mapping[str, Holder] = {}  # the holders that ignore a lease, by the names of their own ones
     notebooks: Mapping[str, str] = {}  # of this user's kernels that wait, by id
 
-    def all_leases(self) -> Dict[str, Holder]:
-        """Return the holder of each leased GPU; of two, the one that ignores the other's lease."""
-        return {**self.leases, **{gpu_of(name): holder for name, holder in self.ignoring.items()}}
+    def holders(self) -> Dict[str, Holder]:
+        """Return the holder of each leased GPU, by UUID; of two, the one that ignores the other's lease."""
+        return {gpu_of(name): holder for name, holder in self.leases.items()}
 
 
 class SampleReader:
@@ -55,53 +54,32 @@ class SampleReader:
         self._smi, self._leases = gpu_reader(runtime, processes), LeaseReader(runtime)
         self._queue = QueueReader(runtime)
 
-    def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> Sample:
-        """Take a sample; blocks for up to `timeout` seconds and a little more. Raises SmiError if it fails."""
+    def read(self, stop: Optional[threading.Event] = None) -> Sample:
+        """Take a sample; blocks for up to twice TIMEOUT seconds. Raises SmiError if the GPUs cannot be read, also when
+        `stop` is set."""
         # The directory service may take long: the event loop shows only names that were looked up here.
         for kernel in self._queue.read():
             procfs.user_name(kernel.uid)
         stop = stop or threading.Event()
         early = self._early.take(stop)
         begin = self._runtime.monotonic() if early is None else early.time
-        gpus = self._smi.read(timeout, stop) if early is None else early.gpus
+        gpus = self._smi.read(TIMEOUT, stop) if early is None else early.gpus
         if self._links is None:
-            self._links = self._smi.read_links(timeout, stop)
-        uuids = [gpu.uuid for gpu in gpus if gpu.uuid]
-        leases = self._leases.read(uuids)
-        ignoring, notebooks = self._leases.read_ignoring(leases), self._queue.own_reports().notebooks
-        return Sample(begin, gpus, leases, self._links, ignoring, notebooks)
+            self._links = self._smi.read_links(TIMEOUT, stop)
+        leases = self._leases.read([gpu.uuid for gpu in gpus if gpu.uuid])
+        return Sample(begin, gpus, leases, self._links, self._queue.own_reports().notebooks)
 
 
-def take_samples(
-    runtime: Runtime,
-    processes: ProcessControl,
-    criteria: Criteria = DEFAULT_CRITERIA,
-    enough: Callable[[List[Sample]], bool] = lambda samples: False,
-) -> List[Sample]:
-    """Take as many samples as a verdict on any GPU needs, or until they are `enough`; blocks meanwhile. Raises SmiError
-    if the GPUs cannot be read."""
-    reader = SampleReader(runtime, processes)
-    samples = [reader.read()]
-    while len(samples) < criteria.samples and not enough(samples):
-        runtime.sleep(max(0.0, samples[-1].time + criteria.interval - runtime.monotonic()))
+def judge_now(runtime: Runtime, processes: ProcessControl, needs: Requirements = ANY_GPU) -> List[Verdict]:
+    """Take as many samples as verdicts need, and judge each GPU; blocks meanwhile. Raises SmiError if the GPUs cannot
+    be read."""
+    reader, samples = SampleReader(runtime, processes), []
+    while True:
         samples.append(reader.read())
-    return samples
-
-
-def judge_now(
-    runtime: Runtime,
-    processes: ProcessControl,
-    allowed: Optional[Sequence[str]] = None,
-    criteria: Criteria = DEFAULT_CRITERIA,
-    needs: Requirements = ANY_GPU,
-) -> List[Verdict]:
-    """Take as many samples as a verdict needs, and judge each GPU; blocks meanwhile.
-
-    Raises SmiError if `nvidia-smi` fails.
-    """
-    samples = take_samples(runtime, processes, criteria)
-    gpus = [sample.gpus for sample in samples]
-    return judge(gpus, leases=samples[-1].all_leases(), allowed=allowed, criteria=criteria, needs=needs)
+        verdicts = judge([sample.gpus for sample in samples], needs, samples[-1].holders())
+        if not any(verdict.pending for verdict in verdicts) or len(samples) == DEFAULT_CRITERIA.samples:
+            return verdicts
+        runtime.sleep(max(0.0, samples[-1].time + DEFAULT_CRITERIA.interval - runtime.monotonic()))
 
 
 class Sampler:
@@ -113,14 +91,12 @@ class Sampler:
         processes: ProcessControl,
         on_sample: Callable[[Sample], None],
         on_error: Callable[[SmiError], None],
-        timeout: float = TIMEOUT,
         with_links: bool = False,
         early: int = -1,
     ) -> None:
         self._loop = loop
         self._on_sample = on_sample
         self._on_error = on_error
-        self._timeout = timeout
         self._reader = SampleReader(loop.runtime, processes, with_links, early)
         self._sampling = False
         self._closing = threading.Event()
@@ -141,7 +117,7 @@ class Sampler:
 
     def _take(self) -> Union[Sample, SmiError]:
         try:
-            return self._reader.read(self._timeout, self._closing)
+            return self._reader.read(self._closing)
         except SmiError as error:
             return error
         except OSError as error:  # no descriptors are left

@@ -260,8 +260,9 @@ class RequestHandlers:
     def _gpus(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """The GPUs, as the command `gpus` shows them. Blocks for some samples."""
         try:
-            needs = Requirements(reserved=tuple(read_policy(self._policy).reserved_from_us()))
-            verdicts = judge_now(self._runtime, self._processes, Allocation.current().allowed, needs=needs)
+            reserved = tuple(read_policy(self._policy).reserved_from_us())
+            needs = Requirements(reserved=reserved, allowed=Allocation.current().allowed)
+            verdicts = judge_now(self._runtime, self._processes, needs)
         except SmiError as error:
             raise Refused(error.code, error.cause) from None
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]

@@ -15,19 +15,16 @@ from .gpu import WITHOUT, Gpu, GpuProcess, SmiError, process_on_gpu
 
 NO_DEVICES = "No devices were found"
 INVALID_FIELD = re.compile(r'Field "(.+?)" is not a valid field to query')
-_REMAP = ("remapped_rows.pending", "remapped_rows.failure")
 OPTIONAL = {
     "retired_pages.pending": 0,
     "ecc.errors.uncorrected.volatile.total": 0,
     "mig.mode.current": 450,
-    **dict.fromkeys(_REMAP, 450),
+    "remapped_rows.pending": 450,
+    "remapped_rows.failure": 450,
     "memory.reserved": 510,
     "gpu_recovery_action": 565,
 }
 """The fields that some drivers lack, each with the first driver that may have it."""
-HEALTH = frozenset(
-    [*_REMAP, "retired_pages.pending", "ecc.errors.uncorrected.volatile.total", "gpu_recovery_action"]
-)
 # `name` comes last, because it may contain a comma.
 FIELDS = (
     "index",
@@ -50,12 +47,6 @@ def fields_of(version: str) -> List[str]:
     """Return the fields to query. `version`: the text of /proc/driver/nvidia/version; "" if unknown."""
     match = _VERSION.search(version)
     return [field for field in FIELDS if match is None or OPTIONAL.get(field, 0) <= int(match[1])]
-
-
-def without_field(fields: Sequence[str], invalid: str) -> List[str]:
-    """Return the fields to query of a driver that does not know `invalid`: each wrong one costs a call."""
-    unknown = HEALTH if invalid in HEALTH else {invalid}
-    return [field for field in fields if field not in unknown]
 
 
 def query(what: str, fields: Sequence[str], ids: Sequence[str]) -> List[str]:

@@ -9,25 +9,15 @@ import functools
 import re
 import threading
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import List, Optional
 
 from ....wire.runtime import Runtime
 from ....wire.texts import one_line
 from ...process_control import ProcessControl
 from ...procfs import read_text
-from .gpu import WITHOUT, Gpu, SmiError, process_on_gpu
-from .mig import parse_instances
-from .nvidia_csv import (
-    INVALID_FIELD,
-    NO_DEVICES,
-    OPTIONAL,
-    app_query,
-    checked,
-    fields_of,
-    parse,
-    query,
-    without_field,
-)
+from .gpu import WITHOUT, Gpu, SmiError
+from .mig import mig_devices
+from .nvidia_csv import INVALID_FIELD, NO_DEVICES, OPTIONAL, app_query, checked, fields_of, parse, query
 from .smi_runner import TIMEOUT, SmiOutput, SmiRunner
 from .topology import Topology, parse_topology
 
@@ -61,7 +51,7 @@ class NvidiaSmi:
             gpus, apps = run([query("gpu", self._fields, self._only), app_query(self._only)])
             invalid = INVALID_FIELD.search(gpus.text)
             if invalid and invalid[1] in OPTIONAL and invalid[1] in self._fields:
-                self._fields = without_field(self._fields, invalid[1])
+                self._fields.remove(invalid[1])
             elif not isolated and _LOST.search(gpus.text + apps.text):
                 self._isolate(run)
                 isolated = True
@@ -104,27 +94,3 @@ class NvidiaSmi:
             raise SmiError(
                 "driver", "the driver has lost the node's GPUs", f"The node needs a reboot. {WITHOUT}"
             )
-
-
-def mig_devices(gpus: Sequence[Gpu], listing: str, report: str) -> List[Gpu]:
-    """Return the MIG devices of these GPUs, from the output of `nvidia-smi -L` and `nvidia-smi -q -x`."""
-    try:
-        instances = parse_instances(listing, report)
-    except ValueError as error:
-        raise SmiError("driver", f"unexpected output of nvidia-smi -q -x: {error}", WITHOUT) from error
-    return [
-        Gpu(
-            index=gpu.index,
-            uuid=one.uuid,
-            name=f"{gpu.name}, MIG {one.profile}, device {one.number}",
-            memory_total_mib=one.memory_total_mib,
-            memory_used_mib=one.memory_used_mib,
-            compute_mode=gpu.compute_mode,
-            processes=tuple(process_on_gpu(pid, mib) for pid, mib in one.processes),
-            problem=gpu.problem,
-            warning=gpu.warning,
-            parent=gpu.uuid,
-        )
-        for gpu in gpus
-        for one in instances.get(gpu.uuid, [])
-    ]

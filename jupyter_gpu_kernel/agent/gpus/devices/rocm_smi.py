@@ -57,17 +57,17 @@ class _Card(NamedTuple):
     facts: Mapping[str, str]
 
     def known(self, key: str) -> str:
-        """The value, "" if it is unknown."""
+        """Return the value of this key, "" if it is unknown."""
         value = self.facts.get(key, "").strip()
         return "" if value.lower() in ("n/a", "none", "unknown", "unsupported") else value
 
     def quantity(self, key: str) -> Optional[int]:
-        """The value, if it is a number."""
+        """Return the value of this key, None if it is not a number."""
         return whole_number(self.known(key))
 
     @property
     def unique_id(self) -> int:
-        """0 if it has none."""
+        """The id that the GPU has on every node; 0 if it has none."""
         value = self.known("unique id")
         return int(value, 16) if re.fullmatch("0x[0-9a-fA-F]{1,16}", value) else 0
 

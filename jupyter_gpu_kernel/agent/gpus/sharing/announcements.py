@@ -14,14 +14,17 @@ import errno
 import itertools
 import json
 import os
-import selectors
+import re
 import socket
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from ....wire.runtime import Runtime
 from ... import procfs
 from ...unix_sockets import Owner, peer
 from .socket_owner import find_owners, rows
+
+if TYPE_CHECKING:  # attach, which reads announcements, runs without pyzmq
+    from ...loop import Loop
 
 Details = Callable[[], Mapping[str, Any]]
 """Returns what an announcement reports to processes of the same user only."""
@@ -38,16 +41,30 @@ class Announcement:
     """An announcement of this process, until `close`. Child processes do not inherit it."""
 
     def __init__(
-        self, listener: socket.socket, facts: Mapping[str, Any], details: Details, public: Sequence[str] = ()
+        self,
+        listener: socket.socket,
+        facts: Mapping[str, Any],
+        details: Details,
+        public: Tuple[str, ...] = (),
+        loop: Optional[Loop] = None,
     ) -> None:
-        """`facts`: what everybody is told; `public`: those of the details that everybody is told as well."""
+        """Announce with a socket that `bind` or `take_over` has returned.
+
+        facts: What everybody is told.
+        details: Return what processes of the same user are told as well.
+        public: The names of those details that everybody is told.
+        loop: The event loop on which processes that ask are answered; without one the caller has to call `answer`.
+        """
         self._listener = listener
         self._facts = facts
         self._details = details
         self._public = public
+        self._loop = loop
+        if loop is not None:
+            loop.watch(listener.fileno(), lambda _: self.answer())
 
     def fileno(self) -> int:
-        """The socket's descriptor. When it is readable, call `answer`."""
+        """Return the socket's descriptor; -1 after `close`."""
         return self._listener.fileno()
 
     def answer(self) -> None:
@@ -62,7 +79,9 @@ class Announcement:
                 client.send(self._answer_to(peer(client).uid))
 
     def close(self) -> None:
-        """Take it back; harmless when repeated."""
+        """Withdraw the announcement; harmless when repeated."""
+        if self._loop is not None and self.fileno() >= 0:
+            self._loop.forget(self.fileno())
         self._listener.close()
 
     def _answer_to(self, uid: int) -> bytes:
@@ -88,7 +107,7 @@ def bind(name: str) -> Optional[socket.socket]:
 
 
 def take_over(listener: socket.socket, prefix: str) -> str:
-    """Be the one who announces, by a socket that another process has passed. Returns its name without the prefix.
+    """Announce with a socket that another process has passed. Return the socket's name without the prefix.
 
     Raises ValueError for any other socket.
     """
@@ -101,8 +120,8 @@ def take_over(listener: socket.socket, prefix: str) -> str:
 
 
 class Announced(NamedTuple):
-    """The process that announces; pid 0, uid -1: unknown. `details`: what it says, {} if it does not answer. `accepts`:
-    whether it accepts connections, now or later."""
+    """The process that announces; pid 0, uid -1: unknown. `details`: what the process says, {} if it does not answer.
+    `accepts`: whether it accepts connections, now or later."""
 
     pid: int
     uid: int
@@ -121,7 +140,7 @@ class AnnouncementReader:
     `read` waits long for its answer.
     """
 
-    def __init__(self, runtime: Runtime, prefix: str, pattern: Pattern[str]) -> None:
+    def __init__(self, runtime: Runtime, prefix: str, pattern: re.Pattern[str]) -> None:
         self._runtime = runtime
         self._prefix = prefix
         self._pattern = pattern
@@ -144,7 +163,7 @@ class AnnouncementReader:
         self._known = found
         return {name: owner for (name, _), owner in found.items()}
 
-    def read(self, names: Optional[Sequence[str]] = None, timeout: float = 0.3) -> Dict[str, Announced]:
+    def read(self, names: Optional[List[str]] = None, timeout: float = 0.3) -> Dict[str, Announced]:
         """Return those of these names that are announced, by default of all. Blocks for up to `timeout` seconds."""
         names = self.names() if names is None else names
         answers: Dict[str, Announced] = {}
@@ -163,37 +182,31 @@ class AnnouncementReader:
         return list(itertools.islice((one for one in found if self._pattern.fullmatch(one[0])), _MOST))
 
     def _read_batch(
-        self, names: Sequence[str], deadlines: Tuple[float, float], silent: Set[Tuple[str, int]]
+        self, names: List[str], deadlines: Tuple[float, float], silent: Set[Tuple[str, int]]
     ) -> Dict[str, Announced]:
-        """`deadlines`: of all, and of those that were silent the last time."""
+        """`deadlines`: of all, and of those that were silent the last time, whose answers are received last."""
         answers: Dict[str, Announced] = {}
+        asked: List[Tuple[bool, str, socket.socket]] = []
         refused: List[str] = []
         with contextlib.ExitStack() as stack:
-            selector = stack.enter_context(selectors.DefaultSelector())
             for name in names:
                 client = stack.enter_context(_client())
                 error = client.connect_ex("\0" + self._prefix + name)
                 if error == 0:
                     answers[name] = Announced(*peer(client), {})
-                    selector.register(client, selectors.EVENT_READ, (name, client))
+                    asked.append(((name, answers[name].pid) in silent, name, client))
                 else:  # no socket has the name; or one that is bound but does not listen, or has a full queue
                     refused.append(name)
                     if error == errno.EAGAIN:
                         answers[name] = _UNKNOWN
             for name, owner in find_owners(self._prefix, refused).items():
                 answers[name] = Announced(*owner, {}, accepts=False)
-            waiting = {(key.data[0], answers[key.data[0]].pid) for key in selector.get_map().values()}
-            while waiting:
-                deadline = deadlines[0 if waiting - silent else 1]
-                ready = selector.select(max(0.0, deadline - self._runtime.monotonic()))
-                if not ready:
-                    break
-                for key, _ in ready:
-                    selector.unregister(key.fileobj)
-                    name, client = key.data
-                    waiting.discard((name, answers[name].pid))
+            for was_silent, name, client in sorted(asked, key=lambda one: one[0]):
+                client.settimeout(max(0.0, deadlines[was_silent] - self._runtime.monotonic()))
+                try:
                     answers[name] = answers[name]._replace(details=_receive(client))
-            self._silent |= waiting
+                except (BlockingIOError, socket.timeout):
+                    self._silent.add((name, answers[name].pid))
         return answers
 
     def _ask(self, name: str) -> Optional[Owner]:
@@ -209,10 +222,11 @@ def _client() -> socket.socket:
 
 
 def _receive(client: socket.socket) -> Mapping[str, Any]:
-    """The JSON object that was sent; {} for anything else."""
+    """Return the JSON object that was sent; {} for anything else. Raises BlockingIOError or socket.timeout if nothing
+    has come in time."""
     try:
-        # It is sent once, and a unix socket delivers that in one piece.
+        # The object is sent once, and a unix socket delivers it in one piece.
         value = json.loads(client.recv(_MAX_JSON))
-    except (OSError, ValueError, RecursionError):
+    except (ConnectionError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

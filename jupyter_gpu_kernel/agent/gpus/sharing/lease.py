@@ -16,7 +16,7 @@ import os
 import re
 import socket
 import time
-from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from ....wire.runtime import Runtime
 from ....wire.texts import one_line
@@ -24,6 +24,9 @@ from ... import procfs
 from ...paths import is_kernel_id
 from . import announcements
 from .announcements import Announced, Announcement, AnnouncementReader, Details
+
+if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
+    from ...loop import Loop
 
 PREFIX = "jupyter-gpu-kernel/lease/"
 _STATES = ("starting", "waiting", "idle", "busy", "ended")
@@ -42,8 +45,8 @@ IDLE_AFTER = 600.0
 class Holder(NamedTuple):
     """The holder of a lease.
 
-    `user`, `uid` and `pid` come from the system, `id` and `since` from the holder, if they are plausible. The rest is
-    known only of one's own kernels.
+    `user`, `uid` and `pid` come from the system; `id`, `since` and `idle_since` from the holder, if they are plausible.
+    The rest is known only of one's own kernels.
     """
 
     user: str
@@ -81,29 +84,28 @@ class Holder(NamedTuple):
         return f"leased by {user}{_in_parentheses(kernel, pid, since, idle)}{silent}"
 
 
-Watch = Callable[[Announcement], Callable[[], None]]
-"""watch(announcement): answers those who ask, from now on; returns what ends that."""
+class Lease(NamedTuple):
+    """The lease of a GPU, held until `release` or the end of this process. Child processes do not inherit it.
 
+    name: The GPU's UUID; followed by "." and the kernel's id if another process has a lease as well, which is ignored.
+    announcement: Answers those who ask for the holder. Its socket can be passed to another keeper.
+    """
 
-class Lease:
-    """The lease of a GPU, held until `release` or the end of this process. Child processes do not inherit it."""
+    name: str
+    announcement: Announcement
 
-    def __init__(
-        self, uuid: str, announcement: Announcement, ignoring: str, unwatch: Callable[[], None]
-    ) -> None:
-        """`ignoring`: its name, if another process has the lease as well, which the holder ignores. `unwatch`: called
-        once, before the release."""
-        self.uuid = uuid
-        self.ignoring = ignoring
-        self.announcement = announcement
-        """Answers those who ask for the holder. Its socket can be passed to another keeper."""
-        self._unwatch: Optional[Callable[[], None]] = unwatch
+    @property
+    def uuid(self) -> str:
+        """The UUID of the GPU."""
+        return gpu_of(self.name)
+
+    @property
+    def ignores_another(self) -> bool:
+        """Whether the GPU is used beside the lease of another process."""
+        return self.name != self.uuid
 
     def release(self) -> None:
         """Release the lease; harmless when repeated."""
-        unwatch, self._unwatch = self._unwatch, None
-        if unwatch is not None:
-            unwatch()
         self.announcement.close()
 
 
@@ -116,38 +118,38 @@ class LeaseTaker:
         identity: Mapping[str, Any],
         details: Details = dict,
         ignored: Collection[str] = (),
-        watch: Watch = lambda _: lambda: None,
+        loop: Optional[Loop] = None,
     ) -> None:
         """Create the taker of a kernel's leases.
 
         identity: {"id": …}, which everybody may know.
         details: Return {"notebook", "state", "state_since", "idle_since"}, of which everybody is told the last one.
         ignored: GPUs whose leases may be ignored.
-        watch: Called with the announcement of each lease that is taken; without it the caller has to answer.
+        loop: See `Announcement`.
         """
         self._runtime = runtime
         self._identity = identity
         self._details = details
         self._ignored = ignored
-        self._watch = watch
+        self._loop = loop
 
     def take(self, uuid: str) -> Optional[Lease]:
         """Take the lease of this GPU; None if another process holds it, unless that lease may be ignored."""
         listener = announcements.bind(PREFIX + uuid)
-        if uuid in self._ignored:
-            return self._lease(uuid, listener) if listener else self._take_beside(uuid)
-        if listener is not None and self._has_ignoring(uuid):  # the lease that a kernel ignores was released
-            listener.close()
+        if listener is None:
+            return self._take_ignoring(uuid) if uuid in self._ignored else None
+        if uuid not in self._ignored and self._is_ignored(uuid):
+            listener.close()  # the lease that a kernel ignores was released, and that kernel has the GPU
             return None
-        return self._lease(uuid, listener) if listener else None
+        return self._lease(uuid, listener)
 
-    def _take_beside(self, uuid: str) -> Optional[Lease]:
+    def _take_ignoring(self, uuid: str) -> Optional[Lease]:
         name = f"{uuid}.{str(self._identity['id'])[:_ID_LENGTH]}"
         listener = announcements.bind(IGNORING_PREFIX + name)
-        return None if listener is None else self._lease(uuid, listener, ignoring=name)
+        return None if listener is None else self._lease(name, listener)
 
-    def _has_ignoring(self, uuid: str) -> bool:
-        """Whether a kernel has this GPU beside a lease that it ignores."""
+    def _is_ignored(self, uuid: str) -> bool:
+        """Whether a kernel has this GPU beside a lease that the kernel ignores."""
         return any(gpu_of(name) == uuid for name in lease_readers(self._runtime)[1].names())
 
     def take_all(self, uuids: Iterable[str]) -> Optional[List[Lease]]:
@@ -169,18 +171,16 @@ class LeaseTaker:
         try:
             return self._lease(announcements.take_over(listener, PREFIX), listener)
         except ValueError:
-            name = announcements.take_over(listener, IGNORING_PREFIX)
-            return self._lease(gpu_of(name), listener, ignoring=name)
+            return self._lease(announcements.take_over(listener, IGNORING_PREFIX), listener)
 
-    def _lease(self, uuid: str, listener: socket.socket, ignoring: str = "") -> Lease:
+    def _lease(self, name: str, listener: socket.socket) -> Lease:
         facts = {"since": round(self._runtime.time(), 1), **self._identity}
-        announcement = Announcement(listener, facts, self._details, _PUBLIC)
-        return Lease(uuid, announcement, ignoring, self._watch(announcement))
+        return Lease(name, Announcement(listener, facts, self._details, _PUBLIC, self._loop))
 
 
 def gpu_of(name: str) -> str:
-    """Return the GPU's UUID from the name of a lease that is held beside another one."""
-    return name.rpartition(".")[0]
+    """Return the GPU's UUID from the name of a lease."""
+    return name.partition(".")[0]
 
 
 def release_all(leases: Iterable[Lease]) -> None:
@@ -204,21 +204,18 @@ class LeaseReader:
         self._runtime = runtime
         self._reader, self._ignoring = lease_readers(runtime)
 
-    def read(self, uuids: Iterable[str], timeout: float = 0.3) -> Dict[str, Holder]:
-        """Return the holders of the leased GPUs among these. Blocks for up to `timeout` seconds in all."""
-        answers = self._reader.read(list(uuids), timeout)
-        return {uuid: self._holder(answer) for uuid, answer in answers.items()}
-
-    def read_ignoring(self, leases: Mapping[str, Holder], timeout: float = 0.3) -> Dict[str, Holder]:
-        """Return the holders that ignore a lease, by the names of their own leases. `leases`: what `read` has
-        returned."""
-        answers = self._ignoring.read(timeout=timeout)
-        holders = {name: self._holder(answer) for name, answer in answers.items()}
-        for name, holder in holders.items():
-            if gpu_of(name) in leases:
-                user = leases[gpu_of(name)].user
-                holders[name] = holder._replace(note=f"it ignores the lease of {user}")
+    def read(self, uuids: Collection[str], timeout: float = 0.3) -> Dict[str, Holder]:
+        """Return the holders of the leases of these GPUs, by the names of the leases; last those that ignore another
+        lease. Blocks for up to `timeout` seconds, and as long again for the last ones."""
+        holders = self._holders(self._reader.read(list(uuids), timeout))
+        ignoring = [name for name in self._ignoring.names() if gpu_of(name) in uuids]
+        for name, holder in self._holders(self._ignoring.read(ignoring, timeout)).items():
+            other = holders.get(gpu_of(name))
+            holders[name] = holder._replace(note=f"it ignores the lease of {other.user}" if other else "")
         return holders
+
+    def _holders(self, answers: Mapping[str, Announced]) -> Dict[str, Holder]:
+        return {name: self._holder(answer) for name, answer in answers.items()}
 
     def _holder(self, answer: Announced) -> Holder:
         pid, uid, details, _ = answer

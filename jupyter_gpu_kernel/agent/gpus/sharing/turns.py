@@ -52,7 +52,7 @@ class WaitingKernel(NamedTuple):
         return bool(self.usable & gpu_bit(uuid))
 
     def keeps(self, now: float) -> bool:
-        """Whether free GPUs are kept for it at this time."""
+        """Return whether free GPUs are kept for this kernel at this time."""
         return self.gpus == 1 or (self.since < math.inf and int((now - self.since) / KEPT) % 2 == 0)
 
 
@@ -123,7 +123,8 @@ class PassedPlaces:
         """
         before = self._untaken_since if now - self._now <= _GAP else {}
         self._now, self._gpus = now, list(gpus)
-        keys = {self._key(kernel) for kernel in _which_could_take(ahead, list(free))}
+        kept = kept_gpus(ahead, free)
+        keys = {self._key(kernel) for kernel, uuids in kept if len(uuids) == kernel.gpus}
         self._untaken_since = {key: before.get(key, now) for key in keys}
         present = {self._key(kernel) for kernel in ahead}
         self._untaken = {key for key in self._untaken if key in present or isinstance(key, int)}
@@ -137,7 +138,7 @@ class PassedPlaces:
         return [kernel._replace(passed=self._reason(kernel, untaken)) for kernel in ahead]
 
     def names(self, kernel: WaitingKernel) -> bool:
-        """Whether the user of this kernel is one of `users`."""
+        """Return whether the user of this kernel is one of `users`."""
         return not self._users.isdisjoint({str(kernel.uid), procfs.known_user_name(kernel.uid)})
 
     def _reason(self, kernel: WaitingKernel, untaken: Collection[Place]) -> str:
@@ -150,13 +151,12 @@ class PassedPlaces:
         return kernel.uid if self.names(kernel) else (kernel.kernel_id, kernel.uid, kernel.since)
 
 
-def _which_could_take(ahead: Sequence[WaitingKernel], free: List[str]) -> List[WaitingKernel]:
-    """Return the kernels for which enough GPUs are free beside those kept for the kernels before them."""
-    found = []
+def kept_gpus(ahead: Iterable[WaitingKernel], free: Iterable[str]) -> List[Tuple[WaitingKernel, List[str]]]:
+    """Return these kernels with the free GPUs that each of them could take, if GPUs are kept for the kernels before."""
+    found, remaining = [], list(free)
     for kernel in ahead:
-        kept = [uuid for uuid in free if kernel.can_use(uuid)][: kernel.gpus]
-        if kept and len(kept) == kernel.gpus:
-            found.append(kernel)
+        uuids = [uuid for uuid in remaining if kernel.can_use(uuid)][: kernel.gpus]
+        found.append((kernel, uuids))
         if not kernel.passed:
-            free = [uuid for uuid in free if uuid not in kept]
+            remaining = [uuid for uuid in remaining if uuid not in uuids]
     return found

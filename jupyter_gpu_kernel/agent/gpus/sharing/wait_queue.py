@@ -11,20 +11,7 @@ import os
 import re
 from collections import Counter
 from itertools import chain
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Collection,
-    FrozenSet,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Set,
-)
+from typing import TYPE_CHECKING, Any, Collection, Iterable, List, Mapping, NamedTuple, Optional, Set
 
 from ....wire.runtime import Runtime
 from ....wire.texts import one_line
@@ -52,7 +39,7 @@ class OwnReports(NamedTuple):
     which they have found out that these leave free GPUs untaken."""
 
     notebooks: Mapping[str, str] = {}
-    untaken: FrozenSet[Place] = frozenset()
+    untaken: Collection[Place] = ()
 
 
 class QueueReader:
@@ -92,9 +79,8 @@ class QueueReader:
             (name.rpartition(".")[2], report.details.get("notebook")) for name, report in reports.items()
         )
         notebooks = {kernel_id: one_line(path) for kernel_id, path in known if isinstance(path, str)}
-        return OwnReports(
-            notebooks, frozenset(chain(*(_places(one.details.get("untaken")) for one in reports.values())))
-        )
+        untaken = chain(*(_places(one.details.get("untaken")) for one in reports.values()))
+        return OwnReports(notebooks, set(untaken))
 
     def lease_owners(self) -> List[Owner]:
         """Return the owner of every lease on the node, also of GPUs that we do not see."""
@@ -182,9 +168,7 @@ class WaitQueue:
         self._untaken = [(one.kernel_id, one.uid) for one in before if one.passed == UNTAKEN][:_MOST_UNTAKEN]
         return before
 
-    def note_untaken(
-        self, ahead: Sequence[WaitingKernel], gpus: Collection[str], free: Collection[str]
-    ) -> None:
+    def note_untaken(self, ahead: List[WaitingKernel], gpus: Collection[str], free: Collection[str]) -> None:
         """Note which GPUs of the node were free while these kernels came first, so that places that nobody takes are
         passed over."""
         self._passed.add(self._loop.runtime.monotonic(), ahead, gpus, free)
@@ -217,7 +201,6 @@ class WaitQueue:
     def withdraw(self) -> None:
         """Do not hold up others, as this kernel cannot take GPUs at the moment. It keeps its place."""
         if self._announcement is not None:
-            self._loop.forget(self._announcement.fileno())
             self._announcement.close()
         self._announcement = self._announced = None
 
@@ -255,23 +238,17 @@ class WaitQueue:
             listener = None
         self.withdraw()
         if listener is not None:
-            self._announcement = Announcement(listener, {}, self._report)
+            self._announcement = Announcement(listener, {}, self._report, loop=self._loop)
             self._announced = me
-            self._loop.watch(listener.fileno(), lambda _: self._answer())
 
     def _report(self) -> Mapping[str, Any]:
         return {**self._details(), "untaken": self._untaken}
 
-    def _answer(self) -> None:
-        if self._announcement is not None:
-            self._announcement.answer()
 
-
-def _places(value: Any) -> Iterator[Place]:
-    """Yield the places in a report; other values are left out."""
-    for one in value if isinstance(value, list) else ():
-        if isinstance(one, list) and [type(part) for part in one] == [str, int]:
-            yield one[0], one[1]
+def _places(value: Any) -> List[Place]:
+    """Return the places in a report; other values are left out."""
+    pairs = [one for one in value if isinstance(one, list)] if isinstance(value, list) else []
+    return [(one[0], one[1]) for one in pairs if [type(part) for part in one] == [str, int]]
 
 
 def _turn(since: float, seconds: int) -> float:
