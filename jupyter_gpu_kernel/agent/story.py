@@ -6,6 +6,7 @@ Writing never raises an error: a story that cannot be written must not end a ker
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -41,6 +42,11 @@ class Story:
         except OSError:  # a full disk
             self.unwritten += 1
         return entry
+
+    def remove(self) -> None:
+        """Remove the story."""
+        with contextlib.suppress(OSError):
+            self.path.unlink()
 
 
 class Limited:

@@ -153,23 +153,6 @@ class Kernels:
             del row["error"]
         return [(kernel_node, {**row, "state": "away", "attached": True}) for kernel_node, row in found]
 
-    def listed(self, states: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the states of a node's kernels without reservations, which belong to a kernel on another host."""
-        reserved = self._reserved
-        return [one for one in states if not one.get("reservation") and one["id"] not in reserved]
-
-    def in_queue(self, queue: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the kernels that wait for a GPU. A reservation is listed with the id of the kernel that waits by
-        it."""
-        reserved = self._reserved
-        return [dict(one, id=reserved.get(one["id"], one["id"])) for one in queue]
-
-    @property
-    def _reserved(self) -> dict[str, str]:
-        """The ids of keepers that only wait for GPUs on one of several hosts, and of the kernels that wait by them."""
-        starters = [(one, one.starter) for one in self._kernels if one.starter is not None]
-        return {one: remote.kernel_id for remote, starter in starters for one in starter.reservations()}
-
     # -------------------------------------------------------------------------------------- front ends come
 
     def arrival(self, settings: KernelSettings, call: Call) -> Arrival:

@@ -36,10 +36,20 @@ from .node.nodes import (
     distinct,
     has_kernel,
     is_gone,
+    kernels_of,
     not_found,
 )
 from .node.shared_connection import Connect
-from .rows import code_rows, gpu_key, left_out_row, process_key, process_rows, rows_of, still_runs_row
+from .rows import (
+    code_rows,
+    gpu_key,
+    left_out_row,
+    pending_story,
+    process_key,
+    process_rows,
+    rows_of,
+    still_runs_row,
+)
 from .rpc import Call
 from .slurm.operations import check_slurm, cluster_rows, probe_slurm, with_clusters
 from .slurm.scheduler import Schedulers
@@ -167,9 +177,6 @@ class Operations:
         clusters = cluster_rows(self._schedulers, in_jobs, call)
         replies, job_replies, logins = await asyncio.gather(asked, of_jobs, clusters)
         job_rows, rows = _gpu_rows(job_replies, replies)
-        rows = [
-            {**row, "queue": self._kernels.in_queue(row["queue"])} if "queue" in row else row for row in rows
-        ]
         return rows + with_clusters(job_rows, logins)
 
     async def op_history(self, call: Call) -> list[dict[str, Any]]:
@@ -193,8 +200,8 @@ class Operations:
             node = reply.node
             if reply.error is not None:
                 return [row for one, row in self._kernels.away(node) if seen.add_away(one, row["id"])]
-            kernels = self._kernels.listed(reply.answer.get("kernels", []))
-            return [self._with_local_state(node, one) for one in kernels if seen.add(node, one["id"])]
+            kernels = [one for one in kernels_of(reply) if seen.add(node, one["id"])]
+            return [self._with_local_state(node, one) for one in kernels]
 
         def tell(reply: NodeReply) -> None:
             call.progress(reply.node.name, "answered", rows_of(reply, reported))
@@ -216,7 +223,12 @@ class Operations:
         begins with `kernel`."""
         start = str(call.arguments["kernel"])
         answers = await self._jobs.ask_each(call, "stories", more=lambda node: {"kernel": start})
-        return rows_of(answers, "kernels", lambda row: row["id"]) + await self._jobs.stories(start)
+        pending = [
+            {"id": one, "hop": row["hop"]}
+            for one, row in self._kernels.pending_rows().items()
+            if one.startswith(start)
+        ]
+        return rows_of(answers, "kernels", lambda row: row["id"]) + await self._jobs.stories(start) + pending
 
     async def op_logs(self, call: Call) -> list[dict[str, Any]]:
         """Return a kernel's story from the node that has it, or from all that report it, if this hub does not know."""
@@ -228,7 +240,9 @@ class Operations:
         stories = distinct(reply for reply in answers if reply.error is None)
         of_job = await self._jobs.story(kernel_id)
         printed = await self._jobs.output(kernel_id, call)
-        if not stories and of_job:
+        pending = self._kernels.pending(kernel_id)
+        printed += pending_story(pending) if pending is not None else []
+        if not stories and (of_job or pending is not None):
             return of_job + printed
         if not stories:
             raise not_found(
@@ -237,7 +251,7 @@ class Operations:
         rows = [dict(entry, hop=one.node.name) for one in stories for entry in one.answer["story"]]
         rows = sorted([*of_job, *rows], key=lambda row: row["time"] or 0) if of_job else rows
         rows += printed
-        if len(stories) > 1:
+        if len(stories) > 1 and pending is None:
             nodes = [one.node for one in stories]
             rows.append({"node": nodes[0].name, "error": conflict(nodes, [kernel_id]).to_json()})
         return rows

@@ -41,6 +41,14 @@ def pending_row(remote: RemoteKernel) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in _NOT_IN_ROWS}
 
 
+def pending_story(remote: RemoteKernel) -> list[dict[str, Any]]:
+    """Return the rows of `logs` for a kernel that has not been started: what it waits for now."""
+    reason = remote.late_start.reason or "the kernel has not been started: its first cell starts it"
+    time = remote.status.get("since")
+    row = {"time": time, "event": "pending", "hop": remote.link.name}
+    return [{**row, "text": line} for line in reason.splitlines()]
+
+
 def gpu_key(row: dict[str, Any]) -> Hashable:
     """Identify the GPU of a row on its node."""
     return row.get("uuid") or row.get("index")

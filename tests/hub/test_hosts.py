@@ -196,6 +196,10 @@ def test_a_cell_that_waits_runs_where_a_gpu_is_free_first(lab: Lab) -> None:
         queues = [[one["id"] for one in row["queue"]] for row in lab.call("gpus", specs=specs)]
         assert all(queue == [waiting] for queue in queues), queues
         assert lab.call("priority", kernel=waiting, priority=7, specs=specs)["priority"] == 7
+        story = lab.call("logs", kernel=waiting, specs=specs)
+        assert {row["hop"] for row in story} == {"gpu1", "gpu2", "gpu1, gpu2"}, "of both reservations"
+        assert any("Or waiting for 1 GPU on" in row["text"] for row in story)
+        assert not any("error" in row for row in story)
         wait_for(
             lambda: all(one == ("/home/me/a.ipynb", 7) for one in queued(lab)), "its priority on both hosts"
         )
@@ -209,10 +213,41 @@ def test_a_cell_that_waits_runs_where_a_gpu_is_free_first(lab: Lab) -> None:
             assert kinds[:2] == ["busy", "execute_input"] and kinds.count("idle") == 1
         assert front.run("setup").reply["execution_count"] == 4
         assert remote.link.name == "gpu2" and remote.describe()["priority"] == 7
+        assert remote.kernel_id == waiting, "who waits for the kernel finds it"
         wait_for(lambda: "its GPUs were free first" in remote.describe()["placement"], "the reason")
         assert "gpu2 was chosen: its GPUs were free first" in lab.hosts["gpu2"].story(remote.kernel_id)
     nothing_left(lab, gpu2=[remote.kernel_id])
     assert remote.describe()["notebook"] == "/home/me/a.ipynb"
+    stories = lab.call("stories", kernel=waiting, specs=[{"name": "lab", "settings": lab.settings()}])
+    assert stories == [{"id": waiting, "hop": "gpu2"}], "none of the reservation that was withdrawn"
+
+
+def test_a_kernel_that_no_cell_has_started_tells_so_in_its_log(lab: Lab) -> None:
+    remote = lab.start()
+    specs = [{"name": "lab", "settings": lab.settings()}]
+    assert {"id": remote.kernel_id, "hop": "gpu1, gpu2"} in lab.call("stories", kernel="", specs=[])
+    [row] = lab.call("logs", kernel=remote.kernel_id, specs=specs)
+    assert (row["event"], row["hop"]) == ("pending", "gpu1, gpu2") and "its first cell starts it" in row[
+        "text"
+    ]
+
+
+def test_a_machine_with_two_names_gets_one_reservation(lab: Lab) -> None:
+    """A second one with the kernel's id would have the same keeper, and withdraw the kernel itself."""
+    crowd(lab, "gpu1")
+    names = {"route": ["gpu1"], "hosts": ["gpu1", "alias"]}
+    lab.hosts["alias"] = lab.hosts["gpu1"]
+    try:
+        remote = lab.start(**names)
+        with Front(remote.edge.connection) as front:
+            cell = front.client.execute(VISIBLE)
+            await_text(front, "another one of the hosts is the same machine")
+            lab.hosts["gpu1"].gpus.report(1)
+            assert front.finish(cell).text.strip() == lab.hosts["gpu1"].gpus.uuids[0]
+            assert front.run("6 * 7").reply["status"] == "ok"
+        assert lab.hosts["gpu1"].kernels() == [remote.kernel_id]
+    finally:
+        del lab.hosts["alias"]
 
 
 def test_a_wait_that_ends_leaves_nothing_on_the_hosts(lab: Lab) -> None:

@@ -208,7 +208,7 @@ class JobStarter(KernelStarter):
             settings = reached.settings.replace(notebook=known.notebook, kernel_id=known.kernel_id)
             job.node = reached.node
             self._table.add_event(job, remote, "connection", reached.link.connection)
-            self._started = await self._start_on(remote, reached.link, settings, remote.kernel_id)
+            self._started = await self._start_on(remote, reached.link, settings)
         await self._end_replaced()
         if not self._started:
             return await self._not_started(remote, job)

@@ -64,9 +64,6 @@ class Starter(Protocol):
     async def host_lost(self, remote: Any) -> bool:
         """Return whether a kernel that is restarted has to start elsewhere."""
 
-    def reservations(self) -> list[str]:
-        """Return the ids of the keepers that wait for GPUs for this kernel."""
-
     async def set_priority(self, remote: Any, priority: int) -> None:
         """Give the kernel, which has not been started, another priority."""
 

@@ -20,6 +20,8 @@ class LateStart:
         self._not_started = relay.not_started
         self._table = relay.not_started.table
         self._attach_timing = attach_timing
+        self.reason = ""
+        """What `show` has shown last: why the kernel has not been started yet; "" while no cell waits."""
 
     def begin(self) -> None:
         """Begin without a kernel on a node."""
@@ -27,6 +29,7 @@ class LateStart:
         kernel.set_phase(Phase.RUN)
         kernel.status = {"id": kernel.kernel_id, "state": "idle", "gpus": [], "pid": 0}
         kernel.error = None
+        self.reason = ""
         self._not_started.begin()
         kernel.set_link_state(LinkState.CONNECTING)
 
@@ -57,6 +60,7 @@ class LateStart:
 
     def show(self, text: str) -> None:
         """Show in the waiting cell why the kernel has not been started yet."""
+        self.reason = text
         self._not_started.show(self._relay.notice.for_user(text))
 
     def tell(self, text: str) -> None:

@@ -304,6 +304,11 @@ def distinct(replies: Iterable[NodeReply]) -> list[NodeReply]:
     return [reply for reply in replies if seen.add(reply.node, "")]
 
 
+def kernels_of(reply: NodeReply) -> list[dict[str, Any]]:
+    """Return the states of the node's kernels, without keepers that only wait for GPUs (reservations)."""
+    return [state for state in reply.answer.get("kernels", []) if not state.get("reservation")]
+
+
 def has_kernel(reply: NodeReply, kernel_id: str) -> bool:
     """Whether the node lists the kernel."""
     return any(state["id"] == kernel_id for state in reply.answer.get("kernels", []))

@@ -74,10 +74,6 @@ class KernelStarter(Starter, ABC):
         """Return whether a kernel that is restarted has to start elsewhere."""
         return False
 
-    def reservations(self) -> list[str]:
-        """Return the ids of the keepers that wait for GPUs for this kernel."""
-        return []
-
     async def set_priority(self, remote: RemoteKernel, priority: int) -> None:
         """Give the kernel, which has not been started, another priority."""
         remote.settings = remote.settings.replace(priority=priority)
@@ -90,13 +86,12 @@ class KernelStarter(Starter, ABC):
         remote: RemoteKernel,
         link: NodeLink,
         settings: KernelSettings,
-        kernel_id: str,
         within: float | None = None,
     ) -> bool:
         """Start the kernel there. Return whether it can be used; if not, `_lost` tells why, unless the start is not
         wanted any more, or has taken more than `within` seconds."""
         late_start = remote.late_start
-        late_start.start_on(link, settings, kernel_id)
+        late_start.start_on(link, settings, remote.kernel_id)
 
         def settled() -> bool:
             return not late_start.pending or self._lost is not None or not self._wanted(remote)

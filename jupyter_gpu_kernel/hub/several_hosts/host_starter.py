@@ -19,6 +19,7 @@ from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.states import LinkState
 from ..kernel_settings import KernelSettings
 from ..node.hosts import none_usable
+from ..node.node import Node
 from ..node.node_link import NodeLink
 from ..node.nodes import Nodes
 from ..pending.starter import KernelStarter
@@ -137,10 +138,6 @@ class HostStarter(KernelStarter):
         usable = answer.get("usable") or []
         return bool(usable or answer.get("problem")) and not set(gpus) <= set(usable)
 
-    def reservations(self) -> list[str]:
-        """Return the ids of the keepers that wait for GPUs for this kernel."""
-        return [one.reservation.kernel_id for one in self._waits if one.reservation is not None]
-
     async def set_priority(self, remote: RemoteKernel, priority: int) -> None:
         """Change the priority of all reservations."""
         await super().set_priority(remote, priority)
@@ -168,7 +165,7 @@ class HostStarter(KernelStarter):
         assert settings is not None
         link = self._nodes.of(settings).begin_link(settings.python, None)
         try:
-            await self._start(remote, link, settings, remote.kernel_id)
+            await self._start(remote, link, settings)
         finally:
             self._known_host = None
             remote.wake()
@@ -178,13 +175,13 @@ class HostStarter(KernelStarter):
         remote: RemoteKernel,
         link: NodeLink,
         settings: KernelSettings,
-        kernel_id: str,
         within: float | None = None,
     ) -> None:
         """Start the kernel there. Raises the reason if it cannot be started. `within`: the seconds in which the kernel
         must have been started; None: as many as it takes, also until the host can be reached."""
+        kernel_id = remote.kernel_id
         self._nodes.record_start(kernel_id, self._nodes.of(settings))
-        if await self._start_on(remote, link, settings, kernel_id, within):
+        if await self._start_on(remote, link, settings, within):
             return
         self._tasks.spawn(end_kernel(link, kernel_id, "it is not needed any more"))
         if self._lost is not None:
@@ -203,10 +200,9 @@ class HostStarter(KernelStarter):
             self._known_host = self._placed(remote.settings, best, best.reason)
             return
         remote.show_wanted(state="waiting", since=self._runtime.time())
-        ids = [remote.kernel_id, *(self._runtime.new_id()[:12] for _ in offers[1:])]
         self._waits = [
-            HostWait(self._runtime, remote, kernel_id, self._placement.owner, offer)
-            for kernel_id, offer in zip(ids, offers, strict=True)
+            HostWait(self._runtime, remote, self._placement.owner, offer, self._waits_on_machine)
+            for offer in offers
         ]
         granted: Reservation | None = None
         try:
@@ -245,6 +241,10 @@ class HostStarter(KernelStarter):
             await remote.change(LOOK_EVERY if is_over else max(0.0, begun + OPEN_AFTER - loop.time()))
         return None
 
+    def _waits_on_machine(self, node: Node) -> bool:
+        """Return whether there is a reservation on the machine of this node, perhaps under another name."""
+        return any(one.reservation is not None and one.node.same_as(node) for one in self._waits)
+
     def _raise_if_unable(self) -> None:
         """Raise the reasons if no host can give GPUs, unless that may be different when the network is back."""
         errors = {one.node.name: one.error for one in self._waits if one.unable and one.error is not None}
@@ -269,7 +269,7 @@ class HostStarter(KernelStarter):
         settings = settings.replace(notebook=known.notebook, priority=known.priority, placement=placement)
         self._placement.remember(settings)
         link.release(granted)
-        await self._start(remote, link, settings, granted.kernel_id, START_WITHIN)
+        await self._start(remote, link, settings, START_WITHIN)
 
     # -------------------------------------------------------------------------------------- the end of the wait
 

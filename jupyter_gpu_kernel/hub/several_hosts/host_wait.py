@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from ...errors import AgentError, AuthError, ConnectError, GpuKernelError, HostKeyError
 from ...wire.runtime import Runtime
@@ -12,6 +13,7 @@ from .. import sanitize
 from ..background import BackgroundTasks
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.states import LinkState
+from ..node.node import Node
 from .placement import Offer
 from .reservation import Reservation
 
@@ -29,18 +31,23 @@ class HostWait:
     """
 
     def __init__(
-        self, runtime: Runtime, remote: RemoteKernel, kernel_id: str, owner: dict[str, str], offer: Offer
+        self,
+        runtime: Runtime,
+        remote: RemoteKernel,
+        owner: dict[str, str],
+        offer: Offer,
+        is_reserved: Callable[[Node], bool],
     ) -> None:
-        """`remote`: the kernel, which has not been started. `kernel_id`: the id of the first reservation. `offer`: what
-        the host has offered before, or why it made no offer."""
+        """`remote`: the kernel, which has not been started. `offer`: what the host has offered before, or why the host
+        made no offer. `is_reserved(node)`: whether the kernel has a reservation on that machine."""
         self.node = offer.node
         self.settings = offer.settings
         self.reservation: Reservation | None = None
         self.error = offer.error
         self._runtime = runtime
         self._remote = remote
-        self._kernel_id = kernel_id
         self._owner = owner
+        self._is_reserved = is_reserved
         self._is_trying = False
         self._task: asyncio.Task[None] | None = None
         self._tasks = BackgroundTasks()
@@ -94,16 +101,15 @@ class HostWait:
         while True:
             self._is_trying = not self._needs_user
             if self._is_trying:
-                self.error = await self._reserve(self._kernel_id)
+                self.error = await self._reserve()
                 self.reservation, self._is_trying = None, False
-                self._kernel_id = self._runtime.new_id()[:12]
                 self._remote.wake()
             soon = self._needs_user or self.error is None or self.waits_for_network
             await asyncio.sleep(RECONNECT_AFTER if soon else RETRY_AFTER)
 
-    async def _reserve(self, kernel_id: str) -> GpuKernelError | None:
-        """Start a keeper there, which waits for its GPUs. Return when that has failed: why, or None if the host may be
-        usable now."""
+    async def _reserve(self) -> GpuKernelError | None:
+        """Start a keeper there with the kernel's id, which waits for its GPUs. Return when that has failed: why, or
+        None if the host may be usable now."""
         node = self.node
         try:
             python = self.settings.python or node.python or await node.best_python(None)
@@ -112,10 +118,12 @@ class HostWait:
             return error
         except asyncio.TimeoutError:
             return ConnectError("no answer", hop=node.name)
+        if self._is_reserved(node):
+            return AgentError("another one of the hosts is the same machine", hop=node.name)
         given = self._remote.settings.replace(route=self.settings.route)
         self.settings, self.error = given.placed(python, "waits here for its GPUs"), None
         reservation = self.reservation = Reservation(
-            self._runtime, kernel_id, self.settings, self._owner, link, self._remote.wake
+            self._runtime, self._remote.kernel_id, self.settings, self._owner, link, self._remote.wake
         )
         await reservation.until(lambda: bool(reservation.error or reservation.status.get("problem")))
         if reservation.error is not None:
