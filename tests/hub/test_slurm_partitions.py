@@ -20,7 +20,6 @@ gpu3|gpu|down*|gpu:rtx3090:4|0/0/16/16|64000|1-00:00:00|1:00:00|up
 gpu1|long|mixed|gpu:a100:2(S:0-1)|2/14/0/16|64000|infinite|n/a|up
 big1|big|allocated|gpu:a100_80gb:8,shard:16|128/0/0/128|1000000+|12:00:00|1:00:00|up
 old1|old|idle|gpu:2|0/8/0/8|32000|1-00:00:00|1:00:00|down
-=== status 0
 used|gpu1|gpu:a100:1(IDX:0)
 used|gpu2|gpu:rtx3090:0(IDX:N/A)
 used|big1|gpu:a100_80gb:8(IDX:0-7),shard:0
@@ -73,11 +72,8 @@ def test_generic_resources(text, found):
 
 
 def test_malformed_rows_are_left_out():
-    assert (
-        read("$(id)|gpu|idle|gpu:1|0/1/0/1|1|1:00:00|1:00:00|up\ngpu1|a b|idle|\n=== status 0").partitions
-        == ()
-    )
-    assert cluster(Output(1, ("=== status 1",), "error")) is None
+    assert read("$(id)|gpu|idle|gpu:1|0/1/0/1|1|1:00:00|1:00:00|up\ngpu1|a b|idle|").partitions == ()
+    assert cluster(Output(1, (), "error")) is None
 
 
 CHOICES = [
@@ -134,7 +130,7 @@ def test_what_can_never_run_is_refused_with_the_valid_values(settings, cause, re
 
 
 def test_a_cluster_whose_types_are_unknown():
-    text = "n1|gpu*|idle|gpu:2|0/8/0/8|32000|1-00:00:00|1:00:00|up\n=== status 0"
+    text = "n1|gpu*|idle|gpu:2|0/8/0/8|32000|1-00:00:00|1:00:00|up"
     assert choose(read(text), KernelSettings(gpus=2), "login").settings["partition"] == "gpu"
     with pytest.raises(SettingsError, match=r"no type of GPU a100[\s\S]*leave out --gpu-type"):
         choose(read(text), KernelSettings(gpus=2, gpu_type="a100"), "login")

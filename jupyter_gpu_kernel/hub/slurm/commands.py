@@ -37,12 +37,8 @@ COLUMNS = ("%i", "%T", "%r", "%S", "%e", "%P", "%Q", "%B", "%N", "%.80j")
 """What squeue prints of each of the user's jobs; the name comes last, as it can contain anything."""
 OTHERS = ("%i", "%P", "%Q")
 """What squeue prints of the jobs of all users that wait: what decides the order, and nothing that a user chooses."""
-_MOST_WAITING = 10_000  # pending jobs of all users that are counted
-# A name may contain newlines: only lines that begin with a mark, which no job can know, are rows.
-_FILTER = f"""index($0, mark) == 1 {{
-    row = substr($0, length(mark) + 1)
-    if (row !~ /^-/ || n++ < {_MOST_WAITING}) print row
-}}"""
+_MOST_WAITING = 10_000
+"""Jobs of all users that wait and are counted."""
 _OUR_VARIABLES = (
     *("OUTPUT", "ERROR", "INPUT", "JOB_NAME", "SIGNAL", "ARRAY_INX", "OPEN_MODE", "WAIT", "REQUEUE"),
     "NO_REQUEUE",
@@ -118,16 +114,11 @@ def located(output: Output) -> Commands | None:
 
 
 def queue_command(everyone: bool) -> str:
-    """List the user's jobs; with `everyone` also the jobs of all users that wait, of which the order is made."""
-    own = f'squeue -h -a -t all -u "$(id -un)" -o "$mark"{shlex.quote("+" + "|".join(COLUMNS))} </dev/null'
-    waiting = f'squeue -h -a -t PENDING -o "$mark"{shlex.quote("-" + "|".join(OTHERS))} </dev/null'
-    both = f"{own} && {waiting}" if everyone else own
-    return "\n".join(
-        (
-            "mark=$(od -A n -t x1 -N 12 /dev/urandom | tr -d ' \\n')",
-            f'{{ {both}; echo "$mark=== status $?"; }} | awk -v mark="$mark" {shlex.quote(_FILTER)}',
-        )
-    )
+    """List the user's jobs in rows that begin with "+"; with `everyone` also the jobs of all users that wait, of which
+    the order is made, in rows that begin with "-"."""
+    own = f'squeue -h -a -t all -u "$(id -un)" -o {shlex.quote("+" + "|".join(COLUMNS))} </dev/null'
+    waiting = f"squeue -h -a -t PENDING -o {shlex.quote('-' + '|'.join(OTHERS))} </dev/null"
+    return f"{own} && {waiting} | head -n {_MOST_WAITING}" if everyone else own
 
 
 def named_command(name: str) -> str:

@@ -73,23 +73,18 @@ class JobState(NamedTuple):
 
 
 class JobRecord(NamedTuple):
-    """A job's state with what ended it, from `scontrol show job` or `sacct`."""
+    """A job's state with what ended it, from `scontrol show job` or from the accounting."""
 
     state: str
     exit_code: int = 0
     signal: int = 0
     reason: str = ""
-    uid: str = ""
-    """The uid of who cancelled the job: only accounting knows."""
-    user: str = ""
-    own: bool = False
-    """Whether the user cancelled the job."""
     node: str = ""
-    partition: str = ""
+    """The host of the batch script."""
     time_limit: str = ""
     memory: str = ""
-    output: str = ""
-    """The file to which the job's output goes."""
+    cancelled_by: str = ""
+    """A user's name, or "you (NAME)": only the accounting knows it."""
 
 
 def expand(text: str, most: int = _MOST_HOSTS) -> tuple[str, ...]:
@@ -128,7 +123,7 @@ def test_verdict(words: str) -> str:
 def queue(output: Output, private: bool = False) -> dict[str, JobState] | None:
     """Return the user's jobs by id; None if squeue failed. `private`: other users' jobs are hidden, so no place is
     known."""
-    if "=== status 0" not in output.lines:
+    if output.status:
         return None
     order = _Order(() if private else output.lines)
     jobs = (job for line in output.lines if (job := _job(line, order)) is not None)
@@ -214,47 +209,27 @@ def shown(output: Output, job_id: str, name: str) -> JobRecord | None:
     ours = rf"JobId={job_id} JobName={re.escape(name)} UserId=\S*\({re.escape(uid)}\) "
     if not re.match(ours, line) or "\n".join(lines).count("UserId=") != 1:
         return None
-    facts = slurm.job_fields(line)
-    code, signal = _exit(facts.get("ExitCode", ""))
-    state = facts.get("JobState", "")
-    return JobRecord(
-        state if _STATE.fullmatch(state) else "UNKNOWN",
-        code,
-        signal,
-        reason if (reason := sanitize.line(facts.get("Reason", ""), 100)) != "None" else "",
-        node=node if is_host(node := facts.get("BatchHost", "")) else "",
-        partition=sanitize.line(facts.get("Partition", ""), 100),
-        time_limit=sanitize.line(facts.get("TimeLimit", ""), 30),
-        memory=sanitize.line(facts.get("MinMemoryNode", facts.get("MinMemoryCPU", "")), 30),
-        output=sanitize.line(facts.get("StdOut", ""), 1000),
-    )
+    return _record(line)
 
 
 def accounted(output: Output) -> JobRecord | None:
-    """Return the job that `sacct` printed, None if there is no accounting, or no record yet."""
-    rows = [line.split("|") for line in output.lines if "|" in line]
-    user, own = (next((row[1] for row in rows if row[0] == name), "") for name in ("user", "own"))
-    row = next((one for one in reversed(rows) if len(one) == 8 and is_job_id(one[0])), None)
-    if row is None:
-        return None
-    state, _, uid = row[1].partition(" by ")
-    code, signal = _exit(row[2])
+    """Return the job that `accounting_command` printed, None if there is no accounting, or no record yet."""
+    line = next((one for one in output.lines if one.startswith("JobState=")), "")
+    return _record(line) if line else None
+
+
+def _record(line: str) -> JobRecord:
+    """Return the job in a line of `scontrol -o show job`."""
+    facts = slurm.job_fields(line)
+    state, reason = facts.get("JobState", ""), sanitize.line(facts.get("Reason", ""), 100)
+    code, _, signal = facts.get("ExitCode", "").partition(":")
     return JobRecord(
         state if _STATE.fullmatch(state) else "UNKNOWN",
-        code,
-        signal,
-        sanitize.line(row[3], 100) if row[3] != "None" else "",
-        uid if uid.isascii() and uid.isdigit() and len(uid) < 11 else "",
-        sanitize.line(user, 64),
-        uid != "" and uid == own,
-        next(iter(expand(row[4])), ""),
-        sanitize.line(row[5], 100),
-        sanitize.line(row[6], 30),
-        sanitize.line(row[7], 30),
+        number(code),
+        number(signal),
+        "" if reason == "None" else reason,
+        next(iter(expand(facts.get("BatchHost", ""))), ""),
+        sanitize.line(facts.get("TimeLimit", ""), 30),
+        sanitize.line(facts.get("MinMemoryNode", facts.get("MinMemoryCPU", "")), 30),
+        sanitize.line(facts.get("CancelledBy", ""), 64),
     )
-
-
-def _exit(text: str) -> tuple[int, int]:
-    """Return the exit code and the signal of "1:0"."""
-    code, _, signal = text.partition(":")
-    return number(code), number(signal)

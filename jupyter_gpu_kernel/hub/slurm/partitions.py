@@ -104,7 +104,7 @@ def counts(hosts: Iterable[Host], kind: str) -> dict[str, int]:
 
 def cluster(output: Output) -> SlurmCluster | None:
     """Return the partitions, None if sinfo failed."""
-    if "=== status 0" not in output.lines:
+    if output.status:
         return None
     fields = [line.split("|") for line in output.lines]
     used = {row[1]: gpus(row[2]) for row in fields if row[0] == "used" and len(row) == 3}

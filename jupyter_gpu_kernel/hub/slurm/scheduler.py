@@ -121,11 +121,7 @@ class Scheduler:
             raise self._failed("scontrol show job", output)
         if record is None or record.state == "CANCELLED":
             output = await self.run(commands.accounting_command(job_id, name), call)
-            accounted = dialect.accounted(output)
-            if accounted is not None and record is not None:
-                record = record._replace(uid=accounted.uid, user=accounted.user, own=accounted.own)
-            else:
-                record = record or accounted
+            record = dialect.accounted(output) or record
         return job_end(job_id, record)
 
     def watch(self, job_id: str, name: str, changed: Changed) -> Callable[[], None]:

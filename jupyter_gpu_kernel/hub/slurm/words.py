@@ -29,62 +29,52 @@ class PendingReason(NamedTuple):
     remedy: str = ""
 
 
-_WAITS = {
-    "": "Slurm has not looked at it yet",
-    "None": "Slurm has not looked at it yet",
-    "Resources": "it is next, as soon as enough is free",
-    "Priority": "other jobs have a higher priority",
-    "Dependency": "it depends on another job",
-    "BeginTime": "its begin time has not come",
-    "Reservation": "it waits for its reservation",
-    "Licenses": "it waits for a licence",
-    "Prolog": "the node is being prepared",
-    "Cleaning": "an earlier attempt is being cleaned up",
-    "ReqNodeNotAvail": "a node that it needs is not available, perhaps because of maintenance",
-}
-_FOREVER = {
-    "PartitionTimeLimit": ("its time limit is above that of the partition", "--time, or --partition"),
-    "PartitionNodeLimit": (
-        "it asks for more nodes than the partition has or allows",
-        "--nodes, or --partition",
-    ),
-    "PartitionConfig": (
-        "no node of the partition has so many CPUs, GPUs or so much memory",
-        "--cpus, --mem, --gpus, or --partition",
-    ),
-    "PartitionInactive": ("the partition is not in use", "--partition"),
-    "BadConstraints": ("no node can give what it asks for", "--gpus, --gpu-type, --mem, or --partition"),
-    "AccountNotAllowed": ("the account may not use the partition", "--account, or --partition"),
-    "QOSNotAllowed": ("the QOS may not be used in the partition", "--qos, or --partition"),
-    "InvalidAccount": ("the account is not valid", "--account"),
-    "InvalidQOS": ("the QOS is not valid", "--qos"),
-}
-_HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "launch_failed_requeued_held", "held")
+_RELEASE = "Release it with scontrol release, or ask the cluster's administrators."
+_ONE_JOB = r"Max\w*(Time|Wall|PerJob|PerNode)"
+"""A limit that one job exceeds by itself, in Slurm's word for a limit of a QOS or an account."""
+_BEYOND = "it asks for more than a limit of the {} allows one job"
+_REACHED = "a limit of the {} is reached: it starts when other jobs have ended"
+_TOO_MUCH = "no node of the partition has so many CPUs, GPUs or so much memory"
+_NODES = "it asks for more nodes than the partition has or allows"
+_REASONS: tuple[tuple[str, str, str], ...] = (
+    (r"(None)?$", "Slurm has not looked at it yet", ""),
+    (r"Resources$", "it is next, as soon as enough is free", ""),
+    (r"Priority$", "other jobs have a higher priority", ""),
+    (r"Dependency$", "it depends on another job", ""),
+    (r"BeginTime$", "its begin time has not come", ""),
+    (r"Reservation$", "it waits for its reservation", ""),
+    (r"Licenses$", "it waits for a licence", ""),
+    (r"Prolog$", "the node is being prepared", ""),
+    (r"Cleaning$", "an earlier attempt is being cleaned up", ""),
+    (r"ReqNodeNotAvail", "a node that it needs is not available, perhaps because of maintenance", ""),
+    (r".*(DOWN|DRAINED)", "the nodes that it could use are down, drained or reserved", ""),
+    (r"JobHeldAdmin", "it is held by an administrator", _RELEASE),
+    (r"JobHeldUser|JobHoldMaxRequeue|.*held", "it is held (scontrol hold)", _RELEASE),
+    (r"PartitionTimeLimit$", "its time limit is above that of the partition", "--time, or --partition"),
+    (r"PartitionNodeLimit$", _NODES, "--nodes, or --partition"),
+    (r"PartitionConfig$", _TOO_MUCH, "--cpus, --mem, --gpus, or --partition"),
+    (r"PartitionInactive$", "the partition is not in use", "--partition"),
+    (r"BadConstraints$", "no node can give what it asks for", "--gpus, --gpu-type, --mem, or --partition"),
+    (r"AccountNotAllowed$", "the account may not use the partition", "--account, or --partition"),
+    (r"QOSNotAllowed$", "the QOS may not be used in the partition", "--qos, or --partition"),
+    (r"InvalidAccount$", "the account is not valid", "--account"),
+    (r"InvalidQOS$", "the QOS is not valid", "--qos"),
+    (rf"QOS\w*{_ONE_JOB}", _BEYOND.format("QOS"), "--time, --gpus or --qos"),
+    (rf"(Assoc\w*)?{_ONE_JOB}", _BEYOND.format("account"), "--time, --gpus or --qos"),
+    (r"QOS", _REACHED.format("QOS"), ""),
+    (r"Assoc|Max\w*Per", _REACHED.format("account"), ""),
+)
+"""Slurm's reasons, of which the first one counts that matches; the words for them; and, for a job that would wait for
+ever, the options to change or what else to do."""
 
 
 def why_pending(reason: str) -> PendingReason:
     """Return the words for Slurm's reason, which stay next to it."""
-    if reason in _FOREVER:
-        text, options = _FOREVER[reason]
-        return PendingReason(text, f"It would wait for ever: interrupt it, and change {options}: {_ADD}")
-    if any(one in reason for one in _HELD):
-        who = "by an administrator" if "Admin" in reason else "(scontrol hold)"
-        return PendingReason(
-            f"it is held {who}", "Release it with scontrol release, or ask the cluster's administrators."
-        )
-    if reason.startswith("ReqNodeNotAvail"):
-        return PendingReason(_WAITS["ReqNodeNotAvail"])
-    if "DOWN" in reason or "DRAINED" in reason:
-        return PendingReason("the nodes that it could use are down, drained or reserved")
-    if match := re.match(r"(QOS|Assoc|Max\w*Per)\w*", reason):
-        whose = "of the QOS" if match[1] == "QOS" else "of the account"
-        if re.search(r"Max\w*(Time|Wall|PerJob|PerNode)", reason):
-            return PendingReason(
-                f"it asks for more than a limit {whose} allows one job",
-                f"Change --time, --gpus or --qos: {_ADD}",
-            )
-        return PendingReason(f"a limit {whose} is reached: it starts when other jobs have ended")
-    return PendingReason(_WAITS.get(reason, "Slurm gives this reason"))
+    found = ((text, remedy) for pattern, text, remedy in _REASONS if re.match(pattern, reason))
+    text, remedy = next(found, ("Slurm gives this reason", ""))
+    if remedy.startswith("--"):
+        remedy = f"It would wait for ever: interrupt it, and change {remedy}: {_ADD}"
+    return PendingReason(text, remedy)
 
 
 def submitting_text(login: str) -> str:
@@ -218,80 +208,64 @@ class JobEnd(NamedTuple):
     """Slurm's name for the end, or GONE if Slurm does not know the job any more."""
     cause: str
     """A sentence without a full stop: "job 12 has ended: it has reached its time limit of 4:00:00"."""
-    remedy: str = ""
+    remedy: str = _NEW_JOB
     node: str = ""
-    output: str = ""
-    """The file with the job's output, on its node."""
 
     def for_front_end(self, *, revives: bool) -> JobEnd:
         """Return the end with the remedy for a front end whose user's next cell `revives` an ended kernel, or does
         not."""
-        return (
-            self if revives else self._replace(remedy=self.remedy.replace("Run a cell", "Restart the kernel"))
-        )
+        remedy = self.remedy if revives else self.remedy.replace("Run a cell", "Restart the kernel")
+        return self._replace(remedy=remedy)
 
 
 def job_end(job_id: str, record: JobRecord | None) -> JobEnd | None:
     """Return the end; None if the job has not ended. `record`: None if Slurm does not know the job any more."""
     if record is None:
         cause = f"Slurm does not list job {job_id} any more, and has no accounting that tells how it ended"
-        return JobEnd(GONE, cause, _NEW_JOB)
+        return JobEnd(GONE, cause)
     if record.state not in ENDED:
         return None
-    job = f"job {job_id}"
-    if record.state == "CANCELLED":
-        cause, remedy = _cancelled(job, record)
-    elif record.state == "FAILED":
-        cause, remedy = _failed(job, record)
-    elif record.state == "COMPLETED":
-        cause, remedy = f"{job} has ended normally", _NEW_JOB
-    else:
-        cause, remedy = f"{job} has ended: {_why(record)}", _REMEDIES.get(record.state, _NEW_JOB)
-    return JobEnd(record.state, cause, remedy, record.node, record.output)
+    explain = {"CANCELLED": _cancelled, "FAILED": _failed}.get(record.state, _ended)
+    how, remedy = explain(record)
+    return JobEnd(record.state, f"job {job_id} {how}", remedy, record.node)
 
 
-def _why(record: JobRecord) -> str:
-    """Return why a job has ended that neither failed nor was cancelled."""
-    state = record.state
+def _ended(record: JobRecord) -> tuple[str, str]:
+    """Return how a job ended that neither failed nor was cancelled, and the remedy."""
+    state, detail = record.state, ""
+    if state == "COMPLETED":
+        return "has ended normally", _NEW_JOB
     if state == "OUT_OF_MEMORY":
         asked = f" (it asked for {record.memory})" if record.memory else ""
-        return f"it used more memory than Slurm allowed it{asked}, and was killed"
-    reason = END_REASONS.get("NODE_FAIL" if state == "BOOT_FAIL" else state, f"its state is {state}")
-    detail = ""
+        reason = f"it used more memory than Slurm allowed it{asked}, and was killed"
+    else:
+        reason = END_REASONS.get("NODE_FAIL" if state == "BOOT_FAIL" else state, f"its state is {state}")
     if state == "TIMEOUT" and record.time_limit:
         detail = f" of {record.time_limit}"
     elif state in ("NODE_FAIL", "BOOT_FAIL") and record.node:
         detail = f": {record.node}"
-    return f"{reason}{detail}"
+    return f"has ended: {reason}{detail}", _REMEDIES.get(state, _NEW_JOB)
 
 
-def _cancelled(job: str, record: JobRecord) -> tuple[str, str]:
-    by = record.user or (f"uid {record.uid}" if record.uid else "")
-    if record.own:
-        return f"{job} was cancelled by you ({by})", _NEW_JOB
-    if by:
-        return (
-            f"{job} was cancelled by {by}",
-            "Ask them, or the cluster's administrators, before starting a new one.",
-        )
-    return (
-        f"{job} was cancelled (scancel); Slurm tells by whom only where it has accounting",
-        _NEW_JOB,
-    )
+def _cancelled(record: JobRecord) -> tuple[str, str]:
+    by = record.cancelled_by
+    if not by:
+        return "was cancelled (scancel); Slurm tells by whom only where it has accounting", _NEW_JOB
+    ask = "Ask them, or the cluster's administrators, before starting a new one."
+    return f"was cancelled by {by}", _NEW_JOB if by.startswith("you ") else ask
 
 
-def _failed(job: str, record: JobRecord) -> tuple[str, str]:
+def _failed(record: JobRecord) -> tuple[str, str]:
+    logs = "“jupyter gpu-kernel logs ID” shows what"
     if record.reason == "BadConstraints":
-        return f"{job} failed: no node can give what it asks for (BadConstraints)", (
-            f"Change --gpus, --gpu-type, --cpus, --mem or --partition: {_ADD}"
-        )
+        fix = f"Change --gpus, --gpu-type, --cpus, --mem or --partition: {_ADD}"
+        return "failed: no node can give what it asks for (BadConstraints)", fix
     if record.signal:
-        return f"{job} failed: its first process was ended by {signal_name(record.signal)}", (
-            "“jupyter gpu-kernel logs ID” shows what happened before."
+        return (
+            f"failed: its first process was ended by {signal_name(record.signal)}",
+            f"{logs} happened before.",
         )
-    known = EXIT_STATUSES.get(record.exit_code)
-    if known is not None:
-        return f"{job} failed: {known[0]}", known[1]
-    return f"{job} failed with exit status {record.exit_code}", (
-        "“jupyter gpu-kernel logs ID” shows what it printed. Run the set-up lines (--setup) by hand in a job."
-    )
+    if known := EXIT_STATUSES.get(record.exit_code):
+        return f"failed: {known[0]}", known[1]
+    by_hand = "Run the set-up lines (--setup) by hand in a job."
+    return f"failed with exit status {record.exit_code}", f"{logs} it printed. {by_hand}"
