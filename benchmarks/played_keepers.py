@@ -21,7 +21,7 @@ from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.wire import PROTOCOL
-from jupyter_gpu_kernel.wire.compose import make
+from jupyter_gpu_kernel.wire.kernel_messages.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message, lane_of
 from jupyter_gpu_kernel.wire.runtime import Runtime
 

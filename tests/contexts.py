@@ -13,7 +13,7 @@ from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.relay.requests import InternalRequests
 from jupyter_gpu_kernel.agent.story import Story
-from jupyter_gpu_kernel.wire.answers import Answers
+from jupyter_gpu_kernel.wire.kernel_messages.answers import Answers
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 

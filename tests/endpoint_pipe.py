@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jupyter_gpu_kernel.wire.endpoint import Endpoint
-from jupyter_gpu_kernel.wire.frames import Frame
+from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
+from jupyter_gpu_kernel.wire.stream.frames import Frame
 
 
 class Pipe:

@@ -24,9 +24,9 @@ from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.story import read_story
-from jupyter_gpu_kernel.wire.endpoint import Endpoint
-from jupyter_gpu_kernel.wire.frames import FrameReader
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
+from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
+from jupyter_gpu_kernel.wire.stream.frames import FrameReader
 
 AGENT = "from jupyter_gpu_kernel.agent import __main__ as agent; import sys; sys.exit(agent.main({!r}))"
 

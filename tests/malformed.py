@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.wire import PROTOCOL
-from jupyter_gpu_kernel.wire.frames import Frame, Kind, json_frame
+from jupyter_gpu_kernel.wire.stream.frames import Frame, Kind, json_frame
 
 HELLO: dict[str, Any] = {"protocol": PROTOCOL, "session": "s", "peer": "", "received": 0, "features": []}
 """One that is right."""

@@ -16,9 +16,9 @@ from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
-from jupyter_gpu_kernel.wire.endpoint import Endpoint
-from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, Frame, FrameReader, Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import MessageError
+from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
+from jupyter_gpu_kernel.wire.stream.frames import CHUNK, MAGIC, Frame, FrameReader, Kind, json_frame
 
 DEADLINE = 30.0
 QUICK = LinkTimeouts(ping_every=0.05, dead_after=0.4, greeting_within=DEADLINE, retry=0.01, retry_most=0.02)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_gpu_kernel.wire.window import Window
+from jupyter_gpu_kernel.wire.stream.window import Window
 
 
 def fixed_window(size: int) -> Window:

@@ -1,9 +1,7 @@
 """The protocol between hub and work node. No I/O except in `files.py` and `sock_diag.py`; standard library, Python 3.8.
 
-- From bytes to messages: `frames.py` (the stream), `queues.py` and `window.py` (chunks), `endpoint.py` (one end of an
-  attachment), `compression.py`, `messages.py`.
-- Messages in the kernel's place: `compose.py` makes them, `answers.py` answers requests, `streams.py` reads and splits
-  stream output.
+- `stream/`: from the bytes of a stream to messages. `messages.py`: what is in a message.
+- `kernel_messages/`: messages in the kernel's place.
 - What both ends read and write: `fields.py` (JSON of others), `kernel_settings.py`, `revisions.py`, `slurm.py`,
   `durations.py`, `texts.py`, `remedies.py`, `files.py`, `sock_diag.py`, and `runtime.py` (clocks and randomness).
 

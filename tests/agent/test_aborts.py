@@ -7,7 +7,7 @@ from typing import Any
 from runtimes import make
 
 from jupyter_gpu_kernel.agent.log.requests import MAX_REQUESTS, Aborts, Requests
-from jupyter_gpu_kernel.wire.compose import aborted_reply, error_reply
+from jupyter_gpu_kernel.wire.kernel_messages.compose import aborted_reply, error_reply
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 

@@ -14,7 +14,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.mux.attach import MAX_PENDING, Router
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
-from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, Frame, FrameReader, Kind, json_frame
+from jupyter_gpu_kernel.wire.stream.frames import CHUNK, MAGIC, Frame, FrameReader, Kind, json_frame
 
 OPEN = json_frame(Kind.REQUEST, {"do": "open", "kernel": "k", "attachment": 5}, number=1)
 

@@ -18,7 +18,7 @@ from jupyter_gpu_kernel.agent.relay.reattach import (
     GreetingText,
     Reattach,
 )
-from jupyter_gpu_kernel.wire.answers import Answers
+from jupyter_gpu_kernel.wire.kernel_messages.answers import Answers
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 HINT = "%gpu missed"

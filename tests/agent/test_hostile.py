@@ -23,8 +23,8 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.story import BURST, Limited, Story, read_story
 from jupyter_gpu_kernel.wire import PROTOCOL
-from jupyter_gpu_kernel.wire.frames import Frame, FrameReader, Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
+from jupyter_gpu_kernel.wire.stream.frames import Frame, FrameReader, Kind, json_frame
 
 MUCH = 64 * 1024 * 1024
 

@@ -16,7 +16,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.wire import PROTOCOL
-from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame
+from jupyter_gpu_kernel.wire.stream.frames import MAGIC, Frame, FrameReader, Kind, json_frame
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.story import read_story
-from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import keeper_message
+from jupyter_gpu_kernel.wire.stream.frames import MAGIC, Frame, FrameReader, Kind, json_frame
 
 
 def test_two_attaches_start_one_keeper(place: Place) -> None:

@@ -21,7 +21,7 @@ from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.process.kernel_process import KernelProcess
 from jupyter_gpu_kernel.agent.process.kernel_sockets import DELIMITER
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
-from jupyter_gpu_kernel.wire.compose import Parts
+from jupyter_gpu_kernel.wire.kernel_messages.compose import Parts
 from jupyter_gpu_kernel.wire.messages import Channel
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")

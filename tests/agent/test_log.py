@@ -17,8 +17,8 @@ from runtimes import RUNTIME, make
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.hub_reader import HubReader
 from jupyter_gpu_kernel.agent.log.log import NAME, Log
-from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message
+from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
 
 CELLS = [Message(Channel.SHELL, 1, make("execute_request", {"code": code})) for code in "abc"]
 SMALL = KernelSettings(journal_memory_mib=0.002, journal_cap_mib=0.05)

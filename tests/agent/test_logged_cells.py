@@ -11,8 +11,8 @@ from runtimes import make
 
 from jupyter_gpu_kernel.agent.log import cells
 from jupyter_gpu_kernel.agent.log.cells import LoggedCell, LoggedCells
-from jupyter_gpu_kernel.wire.frames import MAX_PAYLOAD
 from jupyter_gpu_kernel.wire.messages import Channel, Message
+from jupyter_gpu_kernel.wire.stream.frames import MAX_PAYLOAD
 
 
 def request(code: str, cell_id: str = "") -> Message:

@@ -11,9 +11,9 @@ from relays import Exchange
 from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.relay.message_limit import MESSAGE_LIMITS, limit_size
-from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
-from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE
+from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
+from jupyter_gpu_kernel.wire.stream.queues import MAX_MESSAGE
 
 LIMITS = {Lane.URGENT: 2_000, Lane.PROMPT: 2_000, Lane.ORDERED: 10_000}
 HEADER = json.dumps({"msg_id": "cell", "msg_type": "execute_request"}).encode()

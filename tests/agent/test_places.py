@@ -20,7 +20,7 @@ from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.paths import FolderError, Root, touch
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.story import KEEP_DAYS, Story, forget_old_stories, read_story
-from jupyter_gpu_kernel.wire.frames import FrameReader, Kind, json_frame
+from jupyter_gpu_kernel.wire.stream.frames import FrameReader, Kind, json_frame
 
 
 def mode(path: Path) -> int:

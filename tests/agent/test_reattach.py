@@ -11,7 +11,7 @@ from runtimes import RUNTIME, make
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.relay.reattach import Reattach
-from jupyter_gpu_kernel.wire.answers import Answers
+from jupyter_gpu_kernel.wire.kernel_messages.answers import Answers
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 

@@ -20,7 +20,7 @@ from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.relay.reattach import GreetingText, Reattach
 from jupyter_gpu_kernel.agent.relay.requests import InternalRequests
 from jupyter_gpu_kernel.agent.story import Story
-from jupyter_gpu_kernel.wire.answers import Answers
+from jupyter_gpu_kernel.wire.kernel_messages.answers import Answers
 
 SINCE = 1234.0
 """When the old kernel got its lease."""

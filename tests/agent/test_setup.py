@@ -18,8 +18,8 @@ from jupyter_gpu_kernel.agent.exit.descendants import SETUP, find_descendants
 from jupyter_gpu_kernel.agent.keeper.setup import trim
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
-from jupyter_gpu_kernel.wire.frames import Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import keeper_message
+from jupyter_gpu_kernel.wire.stream.frames import Kind, json_frame
 
 SERVER = "sleep 600 &"
 

@@ -16,10 +16,10 @@ from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.hub_queue import MIB
 from jupyter_gpu_kernel.agent.log.hub_reader import AHEAD, HubReader
 from jupyter_gpu_kernel.agent.log.log import SIZE
-from jupyter_gpu_kernel.wire.endpoint import Endpoint
+from jupyter_gpu_kernel.wire.kernel_messages.stream_output import PIECE, split
 from jupyter_gpu_kernel.wire.messages import Lane, Message, keeper_message
-from jupyter_gpu_kernel.wire.streams import PIECE, split
-from jupyter_gpu_kernel.wire.window import START
+from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
+from jupyter_gpu_kernel.wire.stream.window import START
 
 # ---------------------------------------------------------------------------------------------- merged, collapsed
 

@@ -23,9 +23,9 @@ from jupyter_gpu_kernel.hub.front_end_operations import START_TIMEOUT
 from jupyter_gpu_kernel.hub.node import attachments as attachments_module
 from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED, Attachments, ReopenBackoff
 from jupyter_gpu_kernel.hub.node.link import AGENT_WAITS, Link, LinkTimeouts
-from jupyter_gpu_kernel.wire.endpoint import Endpoint, EndpointState
-from jupyter_gpu_kernel.wire.frames import CHUNK, Frame, FrameReader, Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import Lane
+from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint, EndpointState
+from jupyter_gpu_kernel.wire.stream.frames import CHUNK, Frame, FrameReader, Kind, json_frame
 
 
 def test_messages_once_each_over_reconnects() -> None:

@@ -17,7 +17,7 @@ from jupyter_gpu_kernel.hub.front_end.sockets import MAX_UNREAD, _UnreadBytes
 from jupyter_gpu_kernel.hub.node.stream_threads import StreamThreads
 from jupyter_gpu_kernel.hub.ssh.transport import WINDOW, BufferedSocket
 from jupyter_gpu_kernel.hub.transport.stream import READ_SIZE
-from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, Frame, Kind
+from jupyter_gpu_kernel.wire.stream.frames import CHUNK, MAGIC, Frame, Kind
 
 pytestmark = pytest.mark.full
 

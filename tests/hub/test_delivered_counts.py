@@ -18,8 +18,8 @@ from jupyter_gpu_kernel.hub.kernel.messages.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
-from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
+from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
 
 URGENT = Message(Channel.CONTROL, 0, make("interrupt_reply", {}))
 

@@ -20,7 +20,7 @@ from installed import files_of, unpack
 from jupyter_gpu_kernel.errors import AgentError, ConnectError
 from jupyter_gpu_kernel.hub.node.install import agent_file, deploy
 from jupyter_gpu_kernel.hub.transport.stream import CommandStream
-from jupyter_gpu_kernel.wire.frames import MAGIC, FrameReader, Kind, json_frame
+from jupyter_gpu_kernel.wire.stream.frames import MAGIC, FrameReader, Kind, json_frame
 
 pytestmark = [pytest.mark.full, pytest.mark.skipif(sys.platform != "linux", reason="a work node has Linux")]
 SHELLS = {"dash": ["dash"], "bash": ["bash"], "bash as sh": ["bash", "--posix"], "busybox": ["busybox", "sh"]}

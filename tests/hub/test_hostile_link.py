@@ -25,9 +25,9 @@ from runtimes import RUNTIME
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED
 from jupyter_gpu_kernel.hub.node.link import Link
-from jupyter_gpu_kernel.wire.frames import Frame, Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import Lane
-from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE
+from jupyter_gpu_kernel.wire.stream.frames import Frame, Kind, json_frame
+from jupyter_gpu_kernel.wire.stream.queues import MAX_MESSAGE
 
 
 def test_an_answer_that_cannot_be_read_costs_its_request_only() -> None:

@@ -23,8 +23,8 @@ from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import AgentError, AuthError, ConnectError
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
-from jupyter_gpu_kernel.wire.frames import MAGIC
 from jupyter_gpu_kernel.wire.messages import Lane
+from jupyter_gpu_kernel.wire.stream.frames import MAGIC
 
 
 def test_requests() -> None:

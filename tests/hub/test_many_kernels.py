@@ -13,9 +13,9 @@ from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.hub.node.attachments import MAX_OPENING
 from jupyter_gpu_kernel.hub.node.link import Link
-from jupyter_gpu_kernel.wire.endpoint import Endpoint
-from jupyter_gpu_kernel.wire.frames import Frame, Kind, reply_frame
 from jupyter_gpu_kernel.wire.messages import Lane
+from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
+from jupyter_gpu_kernel.wire.stream.frames import Frame, Kind, reply_frame
 
 COUNT = 100
 MANY_EDGES = f"""

@@ -31,7 +31,7 @@ from jupyter_gpu_kernel.hub.node.install.agent_file import pack
 from jupyter_gpu_kernel.hub.node.install.deploy import dial
 from jupyter_gpu_kernel.hub.paths import control_folder
 from jupyter_gpu_kernel.hub.transport.connection import Connection
-from jupyter_gpu_kernel.wire.frames import MAGIC
+from jupyter_gpu_kernel.wire.stream.frames import MAGIC
 
 __all__ = ["ssh_server"]
 pytestmark = pytest.mark.full

@@ -14,7 +14,7 @@ from played_agent import (
 
 from jupyter_gpu_kernel.hub.node import stream_threads as stream_module
 from jupyter_gpu_kernel.hub.node.stream_threads import MAX_PENDING_READS, StreamThreads
-from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, Kind
+from jupyter_gpu_kernel.wire.stream.frames import MAGIC, Frame, Kind
 
 
 def test_the_loop_works_at_what_comes_bit_by_bit() -> None:

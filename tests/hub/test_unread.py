@@ -22,8 +22,8 @@ from jupyter_gpu_kernel.hub.front_end.sockets import MAX_UNREAD
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.wire.messages import Channel, Message
-from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE
-from jupyter_gpu_kernel.wire.window import MOST
+from jupyter_gpu_kernel.wire.stream.queues import MAX_MESSAGE
+from jupyter_gpu_kernel.wire.stream.window import MOST
 
 pytestmark = [
     pytest.mark.full,

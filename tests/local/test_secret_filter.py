@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_kernel import secret_filter
 from jupyter_gpu_kernel.errors import SettingsError
-from jupyter_gpu_kernel.settings import parse
+from jupyter_gpu_kernel.settings import parse, secret_filter
 
 HEX40 = "0123456789abcdef0123456789abcdef01234567"
 SECRET_VARIABLES = [

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame, reply_frame
+from jupyter_gpu_kernel.wire.stream.frames import MAGIC, Frame, FrameReader, Kind, json_frame, reply_frame
 
 from .keeper import KeeperProcess
 from .network import Session, UnixSocket

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.wire.frames import CHUNK, Frame, FrameError, FrameReader
+from jupyter_gpu_kernel.wire.stream.frames import CHUNK, Frame, FrameError, FrameReader
 
 from .world import Process, World
 

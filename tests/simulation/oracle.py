@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpu_kernel.wire.compose import PASSING
+from jupyter_gpu_kernel.wire.kernel_messages.compose import PASSING
 
 from .kernel import Executed, essence
 from .world import Failure

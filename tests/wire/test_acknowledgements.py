@@ -6,13 +6,13 @@ from endpoint_pipe import Pipe
 from runtimes import RUNTIME
 from windows import fixed_window
 
-from jupyter_gpu_kernel.wire.endpoint import Endpoint
-from jupyter_gpu_kernel.wire.frames import (
+from jupyter_gpu_kernel.wire.messages import Lane
+from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
+from jupyter_gpu_kernel.wire.stream.frames import (
     CHUNK,
     Frame,
     Kind,
 )
-from jupyter_gpu_kernel.wire.messages import Lane
 
 
 def test_only_what_waits_since_the_last_time_is_acknowledged_alone() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Tuple
 import pytest
 from runtimes import make
 
-from jupyter_gpu_kernel.wire.answers import MAX_REQUESTS, Answers
+from jupyter_gpu_kernel.wire.kernel_messages.answers import MAX_REQUESTS, Answers
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 CLIENT = 7

@@ -8,9 +8,9 @@ import pytest
 from moves import Moves, lines
 from windows import fixed_window
 
-from jupyter_gpu_kernel.wire.frames import CHUNK, MAX_PAYLOAD, Frame, FrameReader, Kind
 from jupyter_gpu_kernel.wire.messages import Lane
-from jupyter_gpu_kernel.wire.queues import _LAST, Inbox, Outbox
+from jupyter_gpu_kernel.wire.stream.frames import CHUNK, MAX_PAYLOAD, Frame, FrameReader, Kind
+from jupyter_gpu_kernel.wire.stream.queues import _LAST, Inbox, Outbox
 
 MB = 1_000_000
 PER_BYTE = 10

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from runtimes import RUNTIME
 from windows import fixed_window
 
-from jupyter_gpu_kernel.wire.compression import FASTEST, FEATURE, LEAST, Compressor, decompress
-from jupyter_gpu_kernel.wire.compression import MOST as COMPRESSIBLE
-from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError
-from jupyter_gpu_kernel.wire.frames import CHUNK, Frame, Kind
 from jupyter_gpu_kernel.wire.messages import Data, Lane
-from jupyter_gpu_kernel.wire.queues import COMPRESSED, Inbox, NumberingError, Outbox
-from jupyter_gpu_kernel.wire.window import MOST, Window
+from jupyter_gpu_kernel.wire.stream.compression import FASTEST, FEATURE, LEAST, Compressor, decompress
+from jupyter_gpu_kernel.wire.stream.compression import MOST as COMPRESSIBLE
+from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint, ProtocolError
+from jupyter_gpu_kernel.wire.stream.frames import CHUNK, Frame, Kind
+from jupyter_gpu_kernel.wire.stream.queues import COMPRESSED, Inbox, NumberingError, Outbox
+from jupyter_gpu_kernel.wire.stream.window import MOST, Window
 
 TEXT = json.dumps([[number, number / 7, f"row {number}"] for number in range(20_000)]).encode()
 

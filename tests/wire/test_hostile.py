@@ -12,10 +12,12 @@ from malformed import HELLO, NO_OBJECTS, frames, numbers, some
 from runtimes import RUNTIME
 from windows import fixed_window
 
-from jupyter_gpu_kernel.wire import PROTOCOL, queues
-from jupyter_gpu_kernel.wire.endpoint import Endpoint, EndpointState, ProtocolError
+from jupyter_gpu_kernel.wire import PROTOCOL
 from jupyter_gpu_kernel.wire.fields import FieldError, load_object
-from jupyter_gpu_kernel.wire.frames import (
+from jupyter_gpu_kernel.wire.messages import Lane, Message, MessageError
+from jupyter_gpu_kernel.wire.stream import queues
+from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint, EndpointState, ProtocolError
+from jupyter_gpu_kernel.wire.stream.frames import (
     CHUNK,
     MAX_PAYLOAD,
     Frame,
@@ -24,9 +26,8 @@ from jupyter_gpu_kernel.wire.frames import (
     Kind,
     json_frame,
 )
-from jupyter_gpu_kernel.wire.messages import Lane, Message, MessageError
-from jupyter_gpu_kernel.wire.queues import Inbox, NumberingError, Outbox
-from jupyter_gpu_kernel.wire.window import Window
+from jupyter_gpu_kernel.wire.stream.queues import Inbox, NumberingError, Outbox
+from jupyter_gpu_kernel.wire.stream.window import Window
 
 
 @some

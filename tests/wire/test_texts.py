@@ -7,7 +7,7 @@ from typing import Any, List
 import pytest
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.wire.compose import TransientDisplay, error_content
+from jupyter_gpu_kernel.wire.kernel_messages.compose import TransientDisplay, error_content
 from jupyter_gpu_kernel.wire.texts import as_typed, duration, one_line, printable, wrapped
 
 RED = "\x1b[31m\x1b[0m"

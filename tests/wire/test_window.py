@@ -6,10 +6,10 @@ from collections import deque
 
 import pytest
 
-from jupyter_gpu_kernel.wire.frames import CHUNK
 from jupyter_gpu_kernel.wire.messages import Lane
-from jupyter_gpu_kernel.wire.queues import OVERTAKING, Outbox
-from jupyter_gpu_kernel.wire.window import LEAST, MOST, START, Window
+from jupyter_gpu_kernel.wire.stream.frames import CHUNK
+from jupyter_gpu_kernel.wire.stream.queues import OVERTAKING, Outbox
+from jupyter_gpu_kernel.wire.stream.window import LEAST, MOST, START, Window
 
 MB = 1_000_000
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from runtimes import RUNTIME
 from windows import fixed_window
 
-from jupyter_gpu_kernel.wire.endpoint import Endpoint, EndpointState, ProtocolError
 from jupyter_gpu_kernel.wire.fields import DEPTH
-from jupyter_gpu_kernel.wire.frames import (
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, MessageError, keeper_message, lane_of
+from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint, EndpointState, ProtocolError
+from jupyter_gpu_kernel.wire.stream.frames import (
     CHUNK,
     MAGIC,
     MAX_NOISE,
@@ -27,9 +28,8 @@ from jupyter_gpu_kernel.wire.frames import (
     Kind,
     reply_frame,
 )
-from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, MessageError, keeper_message, lane_of
-from jupyter_gpu_kernel.wire.queues import Inbox, NumberingError, Outbox
-from jupyter_gpu_kernel.wire.window import Window
+from jupyter_gpu_kernel.wire.stream.queues import Inbox, NumberingError, Outbox
+from jupyter_gpu_kernel.wire.stream.window import Window
 
 # ---------------------------------------------------------------------------------------------- frames
 

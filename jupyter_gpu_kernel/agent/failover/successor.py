@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, List, NamedTuple
 
-from ...wire.compose import make
+from ...wire.kernel_messages.compose import make
 from ...wire.messages import Channel, Lane, keeper_message
 from ...wire.runtime import Runtime
 from ..file_lock import lock_now

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Callable, Deque, List
 
-from ...wire.answers import Answers
-from ...wire.compose import Send, TransientDisplay, is_user_cell
+from ...wire.kernel_messages.answers import Answers
+from ...wire.kernel_messages.compose import Send, TransientDisplay, is_user_cell
 from ...wire.messages import Message
 from ...wire.runtime import Runtime
 

@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence
 
-from ...wire.answers import Answers
+from ...wire.kernel_messages.answers import Answers
 from ...wire.messages import Channel, Message
 from ...wire.texts import STOP_HINT, duration, with_program
 from ..kernel_context import KernelContext

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from ...wire.fields import FieldError, number, text
-from ...wire.frames import FrameError, FrameReader, Kind, json_frame
+from ...wire.stream.frames import FrameError, FrameReader, Kind, json_frame
 from ...wire.texts import one_line
 from .. import procfs
 from ..paths import FolderError, Root

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Set
 
 from ...wire.fields import FieldError
-from ...wire.frames import Frame, FrameError, Kind, reply_frame
+from ...wire.stream.frames import Frame, FrameError, Kind, reply_frame
 from ..frame_connection import FrameConnection
 from ..loop import Loop
 from ..unix_sockets import listen

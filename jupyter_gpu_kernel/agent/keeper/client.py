@@ -15,8 +15,8 @@ import socket
 from pathlib import Path
 from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence
 
-from ...wire.frames import FrameError, FrameReader, Kind, json_frame
 from ...wire.runtime import Runtime
+from ...wire.stream.frames import FrameError, FrameReader, Kind, json_frame
 from ..kernel_settings import KernelSettings, settings_from
 from ..process_control import ChildProcess
 from ..unix_sockets import listen, receive_descriptors, send_descriptors

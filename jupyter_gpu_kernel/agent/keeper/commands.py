@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 from ...wire import MAX_PRIORITY, PROTOCOL
 from ...wire.fields import FieldError, items, number, text, texts
 from ...wire.messages import MAX_CLIENTS, Channel, Message
-from ...wire.queues import MAX_MESSAGE
+from ...wire.stream.queues import MAX_MESSAGE
 from ..log.requests import MAX_REQUESTS, request_type
 from ..story import Limited
 

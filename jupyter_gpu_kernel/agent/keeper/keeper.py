@@ -11,8 +11,8 @@ import signal
 from functools import partial
 from typing import Any, Dict, Optional
 
-from ...wire.compose import Parts
 from ...wire.fields import FieldError
+from ...wire.kernel_messages.compose import Parts
 from ...wire.messages import Channel, Lane, Message, MessageError
 from ..exit.descendants import SETUP
 from ..gpus.manager import GpuCallbacks, GpuManager

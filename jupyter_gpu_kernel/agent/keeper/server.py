@@ -12,10 +12,10 @@ import traceback
 from pathlib import Path
 from typing import Any, Callable, Dict, NamedTuple, Optional
 
-from ...wire.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, EndpointState, ProtocolError
 from ...wire.fields import FieldError
-from ...wire.frames import CHUNK, MAX_PAYLOAD, Frame, FrameError, Kind, reply_frame
 from ...wire.messages import Data, Lane, Message, MessageError
+from ...wire.stream.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, EndpointState, ProtocolError
+from ...wire.stream.frames import CHUNK, MAX_PAYLOAD, Frame, FrameError, Kind, reply_frame
 from ..frame_connection import FrameConnection
 from ..log.hub_reader import HubReader
 from ..log.log import Log

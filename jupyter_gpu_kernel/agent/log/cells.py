@@ -11,10 +11,10 @@ from collections import OrderedDict
 from itertools import islice
 from typing import Any, Collection, Dict, List, Optional, Tuple
 
-from ...wire.compose import PASSING, error_content
 from ...wire.fields import number, text
+from ...wire.kernel_messages.compose import PASSING, error_content
+from ...wire.kernel_messages.stream_output import dump
 from ...wire.messages import Channel, Message, MessageError
-from ...wire.streams import dump
 from .reduction import as_text
 from .waiting import WaitingMessages
 

@@ -6,8 +6,8 @@ rate. This module knows neither sockets nor kernels.
 
 from __future__ import annotations
 
-from ...wire.endpoint import Endpoint, EndpointState
 from ...wire.messages import Lane, Message, keeper_message
+from ...wire.stream.endpoint import Endpoint, EndpointState
 from .log import Log
 
 AHEAD = 2 * 1024 * 1024

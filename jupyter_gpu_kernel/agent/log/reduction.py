@@ -11,10 +11,10 @@ from collections import Counter
 from functools import partial
 from typing import Any, Callable, Dict, List, Tuple
 
-from ...wire.compose import make
+from ...wire.kernel_messages.compose import make
+from ...wire.kernel_messages.stream_output import StreamText, dump, read_stream, with_stream
 from ...wire.messages import Channel, Message, MessageError
 from ...wire.runtime import Runtime
-from ...wire.streams import StreamText, dump, read_stream, with_stream
 from .segments import Segment, Segments, StoredMessage
 from .waiting import CellOutput, EntryKind, WaitingMessages
 

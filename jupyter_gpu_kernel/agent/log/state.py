@@ -10,8 +10,8 @@ import contextlib
 from collections import deque
 from typing import Any, Deque, Dict, List, Optional, Sequence, Set
 
-from ...wire.compose import is_user_cell
 from ...wire.fields import FieldError
+from ...wire.kernel_messages.compose import is_user_cell
 from ...wire.messages import Channel, Lane, Message, MessageError, parent_id_of, parent_key_of
 from ...wire.runtime import Runtime
 from .cells import LoggedCells

@@ -10,8 +10,8 @@ from collections import OrderedDict, deque
 from itertools import islice
 from typing import Deque, Dict, Iterator, Optional, Tuple
 
+from ...wire.kernel_messages.stream_output import PIECE, StreamText, read_stream, with_stream
 from ...wire.messages import Channel, Message, MessageError, content_of
-from ...wire.streams import PIECE, StreamText, read_stream, with_stream
 from .segments import StoredMessage
 from .superseding import Key, Newest, TerminalText, key_of, object_at
 

@@ -14,9 +14,9 @@ import threading
 from typing import Any, Callable, Dict, Optional
 
 from ...wire.fields import FieldError, number, text
-from ...wire.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, json_frame, reply_frame
 from ...wire.runtime import Runtime
-from ...wire.window import MOST
+from ...wire.stream.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, json_frame, reply_frame
+from ...wire.stream.window import MOST
 from ..paths import Root
 from ..process_control import ProcessControl
 from ..story import forget_old_stories

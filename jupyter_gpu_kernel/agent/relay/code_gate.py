@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Callable, List, Optional
 
-from ...wire.answers import Answers
+from ...wire.kernel_messages.answers import Answers
 from ...wire.messages import Message
 
 _REQUEST = re.compile(

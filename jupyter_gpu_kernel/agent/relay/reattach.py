@@ -15,9 +15,9 @@ import os
 import time
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
-from ...wire.answers import Answers
-from ...wire.compose import Send, TransientDisplay, composer, is_user_cell
 from ...wire.fields import load_object, text
+from ...wire.kernel_messages.answers import Answers
+from ...wire.kernel_messages.compose import Send, TransientDisplay, composer, is_user_cell
 from ...wire.messages import Channel, Lane, Message
 from ...wire.texts import COMMAND
 from ..kernel_settings import KernelSettings

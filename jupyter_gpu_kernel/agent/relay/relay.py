@@ -10,8 +10,8 @@ from __future__ import annotations
 import enum
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Set
 
-from ...wire.answers import Answers
-from ...wire.compose import Parts, is_user_cell, make
+from ...wire.kernel_messages.answers import Answers
+from ...wire.kernel_messages.compose import Parts, is_user_cell, make
 from ...wire.messages import Channel, Lane, Message, MessageError, key_of, lane_of, parent_key_of
 from ..gpus.manager import GpuManager
 from ..kernel_context import KernelContext

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from ...wire.answers import Answers
-from ...wire.compose import Parts, error_reply, make
+from ...wire.kernel_messages.answers import Answers
+from ...wire.kernel_messages.compose import Parts, error_reply, make
 from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
 from ..takeover import SESSION

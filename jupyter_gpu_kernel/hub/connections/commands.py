@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...errors import ConnectError
-from ...wire.frames import MAX_NOISE
+from ...wire.stream.frames import MAX_NOISE
 from ..transport.connection import Connection
 from ..transport.short_command import SHELL
 from ..transport.stream import CommandStream

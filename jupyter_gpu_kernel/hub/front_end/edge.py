@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import SettingsError
-from ...wire.compose import make
+from ...wire.kernel_messages.compose import make
 from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
 from ..validate import MAX_HEADER

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from ...wire.compose import is_user_cell
+from ...wire.kernel_messages.compose import is_user_cell
 from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
 from .delivered import Delivered

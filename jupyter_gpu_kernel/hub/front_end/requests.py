@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...wire.compose import is_user_cell
+from ...wire.kernel_messages.compose import is_user_cell
 from ...wire.messages import Channel, Lane, Message, MessageError, content_of, parent_id_of, type_of
-from ...wire.queues import MAX_MESSAGE
+from ...wire.stream.queues import MAX_MESSAGE
 
 MARGIN = 2 * 1024 * 1024
 """Bytes that a request must be smaller than a message may be: others, in other lanes, may be under way in part."""

@@ -15,8 +15,8 @@ from typing import Any
 import zmq
 
 from ...errors import HubError, SettingsError
-from ...wire.frames import CHUNK
-from ...wire.queues import MAX_MESSAGE
+from ...wire.stream.frames import CHUNK
+from ...wire.stream.queues import MAX_MESSAGE
 from . import local_peers
 from .watched_socket import WatchedSocket
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import AgentError, GpuKernelError, KernelStartError
-from ...wire.compose import is_user_cell
-from ...wire.endpoint import Endpoint
+from ...wire.kernel_messages.compose import is_user_cell
 from ...wire.messages import Data, Lane, Message, keeper_message
+from ...wire.stream.endpoint import Endpoint
 from ..front_end.edge import Edge
 from ..front_end.front_ends import FrontEnd, FrontEndSpec
 from ..kernel_settings import KernelSettings

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 from ...errors import AgentError, AgentRefusal, GpuKernelError
-from ...wire.compression import FEATURE as COMPRESSION
-from ...wire.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, EndpointState, ProtocolError, VersionError
-from ...wire.frames import CHUNK, Frame, Kind
 from ...wire.messages import Data, MessageError
 from ...wire.runtime import Runtime
+from ...wire.stream.compression import FEATURE as COMPRESSION
+from ...wire.stream.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, EndpointState, ProtocolError, VersionError
+from ...wire.stream.frames import CHUNK, Frame, Kind
 from ..kernel_settings import KernelSettings
 from .stream_threads import StreamThreads
 

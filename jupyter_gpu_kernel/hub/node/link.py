@@ -17,9 +17,9 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from ...errors import AgentError, AgentRefusal, AuthError, ConnectError, GpuKernelError, HostKeyError
-from ...wire.endpoint import Endpoint
-from ...wire.frames import Frame, FrameError, Kind, json_frame
 from ...wire.runtime import Runtime
+from ...wire.stream.endpoint import Endpoint
+from ...wire.stream.frames import Frame, FrameError, Kind, json_frame
 from .. import validate
 from ..transport.stream import Stream
 from .attachments import Attachment, Attachments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ...errors import AgentRefusal, GpuKernelError
-from ...wire.endpoint import Endpoint
+from ...wire.stream.endpoint import Endpoint
 from .attachments import Attachment
 
 

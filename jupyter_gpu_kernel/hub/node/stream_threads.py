@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import AgentError
-from ...wire.frames import CHUNK, Frame, FrameError, FrameReader
+from ...wire.stream.frames import CHUNK, Frame, FrameError, FrameReader
 from .. import sanitize
 from ..transport.stream import READ_SIZE, Stream
 

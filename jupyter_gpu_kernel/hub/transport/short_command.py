@@ -17,7 +17,7 @@ import time
 from typing import NamedTuple
 
 from ...errors import ConnectError
-from ...wire.frames import MAX_NOISE
+from ...wire.stream.frames import MAX_NOISE
 from .. import sanitize
 from .stream import CommandStream
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Protocol
 
-from ...wire.frames import MAX_NOISE
+from ...wire.stream.frames import MAX_NOISE
 
 READ_SIZE = 16 * 1024 * 1024
 """Bytes; no less than the SSH window, because paramiko is slow if a read leaves data in its buffer."""

@@ -89,7 +89,7 @@ def _text(body: dict[str, Any], field: str) -> str:
 
 
 def _check_sizes(more: dict[str, Any]) -> None:
-    """Raise SettingsError for texts that no settings have; settings.py checks everything else."""
+    """Raise SettingsError for texts that no settings have; settings/ checks everything else."""
     for key, value in more.items():
         texts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else [value]
         if len(texts) > 200 or any(isinstance(text, str) and len(text) > MAX_TEXT for text in texts):

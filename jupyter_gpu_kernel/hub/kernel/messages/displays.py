@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ....wire.compose import PASSING, is_user_cell, make
+from ....wire.kernel_messages.compose import PASSING, is_user_cell, make
 from ....wire.messages import Channel, Message, MessageError
 from ....wire.runtime import Runtime
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....wire.compose import TransientDisplay, composer
+from ....wire.kernel_messages.compose import TransientDisplay, composer
 from ....wire.messages import Channel, Message, content_of, id_of, type_of
 from ....wire.runtime import Runtime
 from .placeholder import Placeholder

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from ....errors import GpuKernelError
-from ....wire.compose import TransientDisplay, composer
+from ....wire.kernel_messages.compose import TransientDisplay, composer
 from ....wire.messages import Message
 from ....wire.runtime import Runtime
 from ....wire.texts import with_program

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ....wire.endpoint import ProtocolError
+from ....wire.kernel_messages.stream_output import split
 from ....wire.messages import Channel, Lane, Message, type_of
-from ....wire.queues import MAX_MESSAGE
-from ....wire.streams import split
-from ....wire.window import MOST
+from ....wire.stream.endpoint import ProtocolError
+from ....wire.stream.queues import MAX_MESSAGE
+from ....wire.stream.window import MOST
 
 MAX_BYTES = 750_000
 MAX_MESSAGES = 750

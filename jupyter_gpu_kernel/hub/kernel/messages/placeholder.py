@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ....wire.answers import Answers
-from ....wire.compose import composer
 from ....wire.files import replace_file
+from ....wire.kernel_messages.answers import Answers
+from ....wire.kernel_messages.compose import composer
 from ....wire.messages import Channel, Message, type_of
 from ....wire.runtime import Runtime
 from ....wire.texts import wrapped

@@ -10,9 +10,9 @@ from typing import Any
 
 from ....errors import GpuKernelError
 from ....hub import validate
-from ....wire.compose import is_user_cell
-from ....wire.endpoint import EndpointState
+from ....wire.kernel_messages.compose import is_user_cell
 from ....wire.messages import Channel, Data, Lane, Message, id_of, keeper_message, parent_key_of, type_of
+from ....wire.stream.endpoint import EndpointState
 from ...front_end import requests
 from ...front_end.delivered import Delivered
 from ...front_end.front_ends import Access, FrontEnd, FrontEnds

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ....wire.compose import is_user_cell
+from ....wire.kernel_messages.compose import is_user_cell
 from ....wire.messages import Channel, Lane, Message, control_key, id_of, key_of, parent_id_of, type_of
 from ...front_end.request_file import Change, SavedRequest
 from ...front_end.requests import has_reply, is_own_code, lane_of_request

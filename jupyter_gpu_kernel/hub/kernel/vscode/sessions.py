@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ....errors import AgentRefusal, GpuKernelError
-from ....wire.compose import is_user_cell
+from ....wire.kernel_messages.compose import is_user_cell
 from ....wire.messages import Message
 from ...background import BackgroundTasks
 from ..description import LeftKernel

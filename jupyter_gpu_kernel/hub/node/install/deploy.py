@@ -7,7 +7,7 @@ import re
 import shlex
 
 from ....errors import AgentError, ConnectError, GpuKernelError
-from ....wire.frames import MAGIC, MAX_NOISE
+from ....wire.stream.frames import MAGIC, MAX_NOISE
 from ... import sanitize
 from ...transport.connection import Connection
 from ...transport.stream import CommandStream

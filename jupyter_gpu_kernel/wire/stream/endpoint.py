@@ -10,13 +10,13 @@ from __future__ import annotations
 import enum
 from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence
 
-from . import PROTOCOL
+from .. import PROTOCOL
+from ..fields import FieldError, number, numbers, text, texts
+from ..messages import Data, Lane
+from ..runtime import Runtime
 from .compression import FEATURE as COMPRESSION
-from .fields import FieldError, number, numbers, text, texts
 from .frames import CHUNK, Frame, FrameError, Kind, json_frame
-from .messages import Data, Lane
 from .queues import COMPRESSED, Inbox, NumberingError, Outbox
-from .runtime import Runtime
 from .window import MOST, Window
 
 ACKNOWLEDGE_WITHIN = 0.01

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
+from ..messages import Data, Lane
 from . import compression
 from .compression import FASTEST, SLOW, Compressor
 from .frames import CHUNK
-from .messages import Data, Lane
 from .window import MOST, Window
 
 MAX_MESSAGE = 256 * 1024 * 1024

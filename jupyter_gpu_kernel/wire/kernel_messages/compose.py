@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from .messages import Channel, Message, MessageError
-from .runtime import Runtime
-from .texts import wrapped
+from ..messages import Channel, Message, MessageError
+from ..runtime import Runtime
+from ..texts import wrapped
 
 Parts = Tuple[bytes, ...]
 Send = Callable[[Channel, int, str, Dict[str, Any], bytes], None]

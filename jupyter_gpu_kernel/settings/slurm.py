@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ..errors import SettingsError
+from ..wire import durations
+from ..wire.kernel_settings import SLURM, USER_SETTINGS, KernelSettings, default_of
 from . import secret_filter
-from .errors import SettingsError
-from .wire import durations
-from .wire.kernel_settings import SLURM, USER_SETTINGS, KernelSettings, default_of
 
 _ONLY_SLURM = [key for key, info in USER_SETTINGS.items() if info.group == SLURM and key != "slurm"]
 _NOT_SLURM = {

@@ -12,7 +12,7 @@ import json
 import struct
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
-from .fields import FieldError, load_object
+from ..fields import FieldError, load_object
 
 MAGIC = b"\x00\xffJGK\r\n\x00"
 CHUNK = 64 * 1024

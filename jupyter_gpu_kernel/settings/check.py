@@ -1,7 +1,4 @@
-"""The settings that users give: parsed from a kernelspec's object, and checked.
-
-wire/kernel_settings.py declares them. This module does not know where settings are stored, or who uses them.
-"""
+"""Parses the settings in a kernelspec's object, checks their values, and reads files of variables."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import secret_filter, slurm_settings
-from .errors import SettingsError, in_message
-from .wire import MAX_PRIORITY, revisions
-from .wire.kernel_settings import USER_SETTINGS, KernelSettings, default_of, type_of
-from .wire.texts import memory_mib
+from ..errors import SettingsError, in_message
+from ..wire import MAX_PRIORITY, revisions
+from ..wire.kernel_settings import USER_SETTINGS, KernelSettings, default_of, type_of
+from ..wire.texts import memory_mib
+from . import secret_filter, slurm
 
 _MOST_GPUS = 64  # more than any machine has
 _USER = re.compile(r"[^:/\s]{1,64}")
@@ -74,7 +71,7 @@ def check(settings: KernelSettings) -> None:
     _check_texts(settings)
     for command in settings.via:
         _check_command(command)
-    slurm_settings.check(settings)
+    slurm.check(settings)
     _refuse_secrets(settings)
 
 

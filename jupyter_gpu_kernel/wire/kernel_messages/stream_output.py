@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, List, NamedTuple, Optional
 
-from .messages import Channel, Message, MessageError
+from ..messages import Channel, Message, MessageError
 
 PIECE = 64 * 1024
 """Characters of text in one message that we create."""

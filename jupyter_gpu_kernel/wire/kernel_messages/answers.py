@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Optional
 
+from ..messages import Channel, Message
 from .compose import Send, aborted_reply, error_content, error_reply, is_user_cell
-from .messages import Channel, Message
 
 MAX_REQUESTS = 1000
 """The number of requests whose state is known. Beyond it, the oldest are forgotten."""
