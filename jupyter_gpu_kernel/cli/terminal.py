@@ -9,7 +9,7 @@ import contextlib
 import getpass
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Cancelled
@@ -17,7 +17,6 @@ from ..hub.ssh import Secret, matches_fingerprint
 from ..saved_answers import SavedAnswers
 from ..wire.texts import one_line
 
-OnRows = Callable[[list[dict[str, Any]]], None]
 _TRIES = 3  # to type the end of a fingerprint
 _WIDTH = 76  # columns of the progress line
 
@@ -39,17 +38,12 @@ def agrees(question: str, *, by_default: bool) -> bool:
 
 
 class Progress:
-    """Progress on stderr: one line that is overwritten; without a terminal, `lines` or nothing. `on_rows` is called
-    with the rows of nodes that have answered."""
+    """Progress on stderr: one line that is overwritten; without a terminal, `lines` or nothing."""
 
-    def __init__(self, lines: bool, on_rows: OnRows | None = None) -> None:
+    def __init__(self, lines: bool) -> None:
         self._lines = lines
-        self._on_rows = on_rows
 
     def __call__(self, event: dict[str, Any]) -> None:
-        if self._on_rows is not None and event.get("rows"):
-            self.clear()
-            self._on_rows(event["rows"])
         hop = event.get("hop")
         text = one_line(f"{hop}: {event.get('step', '')}" if hop else str(event.get("step", "")))
         if sys.stderr.isatty():

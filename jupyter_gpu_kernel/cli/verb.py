@@ -19,7 +19,7 @@ from ..errors import GpuKernelError, SettingsError
 from ..kernelspecs import HOW_TO_ADD
 from ..saved_answers import SavedAnswers
 from ..wire.texts import printable
-from .terminal import OnRows, Progress, TerminalAsker, can_ask, terminal_settings_restored
+from .terminal import Progress, TerminalAsker, can_ask, terminal_settings_restored
 
 _TRAIT = re.compile(r"--(([A-Z]\w*\.)\w[\w.]*|log-level|config)=.*|--debug")
 """Arguments for traitlets, not for the verb."""
@@ -118,22 +118,17 @@ class Verb(JupyterApp):
     def _find_subcommand(self, name: str) -> str:
         return ""  # a verb's first argument is not a subcommand
 
-    def ask_hub(
-        self, op: str, *, lines: bool = False, on_rows: OnRows | None = None, **arguments: Any
-    ) -> Any:
+    def ask_hub(self, op: str, *, lines: bool = False, **arguments: Any) -> Any:
         """Call the hub once: see `hub`."""
-        with self.hub(lines=lines, on_rows=on_rows) as ask:
+        with self.hub(lines=lines) as ask:
             return ask(op, **arguments)
 
     @contextlib.contextmanager
-    def hub(self, *, lines: bool = False, on_rows: OnRows | None = None) -> Iterator[Ask]:
-        """Connect to the hub, and yield what calls it, with progress and questions in this terminal.
-
-        `on_rows` is called with rows that come early.
-        """
+    def hub(self, *, lines: bool = False) -> Iterator[Ask]:
+        """Connect to the hub, and yield what calls it, with progress and questions in this terminal."""
         from ..client import HubClient
 
-        progress = Progress(lines, on_rows)
+        progress = Progress(lines)
         saved = SavedAnswers()
         asker = TerminalAsker(progress, saved) if can_ask() else None
 

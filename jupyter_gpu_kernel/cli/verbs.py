@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from .. import kernelspecs
@@ -15,10 +15,11 @@ from .list import List
 from .remove import Remove
 from .running.kernels import Attach, Logs, Priority, Ps
 from .running.stop import Stop
-from .show import gpu_hours, tables
 from .show import slurm as slurm_tables
+from .show import tables
 from .show.watch import WatchedVerb
 from .terminal import Progress
+from .times import MONTH, span
 from .verb import Ask, Listing, Verb, print_errors
 
 _NODES_OF_JOBS = "Of a cluster with Slurm, only nodes are asked on which a job with your kernel runs now."
@@ -97,9 +98,9 @@ class Gpus(WatchedVerb):
         either = parser.add_mutually_exclusive_group()
         self.add_watch_option(either)
         either.add_argument(
-            "--history", metavar="TIME", nargs="?", type=gpu_hours.history_span, const=gpu_hours.DEFAULT,
-            help="list the GPUs that your kernels had in the last TIME (90m, 24h, 7d; default: 24h), for how many "
-            "hours, and the share of it in which no cell ran",
+            "--history", metavar="TIME", nargs="?", type=partial(span, least=1, most=MONTH), const="24h",
+            help="list the GPUs that your kernels had in the last TIME (90m, 24h, at most 30d; default: 24h), for how "
+            "many hours, and the share of it in which no cell ran; names come before this option",
         )  # fmt: skip
 
     def run(self) -> int:
@@ -107,7 +108,7 @@ class Gpus(WatchedVerb):
         if not specs:
             return self.print_listing(Listing([], ""))
         if self.args.history is None:
-            return self.show(specs, tables.gpus)
+            return self.show(specs)
         rows = self.ask_hub("history", specs=specs, seconds=self.args.history)
         found = Listing.of(rows, tables.history, "No GPU of your kernels is known in this time.")
         status = self.print_listing(found)
@@ -115,17 +116,13 @@ class Gpus(WatchedVerb):
             sys.stderr.write(f"{_NODES_OF_JOBS}\n")
         return status
 
-    def listing(self, specs: list[dict[str, Any]], ask: Ask, shown: tables.Shown | None = None) -> Listing:
-        """The GPUs, who waits for them, and the clusters."""
-
-        def table(rows: Sequence[dict[str, Any]]) -> str:
-            direct = [row for row in rows if "slurm" not in row]
-            clusters = slurm_tables.clusters([row for row in rows if "slurm" in row])
-            gpus = tables.gpus(direct, shown)
-            text = "\n\n".join(filter(None, (gpus, tables.queue(direct), clusters)))
-            return f"\n{text}" if text and direct and not gpus else text
-
-        return Listing.of(ask("gpus", specs=specs), table, "These machines have no GPU.")
+    def listing(self, specs: list[dict[str, Any]], ask: Ask) -> Listing:
+        """The GPUs, who waits for them, and the clusters. A node that could not be asked has a row, too."""
+        rows = ask("gpus", specs=specs)
+        direct = [row for row in rows if "slurm" not in row]
+        clusters = slurm_tables.clusters([row for row in rows if "slurm" in row])
+        text = "\n\n".join(filter(None, (tables.gpus(direct), tables.queue(direct), clusters)))
+        return Listing(rows, text, "These machines have no GPU.")
 
 
 class Launch(Verb):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -15,8 +14,6 @@ from .cluster import MARK, WORK
 
 SOCKET = "cut"
 """The socket in the demo's folder, which no other user can enter. The link is cut while somebody is connected to it."""
-RESTART = "restart"
-"""The file in the demo's folder that says how JupyterLab is started again: {"seconds", "port"}."""
 
 
 def cut(seconds: float = 10) -> None:
@@ -40,14 +37,3 @@ def sigterm() -> None:
         os.kill(pid, signal.SIGTERM)
     if not pids:
         print("No kernel runs on the work node, or the link is cut. Run a cell of demo.ipynb first.")
-
-
-def restart_server(seconds: float = 5) -> None:
-    """Stop the Jupyter server, and with it the kernel of the calling cell; the demo starts the server again later, on
-    the same port, so that an open page finds it."""
-    server = os.getppid()
-    file = Path(os.environ["JUPYTER_RUNTIME_DIR"], f"jpserver-{server}.json")
-    port = json.loads(file.read_text())["port"]
-    Path(os.environ[MARK], RESTART).write_text(json.dumps({"seconds": seconds, "port": port}))
-    print(f"The Jupyter server stops now, and starts again in {seconds:g} s.")
-    os.kill(server, signal.SIGTERM)

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 from . import control
@@ -32,7 +31,8 @@ def run_in_lab() -> int:
         command = _prepared(demo)
         demo.terminal.say("JupyterLab", "starts. Ctrl-C stops it, and the cluster.")
         threading.Thread(target=_cut_on_request, args=(demo,), name="demo cut", daemon=True).start()
-        status = _run(command, demo.cluster.folder / control.RESTART)
+        signal.signal(signal.SIGINT, lambda number, frame: None)  # JupyterLab gets it, too, and asks the user
+        status = subprocess.call(command)
         demo.cluster.restore()
         stop_kernels(demo)
         return 0 if end(demo) and status == 0 else 1
@@ -83,20 +83,3 @@ def _cut_on_request(demo: Demo) -> None:
                 notebook.recv(1)
             demo.cluster.restore()
             demo.terminal.say("!", "the link is restored")
-
-
-def _run(command: Sequence[str], restart: Path) -> int:
-    """Run JupyterLab, and run it once more each time the file `restart` appears. Return its exit status. Ctrl-C reaches
-    JupyterLab from the terminal."""
-    interrupted = threading.Event()
-    signal.signal(signal.SIGINT, lambda number, frame: interrupted.set())
-    more: list[str] = []
-    while True:
-        status = subprocess.call([*command, *more])
-        if not restart.exists():
-            return status
-        how = json.loads(restart.read_text())
-        restart.unlink()
-        more = ["--no-browser", f"--ServerApp.port={how['port']}"]
-        if interrupted.wait(how["seconds"]):
-            return status

@@ -17,7 +17,6 @@ from .. import __version__
 from ..errors import AgentError, GpuKernelError, HubError
 from ..wire import PROTOCOL
 from ..wire.runtime import Runtime
-from .background import BackgroundTasks
 from .front_end_operations import FrontEndOperations
 from .kernel.description import times_of
 from .kernel.remote_kernel import RemoteKernel
@@ -155,27 +154,14 @@ class Operations:
         return [row for each in rows for row in each]
 
     async def op_gpus(self, call: Call) -> list[dict[str, Any]]:
-        """Return every GPU of every node, those of the user's jobs included, once; and a row for each login node.
-
-        The rows of each node are reported when it has answered, and so have the nodes of the user's jobs."""
+        """Return every GPU of every node, those of the user's jobs included, once; and a row for each login node."""
         in_jobs = [spec for spec in call.specs if spec.settings.slurm]
         direct = [spec for spec in call.specs if not spec.settings.slurm]
-        of_jobs = asyncio.ensure_future(self._jobs.ask_each(call, "gpus", timeout=60, specs=in_jobs))
-        reports = BackgroundTasks()
-
-        async def report(reply: NodeReply) -> None:
-            _, rows = _gpu_rows(await of_jobs, [reply])
-            call.progress(reply.node.name, "answered", rows)
-
-        asked = self._nodes.ask_each(
-            call,
-            "gpus",
-            timeout=60,
-            specs=each_spec(direct),
-            tell=lambda reply: reports.spawn(report(reply)),
+        replies, job_replies, logins = await asyncio.gather(
+            self._nodes.ask_each(call, "gpus", timeout=60, specs=each_spec(direct)),
+            self._jobs.ask_each(call, "gpus", timeout=60, specs=in_jobs),
+            cluster_rows(self._schedulers, in_jobs, call),
         )
-        clusters = cluster_rows(self._schedulers, in_jobs, call)
-        replies, job_replies, logins = await asyncio.gather(asked, of_jobs, clusters)
         job_rows, rows = _gpu_rows(job_replies, replies)
         return rows + with_clusters(job_rows, logins)
 
@@ -192,31 +178,15 @@ class Operations:
         """Return the user's kernels on all nodes.
 
         If a node cannot be reached, return those of its kernels that front ends of this hub have, in the state "away".
-        The rows of each node are reported when it has answered.
         """
-        shown, reported = KernelRows(self._nodes.started_on), KernelRows(self._nodes.started_on)
-
-        def rows_of(reply: NodeReply, seen: KernelRows) -> list[dict[str, Any]]:
-            node = reply.node
-            if reply.error is not None:
-                return [row for one, row in self._kernels.away(node) if seen.add_away(one, row["id"])]
-            kernels = [one for one in kernels_of(reply) if seen.add(node, one["id"])]
-            return [self._with_local_state(node, one) for one in kernels]
-
-        def tell(reply: NodeReply) -> None:
-            call.progress(reply.node.name, "answered", rows_of(reply, reported))
-
-        rows: list[dict[str, Any]] = []
-        replies = await self._jobs.ask_each(call, "list", tell=tell)
-        replies.sort(
-            key=lambda reply: reply.error is not None
-        )  # what a machine lists is newer than an away row
+        rows, seen = list[dict[str, Any]](), KernelRows(self._nodes.started_on)
+        replies = await self._jobs.ask_each(call, "list")
+        replies.sort(key=lambda reply: reply.error is not None)  # a list is newer than an away row
         for reply in replies:
-            rows += rows_of(reply, shown)
-            rows += [reply.error_row] if reply.error is not None else []
+            rows += self._kernel_rows(reply, seen)
         pending = self._kernels.pending_rows()
         rows = [row for row in rows if row.get("id") not in pending] + list(pending.values())
-        return await self._jobs.with_jobs(rows, call) + shown.errors
+        return await self._jobs.with_jobs(rows, call) + seen.errors
 
     async def op_stories(self, call: Call) -> list[dict[str, Any]]:
         """Return a row {"id", "hop"} for each kernel of which `logs` tells, also those that have ended, if its id
@@ -368,6 +338,14 @@ class Operations:
         cause = f"kernel {kernel_id} was stopped, but some of its processes still run"
         remedy = f"They may hang in the driver or a file system: see “jupyter gpu-kernel logs {kernel_id}”."
         return AgentError(cause, hop=node.name, remedy=remedy)
+
+    def _kernel_rows(self, reply: NodeReply, seen: KernelRows) -> list[dict[str, Any]]:
+        """Return the rows of `ps` for the kernels of one node that are not `seen` yet, and for the node's error."""
+        node = reply.node
+        if reply.error is not None:
+            away = [row for one, row in self._kernels.away(node) if seen.add_away(one, row["id"])]
+            return [*away, reply.error_row]
+        return [self._with_local_state(node, one) for one in kernels_of(reply) if seen.add(node, one["id"])]
 
     def _with_local_state(self, node: Node, state: dict[str, Any]) -> dict[str, Any]:
         known = {key: value for key, value in state.items() if key not in ("owner", "by", "usage")}

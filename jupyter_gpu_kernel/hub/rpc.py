@@ -106,10 +106,9 @@ class Call:
         """Whether the client has disconnected, so that nobody waits for the result."""
         return self.client.gone
 
-    def progress(self, hop: str, step: str, rows: list[dict[str, Any]] | None = None) -> None:
-        """Report a step that may take over a second, or rows of the result, from any thread."""
-        more = {"rows": rows} if rows else {}
-        self.client.send({"id": self.number, "progress": {"hop": hop, "step": step, **more}})
+    def progress(self, hop: str, step: str) -> None:
+        """Report a step that may take over a second, from any thread."""
+        self.client.send({"id": self.number, "progress": {"hop": hop, "step": step}})
 
     def secret(self, hop: str, prompt: str, secret: Secret) -> str:
         """Ask the user for a secret, from a worker thread. Raises NotAnswered if there is no answer."""

@@ -1,4 +1,4 @@
-"""Commands that ask all nodes: all connections at once, each tried once and for a short time, rows as they come."""
+"""Commands that ask all nodes: all connections at once, each tried once and for a short time."""
 
 from __future__ import annotations
 
@@ -34,17 +34,12 @@ class RecordingConnection(ClientConnection):
 
     def __init__(self) -> None:
         super().__init__(Pipe()[0])
-        self.rows: list[dict[str, Any]] = []
         self.questions: list[int] = []
         self.steps: list[str] = []
-        self.got_rows = threading.Event()
 
     def send(self, message: dict[str, Any]) -> None:
         self.questions += [message["question"]] if "ask" in message else []
         self.steps += [message["progress"]["step"]] if "progress" in message else []
-        self.rows += message.get("progress", {}).get("rows", [])
-        if self.rows:
-            self.got_rows.set()
 
 
 class Unreachable:
@@ -213,20 +208,3 @@ def test_the_time_in_which_the_user_is_asked_does_not_count(loop: LoopThread) ->
         return await limited
 
     assert loop.run(main()) is True
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
-def test_rows_come_before_the_slowest_node(tmp_path: Path, loop: LoopThread) -> None:
-    lab = Lab(tmp_path, loop, "gpu1", "gpu2")
-    slow = lab.hosts["gpu2"]
-    slow.answers.clear()
-    client, result = RecordingConnection(), list[Any]()
-    specs = [{"settings": lab.settings()}]
-    asking = threading.Thread(target=lambda: result.extend(lab.call("gpus", client, specs=specs)))
-    asking.start()
-    assert client.got_rows.wait(DEADLINE)
-    assert {row["hop"] for row in client.rows} == {"gpu1"} and not result
-    slow.answers.set()
-    asking.join(DEADLINE)
-    assert {row["hop"] for row in result} == {"gpu1", "gpu2"}
-    loop.run(lab.operations.close())

@@ -25,17 +25,6 @@ __all__ = ["loop"]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
 
 
-class Client(ClientConnection):
-    """A client that keeps the rows that come before the result."""
-
-    def __init__(self) -> None:
-        super().__init__(Pipe()[0])
-        self.rows: list[dict[str, Any]] = []
-
-    def send(self, message: dict[str, Any]) -> None:
-        self.rows += message.get("progress", {}).get("rows", [])
-
-
 class Machine(World):
     """A machine whose agent sees these GPUs, which nobody uses."""
 
@@ -74,7 +63,7 @@ def test_a_gpu_of_the_users_job_is_not_free_where_its_node_is_asked_directly(
     tmp_path: Path, loop: LoopThread
 ) -> None:
     """Another machine that reports a GPU of the same UUID has another one."""
-    cluster, client = Cluster(tmp_path), Client()
+    cluster, client = Cluster(tmp_path), ClientConnection(Pipe()[0])
     operations = loop.call(Operations, RUNTIME, cluster, log)
     specs = [
         {"name": name, "settings": {"route": [route], "slurm": route == "login", "way": way, "python": "/p"}}
@@ -93,5 +82,3 @@ def test_a_gpu_of_the_users_job_is_not_free_where_its_node_is_asked_directly(
         (of_job, "GPU-1"): (False, "Slurm assigns the GPUs of this node"),
         **dict.fromkeys([("gpu1", "GPU-2"), ("gpu2", "GPU-1"), ("gpu2", "GPU-2")], (True, "")),
     }
-    early = {(row["hop"], row["uuid"]): row["free"] for row in client.rows}
-    assert early == {key: free for key, (free, _) in shown.items() if key[0] != of_job}

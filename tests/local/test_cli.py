@@ -145,8 +145,8 @@ def test_jupyter_finds_it_as_its_own_verb(program: Program) -> None:
         (["add", "gpu2", "--gpu=2"], "Did you mean --gpus?"),
         (["add", "gpu2", "--idle-timeout", "soon"], "'soon' is not a time such as"),
         (["add", "gpu2", "--slurm", "--time", "4x"], "'4x' is not a time limit such as 30m, 8h, 4:00:00"),
-        (["ps", "--wait", "k1", "--timeout", "0"], "'0' is not a time up to 30d"),
-        (["gpus", "--history", "0"], "'0' is no time at all"),
+        (["ps", "--wait", "k1", "--timeout", "0"], "'0' is not a time from 0.1 to 2,592,000 seconds"),
+        (["gpus", "--history", "0"], "'0' is not a time from 1 to 2,592,000 seconds"),
         (["add", "gpu2", "--gpus", "many"], "--gpus"),
         (["priority", "k1", "100"], "'100' is not a number from -99 to 99"),
         (["priority", "k1", "high"], "'high' is not a number"),
@@ -461,9 +461,7 @@ def test_the_table_of_gpus() -> None:
 
 def test_nodes_that_cannot_be_asked_are_rows_that_say_why() -> None:
     error = ConnectError("no route to host", hop="login").to_json()
-    lines = tables.gpus(
-        [{"node": node, "error": error} for node in ("gpu2", "gpu3")], tables.Shown()
-    ).splitlines()
+    lines = tables.gpus([{"node": node, "error": error} for node in ("gpu2", "gpu3")]).splitlines()
     ends = [re.split(" {2,}", line)[-1] for line in lines[1:]]
     assert [line.split()[0] for line in lines[1:]] == ["gpu2", "gpu3"]
     assert ends == ["not known: no route to host"] * 2

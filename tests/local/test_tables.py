@@ -159,18 +159,6 @@ def test_kernels_that_wait_are_listed_in_their_order() -> None:
     assert "".join(line[0] for line in lines) == "bdceax", "each node's together"
 
 
-def test_a_table_that_is_printed_in_parts() -> None:
-    shown = tables.Shown()
-    row = {"id": "k1", "node": "gpu1", "state": "idle", "notebook": "a.ipynb"}
-    first = tables.kernels([row], shown).splitlines()
-    assert first[0].startswith("ID  NAME") and len(first) == 2
-    other = {**row, "id": "kernel-2", "node": "gpu2"}
-    assert tables.kernels([row, other], shown).startswith(
-        "kernel-2  ?"
-    )  # neither the heads nor the first again
-    assert tables.kernels([row, other], shown) == ""
-
-
 def test_a_gpu_is_named_without_its_maker() -> None:
     assert "  RTX 3090  " in tables.gpus([{"name": "NVIDIA GeForce RTX 3090", "node": "gpu2", "hop": "gpu2"}])
 

@@ -1,14 +1,13 @@
-"""What `ps --wait` makes of the rows of `ps`, and which times there are."""
+"""What `ps --wait` makes of the rows of `ps`."""
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
 import pytest
 
-from jupyter_gpu_kernel.cli.running.wait import exit_status, limit
+from jupyter_gpu_kernel.cli.running.wait import exit_status
 from jupyter_gpu_kernel.cli.running.waited_kernel import Outcome, WaitedKernel, WaitStatus, outcome_of_story
 from jupyter_gpu_kernel.errors import AgentError, ConnectError
 from jupyter_gpu_kernel.wire.texts import duration
@@ -97,17 +96,6 @@ def test_the_log_tells_of_the_end() -> None:
     ended = outcome_of_story(kernel, [start, end, {"event": "usage", "text": ""}])
     assert ended is not None and ended.text == "Kernel k: the kernel has ended: stopped: by hand"
     assert exit_status([ended, kernel.timed_out(5)]) == 1 and exit_status([kernel.timed_out(5)]) == 124
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("0.5s", 0.5), ("30m", 1800), ("8H", 28800)])
-def test_time_limits(text: str, seconds: float) -> None:
-    assert limit(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1", "nan", "1e9", "31d", "gpu2", "9" * 12])
-def test_time_limits_that_are_none(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=r"is not a time (up to 30d, )?such as"):
-        limit(text)
 
 
 def test_times_for_people() -> None:

@@ -1,15 +1,12 @@
-"""What fits on the screen of `--watch`, and which intervals there are."""
+"""What fits on the screen of `--watch`."""
 
 from __future__ import annotations
-
-import argparse
-import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_kernel.cli.show.watch import fit, seconds
+from jupyter_gpu_kernel.cli.show.watch import fit
 
 ROWS = [f"row {i}" for i in range(10)]
 
@@ -45,15 +42,3 @@ def test_nothing_is_larger_than_the_screen(
 ) -> None:
     shown = fit(title, lines, errors, columns, rows)
     assert len(shown) <= rows and all(len(line) <= columns for line in shown)
-
-
-@pytest.mark.parametrize("text", ["0", "0.9", "-1", "nan", "inf", "1e9", "gpu2", ""])
-def test_intervals_that_are_none(text: str) -> None:
-    with pytest.raises(
-        argparse.ArgumentTypeError, match=r"not a number of seconds from 1 to 86400|not a time such as"
-    ):
-        seconds(text)
-
-
-def test_an_interval() -> None:
-    assert math.isclose(seconds("1.5"), 1.5)

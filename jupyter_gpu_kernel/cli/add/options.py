@@ -9,7 +9,7 @@ from ...adding import option_of
 from ...wire import durations
 from ...wire.kernel_settings import GROUPS, KERNEL, ROUTE, USER_SETTINGS, SettingInfo, default_of
 from .. import create_env
-from ..show.gpu_hours import span
+from ..times import span
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

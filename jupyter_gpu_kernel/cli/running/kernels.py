@@ -14,8 +14,9 @@ from ...wire import MAX_PRIORITY
 from ...wire.texts import as_typed, one_line, printable
 from ..show import tables
 from ..show.watch import WatchedVerb
+from ..times import MONTH, span
 from ..verb import Ask, Listing, Verb, add_kernel, kernel_id, print_json, whole_id
-from .wait import limit, wait
+from .wait import wait
 
 
 class Ps(WatchedVerb):
@@ -31,7 +32,7 @@ class Ps(WatchedVerb):
             "last one ended; the exit status is 0 if it ended well, 1 if not or if the kernel has ended",
         )  # fmt: skip
         parser.add_argument(
-            "--timeout", metavar="TIME", type=limit,
+            "--timeout", metavar="TIME", type=partial(span, least=0.1, most=MONTH),
             help="with --wait: how long to wait at most (90s, 30m, 8h); after that the exit status is 124",
         )  # fmt: skip
 
@@ -45,12 +46,11 @@ class Ps(WatchedVerb):
             sys.stderr.write("--timeout needs --wait ID.\n")
             return 2
         specs = self.specs()
-        return self.show(specs, tables.kernels) if specs else self.print_listing(Listing([], ""))
+        return self.show(specs) if specs else self.print_listing(Listing([], ""))
 
-    def listing(self, specs: list[dict[str, Any]], ask: Ask, shown: tables.Shown | None = None) -> Listing:
+    def listing(self, specs: list[dict[str, Any]], ask: Ask) -> Listing:
         """The kernels."""
-        table = partial(tables.kernels, shown=shown)
-        return Listing.of(ask("ps", specs=specs), table, "No kernel is running.")
+        return Listing.of(ask("ps", specs=specs), tables.kernels, "No kernel is running.")
 
 
 class Attach(Verb):

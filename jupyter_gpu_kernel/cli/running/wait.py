@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import time
@@ -12,7 +11,6 @@ from typing import Any
 from ...errors import GpuKernelError
 from ...hub.sanitize import MAX_LINE
 from ...wire.texts import duration, one_line
-from ..show.gpu_hours import LONGEST, TIMES, span
 from ..show.watch import ask_again
 from ..terminal import Progress
 from ..verb import Ask, print_json
@@ -23,14 +21,6 @@ INTERVAL = 2.0
 ends send the next cell only after the reply to the last one."""
 _NUMBER = re.compile(r"[0-9]+")
 _EXIT = {WaitStatus.OK: 0, WaitStatus.NONE: 0, WaitStatus.TIMEOUT: 124}
-
-
-def limit(text: str) -> float:
-    """The type of --timeout: seconds."""
-    seconds = span(text)
-    if not 0 < seconds <= LONGEST:
-        raise argparse.ArgumentTypeError(f"{text!a} is not a time up to 30d, such as {TIMES}")
-    return seconds
 
 
 def exit_status(outcomes: Sequence[Outcome]) -> int:

@@ -2,41 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...wire.durations import seconds_of
 from ...wire.texts import duration
 
-DEFAULT = "24h"
-LONGEST = 30 * 86400
-"""Seconds for which a node keeps the story of a kernel that has ended."""
 UNKNOWN = "Of some of this time it is unknown whether a cell ran; IDLE leaves that out."
-TIMES = "90 or 90s, 30m, 8h, 7d, 4:00:00"
-
-
-def span(text: str) -> float:
-    """The type of every option that is a time, in seconds. Slurm's way of writing is known, too, if it has a colon."""
-    seconds = seconds_of(text)
-    if seconds is None:
-        raise argparse.ArgumentTypeError(f"{text!a} is not a time such as {TIMES}")
-    return seconds
-
-
-def history_span(text: str) -> int:
-    """The type of --history: seconds."""
-    try:
-        seconds = int(span(text))
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}; names come before it") from None
-    if not seconds:
-        raise argparse.ArgumentTypeError(f"{text!a} is no time at all")
-    if seconds > LONGEST:
-        raise argparse.ArgumentTypeError(
-            f"{text!a} is longer than 30d: nodes keep the logs of kernels for 30 days"
-        )
-    return seconds
 
 
 class Hours(NamedTuple):

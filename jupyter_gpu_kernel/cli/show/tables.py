@@ -18,42 +18,12 @@ from .gpu_hours import UNKNOWN, Hours, groups
 _CELL, _LAST = 60, 2000  # longest cell, and longest cell of the last column, in characters
 
 
-class Shown:
-    """What a table that is printed in parts has shown: its rows, and the widths of its columns."""
-
-    def __init__(self) -> None:
-        self.widths: list[int] = []
-        self._keys: set[tuple[str, ...]] = set()
-
-    def new(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the rows that have not been shown. From now on they count as shown."""
-        found = {_identity(row): row for row in rows}
-        found = {key: row for key, row in found.items() if key not in self._keys}
-        self._keys |= found.keys()
-        return list(found.values())
-
-
-def _identity(row: dict[str, Any]) -> tuple[str, ...]:
-    """The names of the row's node and of what is listed; the row of a node's error has only the former."""
-    names = (row.get("hop") or row.get("node"), row.get("id"), row.get("uuid"), row.get("index"))
-    return tuple(map(str, names))
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], shown: Shown | None = None) -> str:
-    """A table with columns as wide as their widest cell; without `heads` if it continues what is shown."""
-    lines = [[*(_cell(cell, _CELL) for cell in row[:-1]), _cell(row[-1], _LAST)] for row in rows]
-    before = shown.widths if shown is not None else []
-    lines = lines if before else [list(heads), *lines]
-    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)][:-1]
-    widths = list(map(max, widths, before)) if before else widths
-    if shown is not None:
-        shown.widths = widths
-    return "\n".join(
-        "  ".join(
-            [*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)), row[-1]]
-        ).rstrip()
-        for row in lines
-    )
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table with columns as wide as their widest cell."""
+    lines = [[*(_cell(cell, _CELL) for cell in row[:-1]), _cell(row[-1], _LAST)] for row in [heads, *rows]]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = (map(str.ljust, row, widths) for row in lines)
+    return "\n".join("  ".join(row).rstrip() for row in padded)
 
 
 def _cell(text: str, longest: int) -> str:
@@ -61,14 +31,13 @@ def _cell(text: str, longest: int) -> str:
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
-def gpus(rows: Sequence[dict[str, Any]], shown: Shown | None = None) -> str:
-    """GPUs, as the operations `gpus` and `probe` return them; of those that are `shown` none.
+def gpus(rows: Sequence[dict[str, Any]]) -> str:
+    """GPUs, as the operations `gpus` and `probe` return them; "" if there is none.
 
     A node that could not be asked has one row, with the cause of its error.
     """
     heads = ("NODE", "GPU", "NAME", "MEMORY MiB", "USE", "WHO", "FREE")
-    rows = rows if shown is None else shown.new(rows)
-    return table(heads, [_gpu(row) for row in rows], shown) if rows else ""
+    return table(heads, list(map(_gpu, rows))) if rows else ""
 
 
 def queue(rows: Sequence[dict[str, Any]]) -> str:
@@ -187,15 +156,12 @@ def _pinned_code(row: dict[str, Any]) -> tuple[str, ...]:
     return node, kernel, f"kept: {_text(row['kept'])}" if row.get("kept") else "removed", folder
 
 
-def kernels(rows: Sequence[dict[str, Any]], shown: Shown | None = None) -> str:
-    """Kernels, as the operation `ps` returns them; of those that are `shown` none."""
-    rows = rows if shown is None else shown.new(rows)
-    if not rows:
-        return ""
+def kernels(rows: Sequence[dict[str, Any]]) -> str:
+    """Kernels, as the operation `ps` returns them."""
     heads = ("ID", "NAME", "NODE", "STATE", "SINCE", "GPUS", "PID", "ATTACHED", "NOTEBOOK")
     nodes = list(dict.fromkeys(map(_node, rows)))  # each node's kernels as they were, then its queue in order
     ordered = sorted(rows, key=lambda row: (nodes.index(_node(row)), row.get("place") or 0))
-    return table(heads, [_kernel(row) for row in ordered], shown)
+    return table(heads, [_kernel(row) for row in ordered])
 
 
 def _kernel(row: dict[str, Any]) -> tuple[str, ...]:

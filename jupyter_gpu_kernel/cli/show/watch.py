@@ -20,18 +20,17 @@ from typing import Any
 
 from ...errors import GpuKernelError
 from ...wire.texts import printable
-from ..verb import Ask, Listing, Verb, print_error, print_errors
-from .gpu_hours import span
-from .tables import Shown
+from ..times import span
+from ..verb import Ask, Listing, Verb, print_errors
 
-SHORTEST, LONGEST = 1.0, 86400.0
-"""Seconds between an answer and the next question."""
 _PATIENCE = 4.0
 """Seconds for which the hub waits for each node; then it returns the node's last reply, or that it is late."""
 # Escape sequences. A terminal knows how wide each character is, so it cuts lines itself while they are drawn.
 _CUT_LINES, _WRAP_LINES = "\x1b[?7l", "\x1b[?7h"
 _ALTERNATE_SCREEN, _FORMER_SCREEN = "\x1b[?1049h\x1b[?25l", f"{_WRAP_LINES}\x1b[?25h\x1b[?1049l"
 _CLEAR, _BOLD, _PLAIN = "\x1b[H\x1b[2J", "\x1b[1m", "\x1b[m"
+Show = Callable[[Listing, str, Sequence[GpuKernelError]], None]
+"""Shows a list, with the time of the answer, and why it could not be renewed."""
 
 
 class WatchedVerb(Verb):
@@ -43,47 +42,28 @@ class WatchedVerb(Verb):
     def add_watch_option(self, parser: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup) -> None:
         """Declare --watch."""
         parser.add_argument(
-            "--watch", metavar="TIME", nargs="?", type=seconds, const=self.interval,
+            "--watch", metavar="TIME", nargs="?", type=partial(span, least=1, most=86400), const=self.interval,
             help="show the list again and again until Ctrl-C, this long after each answer (default: "
             f"{self.interval:g}s); with --json, or if the output is not a terminal, one list after the other",
         )  # fmt: skip
 
-    def listing(self, specs: list[dict[str, Any]], ask: Ask, shown: Shown | None = None) -> Listing:
-        """Make the list; `ask` asks the hub. `shown`: rows that have been printed."""
+    def listing(self, specs: list[dict[str, Any]], ask: Ask) -> Listing:
+        """Make the list; `ask` asks the hub."""
         raise NotImplementedError
 
-    def show(self, specs: list[dict[str, Any]], table: Callable[..., str]) -> int:
-        """Show the list once, each node's rows in a `table` when they come, or with --watch. Return the exit status."""
-        if self.args.watch is None:
-            return self._show_once(specs, table)
-        take = partial(self.listing, specs, ask_again)
+    def show(self, specs: list[dict[str, Any]]) -> int:
+        """Show the list once, or with --watch again and again. Return the exit status."""
         first = self.listing(specs, self.ask_hub)
+        if self.args.watch is None:
+            return self.print_listing(first)
+        take, interval = partial(self.listing, specs, ask_again), self.args.watch
         if self.args.json or not _has_screen():
-            return _print_all(take, first, self.args.watch, self.args.json)
-        return _show_all(f"jupyter gpu-kernel {self.verb}", take, first, self.args.watch)
-
-    def _show_once(self, specs: list[dict[str, Any]], table: Callable[..., str]) -> int:
-        if self.args.json:
-            return self.print_listing(self.listing(specs, self.ask_hub))
-        shown = Shown()
-
-        def show_rows(rows: list[dict[str, Any]]) -> None:
-            if text := table(rows, shown):
-                print(text, flush=True)
-
-        return self.print_listing(self.listing(specs, partial(self.ask_hub, on_rows=show_rows), shown))
-
-
-def seconds(text: str) -> float:
-    """The type of --watch."""
-    limits = f"from {SHORTEST:g} to {LONGEST:g}"
-    try:
-        value = span(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}; names come before --watch") from None
-    if not SHORTEST <= value <= LONGEST:
-        raise argparse.ArgumentTypeError(f"{text!a} is not a number of seconds {limits}")
-    return value
+            _repeat(take, first, interval, partial(_print, as_json=self.args.json))
+            return 0
+        heading = f"jupyter gpu-kernel {self.verb}   {{}}   every {interval:g} s, Ctrl-C ends"
+        with _alternate_screen():
+            _repeat(take, first, interval, partial(_draw, heading))
+        return 0
 
 
 def ask_again(op: str, **arguments: Any) -> Any:
@@ -97,27 +77,27 @@ def ask_again(op: str, **arguments: Any) -> Any:
         return client.call(op, **{"patience": _PATIENCE, **arguments})
 
 
-def _print_all(take: Callable[[], Listing], first: Listing, interval: float, as_json: bool) -> int:
-    """Print one list after the other, until Ctrl-C. An interval without an answer has an error, and no list."""
-    listing: Listing | None = first
+def _repeat(take: Callable[[], Listing], listing: Listing, interval: float, show: Show) -> None:
+    """Show one list after the other, until Ctrl-C."""
+    answered, problems = _clock(), list[GpuKernelError]()
     with contextlib.suppress(KeyboardInterrupt):
         while True:
-            if listing is not None:
-                _print(listing, as_json)
+            show(listing, answered, problems)
             time.sleep(interval)
-            listing = None
             try:
-                listing = take()
+                listing, answered, problems = take(), _clock(), []
             except GpuKernelError as error:
-                print_error(error)
-    return 0
+                problems = [error]
 
 
-def _print(listing: Listing, as_json: bool) -> None:
-    if as_json:
+def _print(listing: Listing, answered: str, problems: Sequence[GpuKernelError], *, as_json: bool) -> None:
+    """Print the list; without a new one the reason."""
+    if problems:
+        print_errors(problems)
+    elif as_json:
         print(json.dumps(listing.rows))
     else:
-        print(f"{_clock()}\n{listing.text or listing.nothing}\n")
+        print(f"{answered}\n{listing.text or listing.nothing}\n")
         print_errors(listing.errors)
     sys.stdout.flush()
 
@@ -134,28 +114,13 @@ def _has_screen() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
-def _show_all(title: str, take: Callable[[], Listing], first: Listing, interval: float) -> int:
-    """Show one list after the other on the terminal's screen, until Ctrl-C. Below a list that could not be renewed
-    there is the reason."""
-    listing, answered, problems = first, _clock(), list[GpuKernelError]()
-    with contextlib.suppress(KeyboardInterrupt), _alternate_screen():
-        while True:
-            heading = f"{title}   {answered}   every {interval:g} s, Ctrl-C ends"
-            _draw(heading, listing, [*listing.errors, *problems])
-            time.sleep(interval)
-            try:
-                listing, answered, problems = take(), _clock(), []
-            except GpuKernelError as error:
-                problems = [error]
-    return 0
-
-
-def _draw(heading: str, listing: Listing, errors: Sequence[GpuKernelError]) -> None:
-    columns, rows = os.get_terminal_size(
-        sys.stdout.fileno()
-    )  # not shutil's: COLUMNS and LINES may be outdated
+def _draw(heading: str, listing: Listing, answered: str, problems: Sequence[GpuKernelError]) -> None:
+    """Draw the list, and below it the errors."""
+    # Not shutil's: COLUMNS and LINES may be outdated.
+    columns, rows = os.get_terminal_size(sys.stdout.fileno())
     listed = (listing.text or listing.nothing).split("\n")
-    title, *lines = fit(heading, listed, list(map(str, errors)), columns, rows)
+    errors = [str(error) for error in [*listing.errors, *problems]]
+    title, *lines = fit(heading.format(answered), listed, errors, columns, rows)
     text = "\n".join([f"{_BOLD}{title}{_PLAIN}", *lines])
     print(f"{_CUT_LINES}{_CLEAR}{text}{_WRAP_LINES}", end="", flush=True)
 

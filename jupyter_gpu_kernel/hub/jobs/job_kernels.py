@@ -90,10 +90,8 @@ class JobKernels:
         timeout: float = 30,
         specs: list[Spec] | None = None,
         more: Callable[[Node], dict[str, Any]] = lambda node: {},
-        tell: Callable[[NodeReply], object] = lambda reply: None,
     ) -> list[NodeReply]:
-        """Do what `Nodes.ask_each` does, but ask the nodes of the user's running jobs instead of login nodes; `tell` is
-        not called with the replies of these nodes."""
+        """Do what `Nodes.ask_each` does, but ask the nodes of the user's running jobs instead of login nodes."""
         given = each_spec(call.specs) if specs is None else specs
         direct = [spec for spec in given if not spec.settings.slurm]
 
@@ -110,7 +108,7 @@ class JobKernels:
                     replies.remove(reply)
             return replies + errors
 
-        of_nodes = self._nodes.ask_each(call, do, timeout, direct, more, tell)
+        of_nodes = self._nodes.ask_each(call, do, timeout, direct, more)
         answers = await asyncio.gather(of_nodes, *map(ask_jobs, self._by_login(given)))
         return [reply for one in answers for reply in one]
 

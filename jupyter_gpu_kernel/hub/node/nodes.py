@@ -147,10 +147,8 @@ class Nodes:
         timeout: float = 30,
         specs: list[Spec] | None = None,
         more: Callable[[Node], dict[str, Any]] = lambda node: {},
-        tell: Callable[[NodeReply], object] = lambda reply: None,
     ) -> list[NodeReply]:
-        """Send a request to each node of `specs` (else of the call's). `more(node)` returns its further arguments;
-        `tell(reply)` is called with each reply when it comes.
+        """Send a request to each node of `specs` (else of the call's). `more(node)` returns its further arguments.
 
         A call with `patience` is repeated: it waits so many seconds for a node, and then takes its last reply.
         """
@@ -159,11 +157,7 @@ class Nodes:
             node = self.of(spec.settings)
             nodes.setdefault(node.settings, (node, spec))
 
-        async def ask(node: Node, spec: Spec) -> NodeReply:
-            reply = await self._ask(node, spec, call=call, do=do, timeout=timeout, more=more)
-            tell(reply)
-            return reply
-
+        ask = partial(self._ask, call=call, do=do, timeout=timeout, more=more)
         patience = patience_of(call)
         if patience is None:
             return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))
