@@ -72,39 +72,25 @@ class HubClient:
         """Whether the connection has ended, by either side."""
         return self._closed
 
-    def call(
-        self,
-        op: str,
-        *,
-        progress: Progress | None = None,
-        ask: Asker | None = None,
-        timeout: float | None = None,
-        **arguments: Any,
-    ) -> Any:
-        """Return the operation's result, or raise the GpuKernelError that it raised."""
-        future = self._start_call(op, progress, ask, arguments)
-        try:
-            return future.result(timeout)
-        except FutureTimeout:
-            raise HubError(f"the hub did not answer “{op}” in {timeout} s") from None
+    def call(self, op: str, *, timeout: float | None = None, **more: Any) -> Any:
+        """Return the operation's result, or raise the GpuKernelError that it raised.
 
-    async def acall(
-        self,
-        op: str,
-        *,
-        progress: Progress | None = None,
-        ask: Asker | None = None,
-        timeout: float | None = None,
-        **arguments: Any,
-    ) -> Any:
+        `more`: the operation's arguments, and `progress` and `ask`, which are called when the hub reports a step, and
+        when it asks the user.
+        """
+        try:
+            return self._start_call(op, **more).result(timeout)
+        except FutureTimeout:
+            raise _no_answer(op, timeout) from None
+
+    async def acall(self, op: str, *, timeout: float | None = None, **more: Any) -> Any:
         """Call an operation as `call` does, from an event loop, which is not blocked."""
         import asyncio  # large, and the launcher has no event loop
 
-        future = asyncio.wrap_future(self._start_call(op, progress, ask, arguments))
         try:
-            return await asyncio.wait_for(future, timeout)
+            return await asyncio.wait_for(asyncio.wrap_future(self._start_call(op, **more)), timeout)
         except asyncio.TimeoutError:
-            raise HubError(f"the hub did not answer “{op}” in {timeout} s") from None
+            raise _no_answer(op, timeout) from None
 
     def close(self) -> None:
         """Close the connection. Kernels that were started through it go on, detached."""
@@ -115,7 +101,7 @@ class HubClient:
             self._reader.join(_CLOSE_TIMEOUT)
 
     def _start_call(
-        self, op: str, progress: Progress | None, ask: Asker | None, arguments: dict[str, Any]
+        self, op: str, progress: Progress | None = None, ask: Asker | None = None, **arguments: Any
     ) -> Future[Any]:
         call_id = next(self._ids)
         call = self._calls[call_id] = _PendingCall(progress, ask)
@@ -226,6 +212,10 @@ class _PendingCall:
             return self._ask.confirm_host(question["hop"], question["fingerprint"], question["key_type"])
         secret = Secret(**question.get("secret", {}))
         return self._ask.secret(question["hop"], question["prompt"], secret)
+
+
+def _no_answer(op: str, timeout: float | None) -> HubError:
+    return HubError(f"the hub did not answer “{op}” in {timeout} s")
 
 
 def _hub_ended() -> HubError:

@@ -54,10 +54,6 @@ class GpuKernelError(Exception):
         if value:
             self.remedy = self.remedy.replace(f" {placeholder}", f" {value}")
 
-    def add_steps(self, steps: list[tuple[str, str, float]]) -> None:
-        """Record (hop, step, seconds) of the steps to connect; the last one failed."""
-        self.steps = steps
-
     def to_json(self, name: str = "") -> dict[str, Any]:
         """{"kind", "cause", "hop", "remedy"}, all strings, and "login" (true or false). "kind" is a class name. `name`:
         of a kernelspec, for NAME in the remedy; the error itself may concern several."""

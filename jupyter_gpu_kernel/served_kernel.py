@@ -48,7 +48,8 @@ class StartCall(NamedTuple):
         arguments = {**front_end, **spec.for_hub}
         if not attach_to:
             return cls("start", arguments)
-        return cls("attach", {**arguments, "kernel": attach_to, "specs": all_for_hub(spec)})
+        others = [one for one in all_for_hub() if one["name"] != spec.name]
+        return cls("attach", {**arguments, "kernel": attach_to, "specs": [spec.for_hub, *others]})
 
 
 class ServedKernel:

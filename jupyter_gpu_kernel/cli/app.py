@@ -14,50 +14,53 @@ from . import verbs
 from .add.add import Add
 from .verb import Verb
 
-VERBS: tuple[type[Verb], ...] = (Add, *verbs.ALL)
-
-
+_ALL: tuple[type[Verb], ...] = (Add, *verbs.ALL)
+VERBS: dict[str, type[Verb]] = {one.verb: one for one in _ALL}
 _OPTIONS = {"version", "V", *JupyterApp.flags, *JupyterApp.aliases}
 """Options without a verb."""
+_HINT = "“jupyter gpu-kernel --help” lists the verbs."
 
 
 class GpuKernelApp(JupyterApp):
-    """The application. It passes its arguments to a verb."""
+    """The application. argparse parses the arguments of a verb, and traitlets those that are for Jupyter."""
 
     name = "jupyter-gpu-kernel"
     version = __version__
     description = "Jupyter kernels on a GPU machine behind any number of SSH hops."
-    subcommands = {verb.verb: (verb, verb.summary) for verb in VERBS}  # noqa: RUF012
+    verb: Verb | None = None
 
     def parse_command_line(self, argv: Any = None) -> None:
-        """Parse the arguments as traitlets does. A first argument that is not a verb is bad usage."""
+        """Parse the arguments. A first argument that is neither a verb nor an option is bad usage."""
         argv = list(sys.argv[1:] if argv is None else argv)
         if not argv or argv[0] in ("-h", "--help", "--help-all", "help"):
-            if len(argv) == 2 and argv[1] in self.subcommands:
-                return super().parse_command_line([argv[1], "--help"])
+            if argv[1:2] and argv[1] in VERBS:
+                return self.parse_command_line([argv[1], "--help"])
             print(usage(), file=sys.stdout if argv else sys.stderr)
             self.exit(0 if argv else 2)
-        if not argv[0].startswith("-") and argv[0] not in self.subcommands:
-            near = difflib.get_close_matches(argv[0], self.subcommands, 1)
-            hint = f"Did you mean {near[0]}?" if near else "“jupyter gpu-kernel --help” lists the verbs."
-            sys.stderr.write(f"There is no verb {argv[0]!r}. {hint}\n")
+        if argv[0] in VERBS:
+            self.verb = VERBS[argv[0]]()
+            argv = self.verb.parse(argv[1:])
+        elif fault := _fault(argv[0]):
+            sys.stderr.write(f"{fault}\n")
             self.exit(2)
-        if (
-            argv[0].startswith("-")
-            and "." not in argv[0]
-            and argv[0].strip("-").partition("=")[0] not in _OPTIONS
-        ):
-            sys.stderr.write(f"There is no option {argv[0]}. “jupyter gpu-kernel --help” lists the verbs.\n")
-            self.exit(2)
-        return super().parse_command_line(argv)
+        super().parse_command_line(argv)
 
     def _find_subcommand(self, name: str) -> str:
-        return ""  # subcommands are only our own verbs
+        return ""  # verbs are only our own ones
+
+
+def _fault(argument: str) -> str:
+    """Why this cannot be the first argument, as it is no verb; "" if it is an option of Jupyter applications."""
+    if not argument.startswith("-"):
+        near = difflib.get_close_matches(argument, VERBS, 1)
+        return f"There is no verb {argument!r}. {f'Did you mean {near[0]}?' if near else _HINT}"
+    known = "." in argument or argument.strip("-").partition("=")[0] in _OPTIONS
+    return "" if known else f"There is no option {argument}. {_HINT}"
 
 
 def usage() -> str:
     """The text that --help prints."""
-    lines = [f"  {verb.verb:10}{verb.summary}" for verb in VERBS]
+    lines = [f"  {name:10}{verb.summary}" for name, verb in VERBS.items()]
     return "\n".join(
         [
             "usage: jupyter gpu-kernel VERB …",
@@ -73,10 +76,7 @@ def usage() -> str:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one verb. Return the exit status."""
+    """Run one verb. Return the exit status; 2 if there were only options."""
     app = GpuKernelApp.instance()
     app.initialize(list(argv))
-    if not isinstance(app.subapp, Verb):
-        return 2  # there were only options
-    app.subapp.start()
-    return app.subapp.status
+    return 2 if app.verb is None else app.verb.run()

@@ -96,7 +96,7 @@ class Remove(Verb):
 
     def _refuse_other_kernelspecs(self, name: str, path: str) -> None:
         """Raise if another kernelspec has its Python in an environment with this path, on whichever node."""
-        for other in kernelspecs.find_all(lambda error: None):
+        for other in kernelspecs.find_all():
             if other.name != name and other.settings.python.startswith(f"{path}/"):
                 raise SettingsError(
                     f"the kernelspec {other.name} has its Python in the environment {path}, too",

@@ -11,9 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from jupyter_core.application import JupyterApp
-
-from .. import __version__, kernelspecs
+from .. import kernelspecs
 from ..adding import name_of
 from ..errors import GpuKernelError, SettingsError
 from ..kernelspecs import HOW_TO_ADD
@@ -71,11 +69,9 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n{hint}“{self.prog} --help” describes the arguments.\n")
 
 
-class Verb(JupyterApp):
-    """One verb. argparse parses its arguments, except `--Class.trait=value`, which traitlets parses."""
+class Verb:
+    """One verb."""
 
-    name = "jupyter-gpu-kernel"
-    version = __version__
     verb = ""
     summary = ""
     has_json = True
@@ -83,7 +79,6 @@ class Verb(JupyterApp):
     ignores_unknown = False
     """Whether other arguments are no error."""
     args: argparse.Namespace
-    status = 0
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the verb's arguments."""
@@ -92,9 +87,8 @@ class Verb(JupyterApp):
         """Run the verb. Return the exit status."""
         raise NotImplementedError
 
-    def parse_command_line(self, argv: Any = None) -> None:
-        """Split the arguments between argparse and traitlets."""
-        argv = list(argv or [])
+    def parse(self, argv: Sequence[str]) -> list[str]:
+        """Parse the verb's arguments. Return those for traitlets, such as `--Class.trait=value`."""
         parser = _Parser(f"jupyter gpu-kernel {self.verb}", description=self.summary, allow_abbrev=False)
         self.add_arguments(parser)
         if self.has_json:
@@ -102,7 +96,7 @@ class Verb(JupyterApp):
         self.args, unknown = parser.parse_known_args([arg for arg in argv if not _TRAIT.fullmatch(arg)])
         if unknown and not self.ignores_unknown:
             parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-        super().parse_command_line([arg for arg in argv if _TRAIT.fullmatch(arg)])
+        return [arg for arg in argv if _TRAIT.fullmatch(arg)]
 
     def print_result(self, value: Any, text: str) -> None:
         """Print the value as JSON for programs, with --json; else the text."""
@@ -110,13 +104,6 @@ class Verb(JupyterApp):
             print_json(value)
         elif text:
             print(text)
-
-    def start(self) -> None:
-        """Run the verb; the application calls this."""
-        self.status = self.run()
-
-    def _find_subcommand(self, name: str) -> str:
-        return ""  # a verb's first argument is not a subcommand
 
     def ask_hub(self, op: str, *, lines: bool = False, **arguments: Any) -> Any:
         """Call the hub once: see `hub`."""
@@ -148,7 +135,7 @@ class Verb(JupyterApp):
 
     def specs_for(self, kernel: str) -> list[dict[str, Any]]:
         """All kernelspecs; that kernel runs on the node of one of them. Raises SettingsError if there is none."""
-        if not kernelspecs.find_all(lambda error: None):
+        if not kernelspecs.find_all():
             raise SettingsError(
                 f"there is no kernel {kernel}, because there is no remote GPU kernelspec", remedy=HOW_TO_ADD
             )
@@ -210,7 +197,7 @@ def _named(name: str) -> list[dict[str, Any]]:
 
 def _nodes() -> Iterator[tuple[str, dict[str, Any]]]:
     """Each node to which a kernelspec leads without a job: its name, and the kernelspec for it alone."""
-    for spec in kernelspecs.find_all(lambda error: None):
+    for spec in kernelspecs.find_all():
         for one in spec.settings.each_host():
             if not (one.slurm or one.via):
                 settings = one.replace(hosts=()).to_json()

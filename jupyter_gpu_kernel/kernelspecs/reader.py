@@ -162,8 +162,8 @@ def find(name: str) -> Kernelspec:
     return read_file(path)
 
 
-def find_all(on_broken: Callable[[SettingsError], None] | None = None) -> list[Kernelspec]:
-    """All kernelspecs of ours in this environment. The error of a broken one goes to `on_broken`, or is raised."""
+def find_all(on_broken: Callable[[SettingsError], None] = lambda error: None) -> list[Kernelspec]:
+    """All kernelspecs of ours in this environment. `on_broken` is called with the error of each broken one."""
     found: dict[str, Kernelspec] = {}
     for name, path in our_files():
         if name in found:
@@ -171,8 +171,6 @@ def find_all(on_broken: Callable[[SettingsError], None] | None = None) -> list[K
         try:
             found[name] = read_file(path)
         except SettingsError as error:
-            if on_broken is None:
-                raise
             on_broken(error)
     return sorted(found.values(), key=lambda spec: spec.name)
 
@@ -196,10 +194,9 @@ def is_known(name: str) -> tuple[bool, bool]:
     return bool(paths), all(map(is_ours, paths))
 
 
-def all_for_hub(first: Kernelspec) -> list[dict[str, Any]]:
-    """All kernelspecs of ours, this one first, as the hub takes them to find a kernel."""
-    others = [spec for spec in find_all(lambda error: None) if spec.name != first.name]
-    return [spec.for_hub for spec in (first, *others)]
+def all_for_hub() -> list[dict[str, Any]]:
+    """All kernelspecs of ours, as the hub takes them to find a kernel."""
+    return [spec.for_hub for spec in find_all()]
 
 
 def shadowed_by(spec: Kernelspec) -> Path | None:

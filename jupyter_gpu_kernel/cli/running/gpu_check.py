@@ -11,6 +11,7 @@ import contextlib
 import json
 import queue
 import secrets
+import threading
 import time
 from collections.abc import Iterator
 from importlib import resources
@@ -60,30 +61,18 @@ LIMITS = Limits()
 class _Cell:
     """A cell that runs. `facts`: what it has reported; `output`: what else was printed; `error`: its name and text."""
 
-    def __init__(self, client: BlockingKernelClient, code: str, *, by_user: bool) -> None:
+    def __init__(self) -> None:
         self.facts: dict[str, Any] = {}
         self.output = ""
         self.error = "", ""
-        self.ended = False
-        self._client = client
-        self._id = client.execute(code, store_history=by_user, stop_on_error=False)
 
-    def receive(self, seconds: float, *, begin: bool = False) -> None:
-        """Receive its messages until it has ended (or, with `begin`, has reported anything), or for so long."""
-        deadline = time.monotonic() + seconds
-        while not self.ended and not (begin and self.facts) and time.monotonic() < deadline:
-            with contextlib.suppress(queue.Empty):
-                message = self._client.get_iopub_msg(timeout=max(0.0, deadline - time.monotonic()))
-                if message["parent_header"].get("msg_id") == self._id:
-                    self._take(message["msg_type"], message["content"])
-
-    def _take(self, kind: str, content: dict[str, Any]) -> None:
-        if kind == "stream":
+    def receive(self, message: dict[str, Any]) -> None:
+        """Take an output of the cell."""
+        content = message["content"]
+        if message["msg_type"] == "stream":
             self._print(str(content["text"]))
-        elif kind == "error":
+        elif message["msg_type"] == "error":
             self.error = str(content["ename"]), str(content["evalue"])
-        elif kind == "status":
-            self.ended = content["execution_state"] == "idle"
 
     def _print(self, text: str) -> None:
         """Take the facts out of the text, which may begin and end anywhere."""
@@ -115,21 +104,32 @@ class _Kernel:
         """Call a function of `agent/framework_check.py`. If `by_user`, the cell waits for a GPU, and ends without
         facts if none is free in time. Raises GpuKernelError if the kernel does not answer."""
         source = resources.files("jupyter_gpu_kernel").joinpath("agent/framework_check.py").read_text("utf-8")
-        self._wait_for_ready()
-        cell = _Cell(self._client, f"exec({f'{source}{function}'!r}, {{'__name__': ''}})", by_user=by_user)
-        cell.receive(limits.free if by_user else _ANSWERS_WITHIN, begin=True)
-        if not (cell.facts or cell.ended):
-            self._ask("command", kernel=self._id, do="interrupt", more={})
-        cell.receive(limits.framework + _ANSWERS_WITHIN)
-        if not cell.ended:
-            raise KernelStartError("the kernel of this check does not answer any more", remedy="Try again.")
-        return cell
-
-    def _wait_for_ready(self) -> None:
+        free = limits.free if by_user else _ANSWERS_WITHIN
+        cell = _Cell()
+        interrupt = threading.Timer(free, self._interrupt_without_facts, [cell])
         try:
             self._client.wait_for_ready(_ANSWERS_WITHIN)
-        except RuntimeError as error:
-            raise KernelStartError(f"the kernel of this check does not answer: {error}") from None
+            interrupt.start()
+            self._client.execute_interactive(
+                f"exec({f'{source}{function}'!r}, {{'__name__': ''}})",
+                store_history=by_user,
+                allow_stdin=False,
+                stop_on_error=False,
+                timeout=free + limits.framework + _ANSWERS_WITHIN,
+                output_hook=cell.receive,
+            )
+        except (RuntimeError, TimeoutError, queue.Empty) as error:
+            cause = f"the kernel of this check does not answer: {error}"
+            raise KernelStartError(cause, remedy="Try again.") from None
+        finally:
+            interrupt.cancel()
+        return cell
+
+    def _interrupt_without_facts(self, cell: _Cell) -> None:
+        """Interrupt a cell that has not begun."""
+        with contextlib.suppress(GpuKernelError):  # the kernel has ended
+            if not cell.facts:
+                self._ask("command", kernel=self._id, do="interrupt", more={})
 
     def restart(self) -> None:
         """Start a new process. It has the same GPUs, unless the old process has ended by itself."""

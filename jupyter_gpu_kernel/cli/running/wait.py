@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...errors import GpuKernelError
@@ -13,7 +13,7 @@ from ...hub.sanitize import MAX_LINE
 from ...wire.texts import duration, one_line
 from ..show.watch import ask_again
 from ..terminal import Progress
-from ..verb import Ask, print_json
+from ..verb import print_json
 from .waited_kernel import Outcome, WaitedKernel, WaitStatus, outcome_of_story
 
 INTERVAL = 2.0
@@ -38,11 +38,11 @@ def wait(
     as_json: bool,
 ) -> int:
     """Wait, and print one line for each kernel. `first`: what `ps` says now. Return the exit status."""
-    progress = Progress(lines=True)
+    waiting = _Wait(kernels, specs)
     try:
-        outcomes = Wait(ask_again, specs, _ProgressLine(progress)).run(kernels, first, timeout)
+        outcomes = waiting.run(first, timeout)
     finally:
-        progress.clear()
+        waiting.progress.clear()
     if as_json:
         print_json([one.to_json() for one in outcomes])
     else:
@@ -50,51 +50,40 @@ def wait(
     return exit_status(outcomes)
 
 
-class _ProgressLine:
-    """Shows what is waited for: on a terminal with the time so far, else one line for each change, but of numbers."""
+class _Wait:
+    """Waits for kernels. `specs`: all kernelspecs."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._begin = time.monotonic()
-        self._last = ""
-
-    def __call__(self, text: str) -> None:
-        if sys.stderr.isatty():
-            self._progress({"step": f"{duration(round(time.monotonic() - self._begin))}   {text}"})
-        elif (kind := _NUMBER.sub("", text)) != self._last:
-            self._last = kind
-            self._progress({"step": text})
-
-
-class Wait:
-    """Waits for kernels."""
-
-    def __init__(self, ask: Ask, specs: list[dict[str, Any]], show: Callable[[str], None]) -> None:
-        """ask: calls the hub; specs: all kernelspecs; show: called with a line before every question."""
-        self._ask = ask
+    def __init__(self, kernels: Sequence[str], specs: list[dict[str, Any]]) -> None:
+        self._kernels = [WaitedKernel(kernel) for kernel in dict.fromkeys(kernels)]
         self._specs = specs
-        self._show = show
+        self._begin = time.monotonic()
+        self.progress = Progress(lines=True)
+        self._printed = ""
 
-    def run(
-        self, kernels: Sequence[str], first: list[dict[str, Any]], timeout: float | None
-    ) -> list[Outcome]:
-        """Return how the cells of each of these kernels ended. `first`: what `ps` says now."""
-        begin = time.monotonic()
-        waited = [WaitedKernel(kernel) for kernel in dict.fromkeys(kernels)]
-        self._take(waited, first)
-        while remaining := [one for one in waited if one.outcome is None]:
-            seconds = time.monotonic() - begin
+    def run(self, first: list[dict[str, Any]], timeout: float | None) -> list[Outcome]:
+        """Return how the cells of each kernel ended. `first`: what `ps` says now."""
+        self._take(self._kernels, first)
+        while remaining := [one for one in self._kernels if one.outcome is None]:
+            seconds = time.monotonic() - self._begin
             if timeout is not None and seconds >= timeout:
-                return [one.outcome or one.timed_out(timeout) for one in waited]
+                break
             self._show("; ".join(one.line for one in remaining))
             time.sleep(INTERVAL if timeout is None else min(INTERVAL, max(0.01, timeout - seconds)))
             self._ask_for(remaining)
-        return [one.outcome for one in waited if one.outcome is not None]
+        return [one.outcome or one.timed_out(timeout or 0.0) for one in self._kernels]
+
+    def _show(self, text: str) -> None:
+        """Show what is waited for: on a terminal with the time so far, else a line for each change, but of numbers."""
+        if sys.stderr.isatty():
+            self.progress({"step": f"{duration(round(time.monotonic() - self._begin))}   {text}"})
+        elif (kind := _NUMBER.sub("", text)) != self._printed:
+            self._printed = kind
+            self.progress({"step": text})
 
     def _ask_for(self, remaining: list[WaitedKernel]) -> None:
         """Ask for these kernels. A hub or a node that cannot be asked now is asked later."""
         try:
-            self._take(remaining, self._ask("ps", specs=self._specs_of(remaining)))
+            self._take(remaining, ask_again("ps", specs=self._specs_of(remaining)))
         except GpuKernelError as error:
             for one in remaining:
                 one.problem = one_line(error.cause, MAX_LINE)
@@ -107,7 +96,7 @@ class Wait:
     def _end_of(self, kernel: WaitedKernel) -> Outcome | None:
         """How a kernel ended that no node lists; None if it may be there all the same, as its keeper is replaced."""
         try:
-            story = self._ask("logs", kernel=kernel.id, specs=self._specs_of([kernel]), patience=None)
+            story = ask_again("logs", kernel=kernel.id, specs=self._specs_of([kernel]), patience=None)
         except GpuKernelError as error:
             return kernel.not_listed(error)
         return outcome_of_story(kernel, story) or kernel.not_listed(None)

@@ -61,7 +61,7 @@ class CommandConnection(Connection):
         try:
             check_shell(stream, self.label, patience)
         except ConnectError as error:
-            error.add_steps(self.steps)
+            error.steps = self.steps
             raise
 
     @property
@@ -96,7 +96,7 @@ class CommandConnection(Connection):
         try:
             stream = self._before.open(first.line)
         except ConnectError as error:
-            error.add_steps([*steps, (first.label, "run", time.monotonic() - since)])
+            error.steps = [*steps, (first.label, "run", time.monotonic() - since)]
             raise
         lines = [hop.line for hop in self._hops[1:]] + ([command] if command != SHELL else [])
         for number, hop in enumerate(self._hops):
@@ -106,7 +106,7 @@ class CommandConnection(Connection):
                 _enter(stream, hop, lines[number] if number < len(lines) else "")
             except ConnectError as error:
                 stream.close()
-                error.add_steps([*steps, (hop.label, "run", time.monotonic() - since)])
+                error.steps = [*steps, (hop.label, "run", time.monotonic() - since)]
                 raise
             now = time.monotonic()
             steps.append((hop.label, "run", now - since))

@@ -95,7 +95,7 @@ class Connector(ABC):
 
     def _with_steps(self, error: GpuKernelError, *last: tuple[str, str, float]) -> GpuKernelError:
         """Return the error with the steps so far, and the last ones."""
-        error.add_steps([*self.connection.steps, *last])
+        error.steps = [*self.connection.steps, *last]
         return error
 
     def _attempts(self) -> Iterator[int]:

@@ -53,7 +53,6 @@ def settings_from(body: dict[str, Any]) -> KernelSettings:
             raise SettingsError(
                 "“settings” is not an object" if not isinstance(more, dict) else f"{min(unknown)} is no field"
             )
-        _check_sizes(more)
     keys = [identity] if identity else []
     try:
         given = GivenRoute([destination], jumps=[jumps] if jumps else [], identity=keys, config=config)
@@ -86,16 +85,6 @@ def _text(body: dict[str, Any], field: str) -> str:
         if not isinstance(value, str) or len(value) > MAX_TEXT or not value.isprintable():
             raise SettingsError(f"this is not one line of at most {MAX_TEXT} characters")
     return str(value).strip()
-
-
-def _check_sizes(more: dict[str, Any]) -> None:
-    """Raise SettingsError for texts that no settings have; settings/ checks everything else."""
-    for key, value in more.items():
-        texts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else [value]
-        if len(texts) > 200 or any(isinstance(text, str) and len(text) > MAX_TEXT for text in texts):
-            raise SettingsError(
-                f"“{key[:40]}” is too long", remedy=f"A text may have at most {MAX_TEXT} characters."
-            )
 
 
 class HostsHandler(Handler):

@@ -49,7 +49,7 @@ class KernelspecHandler(Handler):
 
 
 def _all() -> list[dict[str, Any]]:
-    usable = [{**spec.to_json(), "problem": None} for spec in kernelspecs.find_all(lambda error: None)]
+    usable = [{**spec.to_json(), "problem": None} for spec in kernelspecs.find_all()]
     broken = [
         {"name": name, "display_name": name, "path": str(path), "settings": None, "problem": error.cause}
         for name, (path, error) in kernelspecs.find_broken().items()

@@ -52,13 +52,12 @@ class KernelHandler(Handler):
 
     async def ask(self, op: str, kernel: str, timeout: float = _ASK_WITHIN, **more: Any) -> Any:
         """Return the result of the hub's operation on this kernel, which may be on any node. Nobody is asked."""
-        specs = await asyncio.to_thread(kernelspecs.find_all, lambda error: None)
+        specs = await asyncio.to_thread(kernelspecs.all_for_hub)
         if not specs:
             raise AgentError(f"there is no kernel {kernel}, because there is no remote GPU kernelspec")
-        arguments = [spec.for_hub for spec in specs]
         try:
             async with hub_client() as hub:
-                return await hub.acall(op, timeout=timeout, kernel=kernel, specs=arguments, **more)
+                return await hub.acall(op, timeout=timeout, kernel=kernel, specs=specs, **more)
         except GpuKernelError as error:
             error.fill_in("ID", kernel)
             raise

@@ -15,8 +15,6 @@ from ...program import ATTACH
 from ..api import API, permitted
 from .actions import KernelHandler
 
-_MAX_PATH = 4096
-
 
 class AttachHandler(KernelHandler):
     """Serve a running kernel in this server, as one of its kernels."""
@@ -47,8 +45,8 @@ class AttachHandler(KernelHandler):
         path = self.body("path").get("path")
         if path is None:
             return None
-        if not isinstance(path, str) or len(path) > _MAX_PATH or not path.isprintable():
-            raise SettingsError(f"“path” is not one line of at most {_MAX_PATH} characters")
+        if not isinstance(path, str) or not path.isprintable():
+            raise SettingsError("“path” is not one line of text")
         path = path.strip("/")
         contents: Any = self.contents_manager
         try:
@@ -74,7 +72,7 @@ class AttachHandler(KernelHandler):
 
     async def _kernelspec(self, row: dict[str, Any]) -> str:
         """Return the kernelspec of the kernel, or another one that leads to its node."""
-        known = {spec.name for spec in await asyncio.to_thread(kernelspecs.find_all, lambda error: None)}
+        known = {spec.name for spec in await asyncio.to_thread(kernelspecs.find_all)}
         nodes = (await self.state.overview.get())["nodes"]
         there = [name for node in nodes if node["node"] == row["hop"] for name in node["names"]]
         found = [name for name in (row["name"], *there) if name in known]

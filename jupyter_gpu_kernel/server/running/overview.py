@@ -56,7 +56,7 @@ class Overview:
         return self._asking.exception() is not None or self._runtime.monotonic() - self._answered_at > _FRESH
 
     async def _ask(self) -> dict[str, Any]:
-        specs: list[Kernelspec] = await asyncio.to_thread(kernelspecs.find_all, lambda error: None)
+        specs: list[Kernelspec] = await asyncio.to_thread(kernelspecs.find_all)
         answers = await _ask_hub(specs) if specs else {op: [] for op in ("nodes", "gpus", "ps", "kernels")}
         now, program = self._runtime.time(), command()
         served = served_ids(self._kernel_manager, answers["kernels"])
