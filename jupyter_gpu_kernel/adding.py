@@ -6,6 +6,7 @@ imports the parser of routes when it needs it, since that imports paramiko, whic
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -156,7 +157,16 @@ def write(
     return kernelspecs.write(name, settings, prefix=prefix, replace=replace), notes
 
 
-def stays_note(folder: str, node: str) -> str:
+def remove(name: str) -> tuple[list[str], list[str]]:
+    """Remove a kernelspec. Return the removed folders, and notes. Raises SettingsError as `kernelspecs.remove` does."""
+    notes = []
+    with contextlib.suppress(SettingsError):  # it is broken, or not there, which `remove` says
+        settings = kernelspecs.find(name).settings
+        notes = [_stays_note(settings.env_dir, settings.route[-1])] if settings.env_dir else []
+    return list(map(str, kernelspecs.remove(name))), notes
+
+
+def _stays_note(folder: str, node: str) -> str:
     """Return the sentence about an environment to which no kernelspec belongs any more."""
     return (
         f"Note: the environment {folder} stays on {node}. “add … --create-env --env-dir {folder}” uses it again, and "
@@ -174,7 +184,7 @@ def _with_environment(settings: KernelSettings, name: str) -> tuple[KernelSettin
         return settings, []
     if not used and settings.python.startswith(f"{folder}/"):
         return settings.replace(env_dir=folder), []
-    return settings, [stays_note(folder, before.route[-1])]
+    return settings, [_stays_note(folder, before.route[-1])]
 
 
 def _absolute(path: str | None) -> str:

@@ -196,13 +196,11 @@ class _PendingCall:
     def finish(self, message: dict[str, Any]) -> None:
         if "error" in message:
             return self.fail(self.asker_error or GpuKernelError.from_json(message["error"]))
-        with contextlib.suppress(
-            InvalidStateError
-        ):  # the caller gave up, perhaps in this moment on another thread
+        with contextlib.suppress(InvalidStateError):  # the caller gave up, perhaps at this moment
             self.future.set_result(message.get("result"))
 
     def fail(self, error: Exception) -> None:
-        with contextlib.suppress(InvalidStateError):  # as above
+        with contextlib.suppress(InvalidStateError):  # the caller gave up
             self.future.set_exception(error)
 
     def answer(self, question: dict[str, Any]) -> Any:

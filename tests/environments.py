@@ -27,7 +27,9 @@ class Environment:
         self.prefix, self.python = folder, folder / "bin" / "python"
         self.python.parent.mkdir(parents=True)
         self.python.symlink_to(Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}"))
-        (folder / "bin" / "jupyter-gpu-kernel").write_text("")
+        program = folder / "bin" / "jupyter-gpu-kernel"
+        program.write_text("")
+        program.chmod(0o755)
         (folder / "pyvenv.cfg").write_text(f"home = {sys.base_prefix}/bin\n")
         sites = [path for path in sys.path if path.endswith("site-packages")]
         root = str(Path(jupyter_gpu_kernel.__file__).parents[1])

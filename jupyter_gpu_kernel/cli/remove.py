@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from typing import Any
 
-from .. import kernelspecs
-from ..adding import stays_note
+from .. import adding, kernelspecs
 from ..errors import AgentError, SettingsError
 from ..wire.kernel_settings import KernelSettings
 from ..wire.texts import printable
@@ -34,26 +32,17 @@ class Remove(Verb):
 
     def run(self) -> int:
         environments = self._remove_environment() if self.args.env else []
-        notes = [] if self.args.env else self._notes()
-        folders = [str(folder) for folder in kernelspecs.remove(self.args.spec)]
+        folders, notes = adding.remove(self.args.spec)
         if self.args.json:
             more = {"environments": environments} if self.args.env else {}
             print_json({"removed": folders, **more})
         else:
-            lines = [
-                f"Removed: the environment {one['path']} on {one['node']} ({one['mib']} MiB)"
-                for one in environments
+            made = [
+                f"the environment {one['path']} on {one['node']} ({one['mib']} MiB)" for one in environments
             ]
-            print("\n".join([*map(printable, lines), *(f"Removed: {folder}" for folder in folders), *notes]))
+            lines = [f"Removed: {one}" for one in [*made, *folders]]
+            print(printable("\n".join(lines if self.args.env else [*lines, *notes])))
         return 0
-
-    def _notes(self) -> list[str]:
-        """The note that the environment stays, if there is one."""
-        with contextlib.suppress(SettingsError):  # it is broken, or not there
-            settings = kernelspecs.find(self.args.spec).settings
-            if settings.env_dir:
-                return [printable(stays_note(settings.env_dir, settings.route[-1]))]
-        return []
 
     def _remove_environment(self) -> list[dict[str, Any]]:
         """Remove the environment from each host that has one of its own. Return [{"node", "path", "mib"}]."""

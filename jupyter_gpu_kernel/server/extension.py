@@ -142,5 +142,5 @@ def _tell_renamed(before: str, after: str) -> None:
 
 def _detach_launchers() -> None:
     """Detach the kernels that this server started by argv alone, without the provisioner."""
-    with contextlib.suppress(GpuKernelError), HubClient(start=False) as hub:  # as above
+    with contextlib.suppress(GpuKernelError), HubClient(start=False) as hub:  # no hub: no kernels
         hub.call("leave", parent=os.getpid(), timeout=10)

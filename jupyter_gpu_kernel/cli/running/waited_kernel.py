@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import enum
-import time
 from typing import Any, NamedTuple
 
 from ...errors import AgentError, GpuKernelError
 from ...hub.sanitize import MAX_LINE
 from ...wire.texts import duration, one_line
 
-_LONG_IDLE = 60.0
-"""Seconds after which a kernel without a cell needs no second answer."""
 _ABSENCES = 3
 """The number of answers in succession that do not list a kernel before it counts as gone."""
 _QUIET = ("idle", "detached")
@@ -127,7 +124,7 @@ class WaitedKernel:
             self._quiet_with = None
         else:
             last = (row.get("last_cell") or {}).get("msg_id", "")
-            if last == self._quiet_with or (not self._was_active and _since(row) > _LONG_IDLE):
+            if last == self._quiet_with:
                 self.outcome = self._outcome_of_cell(row)
             self._quiet_with = last
 
@@ -193,8 +190,3 @@ def _cause(row: dict[str, Any]) -> str:
     """Why a kernel has ended, by a row of `ps` or the last line of its log."""
     evidence = f" ({row['evidence']})" if row.get("evidence") else ""
     return f"{row['cause']}{evidence}" if row.get("cause") else ""
-
-
-def _since(row: dict[str, Any]) -> float:
-    since = row.get("since")
-    return time.time() - since if isinstance(since, int | float) else 0.0

@@ -39,7 +39,7 @@ class BadMessage(Exception):
 class ClientConnection:
     """One connected client. Its `calls` are cancelled when it disconnects.
 
-    `said_bye`: it closed the connection on purpose; otherwise it was killed.
+    `sent_bye`: it closed the connection on purpose; otherwise it was killed.
     """
 
     def __init__(self, connection: Connection[Any, Any]) -> None:

@@ -44,8 +44,8 @@ class KernelspecHandler(Handler):
     async def delete(self, name: str) -> None:
         """Remove it, as `remove` does: {removed: [folder], notes}. Running kernels keep running."""
         with refusing(404):
-            removed = await asyncio.to_thread(_remove, name)
-        await self.answer(removed)
+            removed, notes = await asyncio.to_thread(adding.remove, name)
+        await self.answer({"removed": removed, "notes": notes})
 
 
 def _all() -> list[dict[str, Any]]:
@@ -86,17 +86,6 @@ def _name_refused(error: SettingsError, name: str) -> RequestRefused:
     remedy = "Choose another name" + (", or replace it." * replaceable or ".")
     taken = SettingsError(error.cause, remedy=remedy)
     return RequestRefused(409, taken, field="name", replaceable=replaceable)
-
-
-def _remove(name: str) -> dict[str, Any]:
-    note = ""
-    try:
-        settings = kernelspecs.find(name).settings
-        if settings.env_dir:
-            note = adding.stays_note(settings.env_dir, settings.route[-1])
-    except SettingsError:
-        pass  # it is broken, or not there, which `remove` says
-    return {"removed": [str(folder) for folder in kernelspecs.remove(name)], "notes": [note] if note else []}
 
 
 HANDLERS = [

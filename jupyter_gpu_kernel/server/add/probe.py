@@ -26,9 +26,13 @@ AskerContext = AbstractAsyncContextManager[Asker | None]
 
 
 class MachineProbe:
-    """A probe with these settings, which begins at once. `asking`: who asks the user."""
+    """A probe with these settings, which begins at once.
 
-    def __init__(self, settings: KernelSettings, asking: AskerContext) -> None:
+    asking: Who asks the user. page_timeout: Seconds after which a page that has not asked for the probe is gone; then
+    the probe is cancelled.
+    """
+
+    def __init__(self, settings: KernelSettings, asking: AskerContext, page_timeout: float) -> None:
         self.id = os.urandom(16).hex()
         self.settings: KernelSettings | None = None
         """The settings of the kernelspec, when the probe has succeeded."""
@@ -36,12 +40,24 @@ class MachineProbe:
         """The hub's answer, when the probe has succeeded."""
         self._wanted = settings
         self._hops = adding.hop_names(settings)
-        self._clock = asyncio.get_running_loop().time
-        self._begin = self._clock()
+        self._loop = asyncio.get_running_loop()
+        self._page_timeout = page_timeout
+        self._begin = self._loop.time()
         self._steps: deque[dict[str, Any]] = deque(maxlen=_MAX_STEPS)
         self._found: dict[str, Any] | None = None
         self._error: GpuKernelError | None = None
         self._task = asyncio.create_task(self._run(asking))
+        self._timer = self._loop.call_later(page_timeout, self._task.cancel)
+
+    def await_page(self) -> None:
+        """The page has asked for the probe: wait anew until it asks again."""
+        self._timer.cancel()
+        self._timer = self._loop.call_later(self._page_timeout, self._task.cancel)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the probe was cancelled before it had a result or an error."""
+        return self._task.cancelled()
 
     @property
     def running(self) -> bool:
@@ -66,7 +82,7 @@ class MachineProbe:
             "state": state,
             "hops": self._hops,
             "steps": list(self._steps),
-            "seconds": self._clock() - self._begin,
+            "seconds": self._loop.time() - self._begin,
             "error": with_command(error.to_json(), command()) if error else None,
             "field": field_of(error) if error else "",
             "command": self._create_env() if error and "--create-env" in error.remedy else "",
@@ -91,7 +107,7 @@ class MachineProbe:
 
     def _report(self, progress: dict[str, Any]) -> None:
         step = {key: str(progress.get(key, ""))[:200] for key in ("hop", "step")}
-        self._steps.append({**step, "after": self._clock() - self._begin})
+        self._steps.append({**step, "after": self._loop.time() - self._begin})
 
 
 def _for_form(error: GpuKernelError) -> GpuKernelError:

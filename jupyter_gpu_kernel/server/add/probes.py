@@ -26,59 +26,41 @@ class Probes:
         self._asking = asking
         self._page_timeout = page_timeout
         self._probes: dict[str, MachineProbe] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._ending = set[asyncio.Task[bool]]()
 
     @property
     def ids(self) -> list[str]:
         """The ids of the probes that run or are kept."""
-        return list(self._probes)
+        return [one.id for one in self._probes.values() if not one.cancelled]
 
     def start(self, settings: KernelSettings) -> MachineProbe:
         """Start a probe with these settings. Raises HubError if too many are running."""
         ended = [one.id for one in self._probes.values() if not one.running]
         if len(self._probes) - len(ended) >= MAX_RUNNING:
             raise HubError(f"{MAX_RUNNING} other searches are running", remedy="Cancel one, or wait.")
-        for old in ended[: len(ended) - MAX_KEPT + 1] if len(ended) >= MAX_KEPT else ():
-            self._forget(old)
-        probe = MachineProbe(settings, self._asking(settings.route[-1]))
+        for old in ended[: max(0, len(ended) - MAX_KEPT + 1)]:
+            del self._probes[old]
+        probe = MachineProbe(settings, self._asking(settings.route[-1]), self._page_timeout)
         self._probes[probe.id] = probe
-        self.get(probe.id)
         return probe
 
     def get(self, probe_id: str) -> MachineProbe | None:
         """Return the probe for its page, which is there."""
         probe = self._probes.get(probe_id)
-        if probe is not None and probe.running:
-            self._stop_timer(probe_id)
-            loop = asyncio.get_running_loop()
-            self._timers[probe_id] = loop.call_later(self._page_timeout, self._page_gone, probe_id)
+        if probe is None or probe.cancelled:
+            return None
+        probe.await_page()
         return probe
 
     async def cancel(self, probe_id: str) -> bool:
         """End a probe and forget it. Return whether it was there."""
-        probe = self._forget(probe_id)
+        probe = self._probes.pop(probe_id, None)
         if probe is not None:
             await probe.cancel()
         return probe is not None
 
     async def close(self) -> None:
         """End all probes."""
-        await asyncio.gather(*(self.cancel(probe_id) for probe_id in self.ids))
-
-    def _page_gone(self, probe_id: str) -> None:
-        if self._probes[probe_id].running:
-            ending = asyncio.ensure_future(self.cancel(probe_id))
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
-
-    def _forget(self, probe_id: str) -> MachineProbe | None:
-        self._stop_timer(probe_id)
-        return self._probes.pop(probe_id, None)
-
-    def _stop_timer(self, probe_id: str) -> None:
-        if timer := self._timers.pop(probe_id, None):
-            timer.cancel()
+        await asyncio.gather(*map(self.cancel, self.ids))
 
 
 class ProbesHandler(Handler):

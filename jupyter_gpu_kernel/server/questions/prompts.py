@@ -27,7 +27,6 @@ PAGE_TIMEOUT = 10.0
 """Seconds for a page to fetch a question."""
 LONGEST_PROMPT = 2000
 LONGEST_ANSWER = 4096
-MAX_CANCELLED = 100
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,6 @@ class Prompts(PageQueue[_Question]):
         super().__init__(notify)
         self._shown = shown
         self._numbers = itertools.count()
-        self._askers = set[PromptAsker]()
         self._cancelled: dict[Asking, int] = {}
 
     def asker(self, waiting: Asking) -> PromptAsker:
@@ -87,23 +85,15 @@ class Prompts(PageQueue[_Question]):
         """Give up a question, and those of all calls that wait already for the same. Raises KeyError."""
         same = _same(self._entries[number].asker.waiting)
         with self._lock:
-            self._cancelled.pop(same, None)  # so that the oldest are forgotten first
             self._cancelled[same] = next(self._numbers)
-            if len(self._cancelled) > MAX_CANCELLED:
-                del self._cancelled[next(iter(self._cancelled))]
         self._take(number).replies.put(Reply(None))
 
     # --- for askers
 
-    def begin(self, asker: PromptAsker) -> None:
-        """From now on this asker may ask."""
-        with self._lock:
-            self._askers.add(asker)
-
     def end(self, asker: PromptAsker) -> None:
         """The call of this asker has ended: this asker's questions leave the queue, and no more are taken."""
         with self._lock:
-            self._askers.discard(asker)
+            asker.may_ask = False
             numbers = [number for number, one in self._entries.items() if one.asker is asker]
         for number in numbers:
             self._withdraw(number)
@@ -116,7 +106,7 @@ class Prompts(PageQueue[_Question]):
         posted = _Question({"id": number, **question, "for": asdict(asker.waiting)}, asker)
         with self._lock:
             cancelled = self._cancelled.get(_same(asker.waiting), -1) > asker.number
-            if cancelled or asker not in self._askers:
+            if cancelled or not asker.may_ask:
                 raise _cancelled(asker.waiting, hop)
             if self._is_full:
                 raise NotAnswered("too many questions wait for an answer", hop=hop)
@@ -139,10 +129,11 @@ class PromptAsker:
 
     def __init__(self, prompts: Prompts, waiting: Asking, number: int) -> None:
         self._prompts, self.waiting, self.number = prompts, waiting, number
+        self.may_ask = True
+        """Whether the call has not ended."""
         self._saved = SavedAnswers(waiting.name if waiting.what != "probe" else "")
 
     async def __aenter__(self) -> PromptAsker:
-        self._prompts.begin(self)
         return self
 
     async def __aexit__(
