@@ -12,7 +12,6 @@ from jupyter_server.utils import to_api_path, to_os_path
 from traitlets import Bool, Enum
 
 from .. import __version__
-from ..client import HubClient
 from ..errors import GpuKernelError
 from ..provisioner import RemoteGPUProvisioner
 from ..wire.runtime import Runtime
@@ -107,7 +106,8 @@ class GpuKernelExtension(ExtensionApp):
         root = getattr(self.serverapp.contents_manager, "root_dir", "")
         if data["action"] == "rename" and root:
             before, after = (to_os_path(data[name], root) for name in ("source_path", "path"))
-            await asyncio.to_thread(_tell_renamed, before, after)
+            with contextlib.suppress(GpuKernelError):  # no hub: no kernels
+                await ask_hub("renamed", before=before, after=after, timeout=10)
 
     async def stop_extension(self) -> None:
         """Detach the remote kernels, which go on. The server calls this before it shuts its kernels down."""
@@ -118,7 +118,8 @@ class GpuKernelExtension(ExtensionApp):
         await RemoteGPUProvisioner.leave_all()
         if self.serverapp is not None:
             await forget_failed_starts(self.serverapp.kernel_manager)
-        await asyncio.to_thread(_detach_launchers)
+        with contextlib.suppress(GpuKernelError):  # no hub: no kernels
+            await ask_hub("leave", parent=os.getpid(), timeout=10)  # those that were started by argv alone
         await super().stop_extension()  # type: ignore[no-untyped-call]
 
 
@@ -133,14 +134,3 @@ async def forget_failed_starts(manager: Any) -> None:
     for kernel_id, task in list(pending.items()):
         if task.done() and kernel_id not in manager:
             del pending[kernel_id]
-
-
-def _tell_renamed(before: str, after: str) -> None:
-    with contextlib.suppress(GpuKernelError), HubClient(start=False) as hub:  # no hub: no kernels
-        hub.call("renamed", before=before, after=after, timeout=10)
-
-
-def _detach_launchers() -> None:
-    """Detach the kernels that this server started by argv alone, without the provisioner."""
-    with contextlib.suppress(GpuKernelError), HubClient(start=False) as hub:  # no hub: no kernels
-        hub.call("leave", parent=os.getpid(), timeout=10)

@@ -31,7 +31,6 @@ _ANSWERS_WITHIN = 60.0
 _IDLE_TIMEOUT = 60.0
 """The node ends the kernel after so many seconds if this process was killed."""
 _CONNECTION = {"transport": "tcp", "ip": "127.0.0.1", "signature_scheme": "hmac-sha256"}
-_PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 _MARK = "=== jupyter-gpu-kernel check "
 _MOST = 1 << 16
 """Characters that are kept of what a cell prints: the last ones."""
@@ -90,7 +89,7 @@ class _Kernel:
 
     def __init__(self, ask: Ask, name: str, settings: dict[str, Any]) -> None:
         """Start the kernel. Raises GpuKernelError if that fails."""
-        connection = {**_CONNECTION, **dict.fromkeys(_PORTS, 0), "key": secrets.token_hex(32)}
+        connection = {**_CONNECTION, "key": secrets.token_hex(32)}
         answer = ask("start", name=name, settings=settings, connection=connection, front_end_kind="other")
         self.python = str(answer["python"])
         self._ask = ask
