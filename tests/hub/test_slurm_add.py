@@ -13,7 +13,6 @@ import pytest
 from runtimes import RUNTIME
 from slurm import Slurm
 
-from jupyter_gpu_kernel.cli.add import slurm as add_slurm
 from jupyter_gpu_kernel.cli.show import slurm as slurm_tables
 from jupyter_gpu_kernel.errors import GpuKernelError, SettingsError
 from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
@@ -60,7 +59,7 @@ def test_add_reads_the_partitions_and_chooses(slurm: Slurm, operations: Any) -> 
             "rtx3090": 4,
         }
         assert "it would start at" in found["test"] and probe["python"]["path"].startswith("/")
-        text = "\n".join(add_slurm.result(found, parse({**settings(slurm), **found["chosen"]})))
+        text = "\n".join(slurm_tables.probe_result(found, parse({**settings(slurm), **found["chosen"]})))
         assert "1 rtx3090, partition gpu, time limit 4:00:00" in text and "gpu (default)  1-00:00:00" in text
 
     before = slurm.jobs()

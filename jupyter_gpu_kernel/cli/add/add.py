@@ -13,9 +13,8 @@ from ...errors import BY_LOGIN, AuthError, GpuKernelError, HostKeyError, Setting
 from ...wire.kernel_settings import KernelSettings
 from ...wire.texts import printable
 from .. import create_env
-from ..show import tables
+from ..show import slurm, tables
 from ..verb import Verb, print_json
-from . import slurm as add_slurm
 from .options import add_options, given_settings
 
 
@@ -127,7 +126,7 @@ def _probe_result(probe: dict[str, Any], settings: KernelSettings) -> list[str]:
             f"Note: the node's home folder {node.get('home')} is not writable: {node['home_problem']}"
         )
     if "slurm" in probe:
-        lines += add_slurm.result(probe["slurm"], settings)
+        lines += slurm.probe_result(probe["slurm"], settings)
     elif probe["gpus"]:
         lines.append(tables.gpus(probe["gpus"]))
         if probe.get("gpus_problem"):

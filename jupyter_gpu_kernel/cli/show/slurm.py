@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from ...wire import durations
+from ...wire.kernel_settings import KernelSettings
 from .tables import ordinal, table
 
 _MOST_NODES = 60
@@ -30,6 +32,36 @@ def _partition_gpus(gpu: dict[str, Any]) -> tuple[str, str, str]:
         str(gpu["used"]),
         str(gpu["free"]),
     )
+
+
+def probe_result(slurm: dict[str, Any], settings: KernelSettings) -> list[str]:
+    """Return what `add --slurm` says of the cluster, and what jobs ask for.
+
+    slurm: Of the probe. settings: With what the probe chose.
+    """
+    return [
+        f"Slurm: {slurm['version']}",
+        partitions(slurm["partitions"]),
+        f"A job asks for: {_asked(settings)}",
+        *(f"  {note}" for note in slurm["notes"]),
+        f"Slurm would take such a job: {slurm['test']}",
+    ]
+
+
+def _asked(settings: KernelSettings) -> str:
+    kind = settings.gpu_type or ("GPU" if settings.gpus == 1 else "GPUs")
+    facts = [f"{settings.gpus} {kind}" if settings.gpus else "no GPU"]
+    facts += [f"on each of {settings.nodes} nodes"] if settings.nodes > 1 else []
+    seconds = durations.limit_seconds(settings.time)
+    named = {
+        "partition": settings.partition,
+        "time limit": durations.limit(seconds) if seconds else settings.time,  # "90" are minutes
+        "CPUs": settings.cpus,
+        "memory": settings.mem,
+        "account": settings.account,
+        "QOS": settings.qos,
+    }
+    return ", ".join([*facts, *(f"{name} {value}" for name, value in named.items() if value)])
 
 
 def clusters(rows: Sequence[dict[str, Any]]) -> str:
