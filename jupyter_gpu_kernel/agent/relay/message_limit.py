@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping
 
-from ...wire.compose import error_content, error_reply, make
+from ...wire.kernel_messages.compose import error_content, error_reply, make
+from ...wire.kernel_messages.stream_output import dump
 from ...wire.messages import Channel, Lane, Message, content_of, lane_of
-from ...wire.queues import MAX_MESSAGE
 from ...wire.runtime import Runtime
-from ...wire.streams import dump
+from ...wire.stream.queues import MAX_MESSAGE
 
 _SMALL = 16 * 1024 * 1024
 MESSAGE_LIMITS: Mapping[Lane, int] = {
