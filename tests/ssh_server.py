@@ -109,7 +109,7 @@ class SshServer:
     def connect(
         self, ask: Asker | None, *keys: Path, timeout: float = 20.0, limits: Restrictions = UNRESTRICTED
     ) -> RouteConnection:
-        hop = Hop("login", "ssh", "127.0.0.1", self.port, "alice", identity_files=keys, identity_agent="none")
+        hop = Hop("login", "ssh", "127.0.0.1", self.port, "alice", identity_files=keys, uses_agent=False)
         hop = replace(hop, restrictions=limits)
         return connect([hop], ask=ask, trust_file=self.trust_file, timeout=timeout)
 

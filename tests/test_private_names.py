@@ -21,9 +21,6 @@ BUILT_IN_HASHES = "a launcher takes Python's own hash functions, since OpenSSL's
 FORKED = "ipykernel has no public way to receive the output of forked children but a TCP port"
 SPAWN = "a program that a kernel starts must not inherit that SIGTERM is blocked; Python has no hook for that"
 NAMES = [
-    ("paramiko:Transport", "_kex_info", "curve25519-sha256 under its standard name: paramiko's issue 2221"),
-    ("paramiko.agent:AgentSSH", "_connect", "an agent at another socket: paramiko's pull request 2414"),
-    ("paramiko.agent:AgentSSH", "_close", "an agent at another socket: paramiko's pull request 2414"),
     ("paramiko:Transport", "_channel_handler_table", "the practice cluster acts after a reply was sent"),
     ("paramiko:Channel", "_handle_request", "the practice cluster acts after a reply was sent"),
     ("jupyter_client:MultiKernelManager", "_pending_kernels", "docs/upstream/pending-kernels.md"),

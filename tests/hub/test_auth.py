@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import hashlib
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -258,12 +260,13 @@ def test_a_server_that_falls_silent_is_given_up_in_time(ssh_server: Callable[...
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> Iterator[str]:
-    """A real ssh-agent's socket."""
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A real ssh-agent's socket, which SSH_AUTH_SOCK names."""
     program = shutil.which("ssh-agent")
     if program is None or sys.platform == "win32":
         pytest.skip("no ssh-agent with a unix socket")
     path = str(tmp_path / "agent")
+    monkeypatch.setenv("SSH_AUTH_SOCK", path)
     process = subprocess.Popen([program, "-D", "-a", path], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()  # its first line comes when it listens
@@ -279,7 +282,7 @@ def test_the_agents_keys_are_used(two_hops: TwoHops, agent: str, tmp_path: Path)
     for key in (strange, two_hops.key):
         subprocess.run(["ssh-add", "-q", str(key)], env=add, check=True, timeout=DEADLINE)
     two_hops.key.unlink()  # only its public half is left, beside it
-    hops = [replace(hop, identity_agent=agent) for hop in two_hops.hops]
+    hops = [replace(hop, uses_agent=True) for hop in two_hops.hops]
     connect(hops, ask=None, trust_file=two_hops.trust_file).close()
     assert not any("Failed publickey" in line for line in two_hops.work.log)  # the right one came first
     hops = [replace(hop, identity_files=()) for hop in hops]
@@ -300,7 +303,7 @@ def test_a_certificate_in_the_agent_needs_the_ssh_program(
     add = {"SSH_AUTH_SOCK": agent, "PATH": "/usr/bin:/bin"}
     subprocess.run(["ssh-add", "-q", str(key)], env=add, check=True, timeout=DEADLINE)
     subprocess.run(["ssh-add", "-q", "-d", f"{key}.pub"], env=add, check=True, timeout=DEADLINE)
-    hop = replace(two_hops.hops[0], identity_files=(), identity_agent=agent)
+    hop = replace(two_hops.hops[0], identity_files=(), uses_agent=True)
     listed = subprocess.run(
         ["ssh-add", "-L"], env=add, capture_output=True, text=True, timeout=DEADLINE
     ).stdout
@@ -325,9 +328,24 @@ def test_a_certificate_that_paramiko_does_not_offer_is_named(two_hops: TwoHops, 
     connect([hop], ask=None, trust_file=two_hops.trust_file).close()  # the key itself
 
 
-def test_an_agent_that_is_gone_is_no_obstacle(two_hops: TwoHops, tmp_path: Path) -> None:
-    hops = [replace(hop, identity_agent=str(tmp_path / "gone")) for hop in two_hops.hops]
-    connect(hops, ask=None, trust_file=two_hops.trust_file).close()
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # paramiko leaves its socket open
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_an_agent_that_is_gone_or_silent_is_no_obstacle(
+    two_hops: TwoHops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_silent: bool
+) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    hops = [replace(two_hops.hops[0], uses_agent=True)]
+    with socket.socket(socket.AF_UNIX) as silent:
+        if is_silent:
+            silent.bind(str(tmp_path / "agent"))
+            silent.listen()
+        connect(hops, ask=None, trust_file=two_hops.trust_file).close()
+    for thread in threading.enumerate():
+        if thread.name == "call with timeout":
+            thread.join(DEADLINE)
+    gc.collect()
 
 
 @pytest.fixture
@@ -366,6 +384,6 @@ def test_a_server_whose_rules_let_nobody_in_is_quoted(lost: SshServer, banner: s
 def test_a_server_that_has_seen_too_many_keys_says_so(two_hops: TwoHops, tmp_path: Path) -> None:
     two_hops.login.restart(MaxAuthTries="1")
     others = tuple(make_key(tmp_path / f"other-{number}") for number in range(2))
-    hop = replace(two_hops.hops[0], identity_files=(*others, two_hops.key), identity_agent="none")
+    hop = replace(two_hops.hops[0], identity_files=(*others, two_hops.key), uses_agent=False)
     with pytest.raises(AuthError, match=r"closed the connection.*Too many authentication failures"):
         connect([hop], ask=None, trust_file=two_hops.trust_file)

@@ -204,6 +204,18 @@ def test_start_up_files_that_print_without_end(machine: Machine) -> None:
     assert error.value.hop == "gpu2"
 
 
+def test_start_up_files_that_read_a_line_are_no_harm(machine: Machine) -> None:
+    machine.shell = ["sh", "-c", "read -r line; exec sh"]
+    assert ask(machine.dial(), "list") == {"kernels": []}
+
+
+def test_start_up_files_that_read_the_script_are_named(machine: Machine) -> None:
+    machine.shell = ["sh", "-c", "cat >/dev/null; exec sh"]
+    with pytest.raises(ConnectError, match="the agent did not start within 1 s") as error:
+        deploy.dial(machine, agent_file.pack(), sys.executable, "gpu2", timeout=1)
+    assert "start-up files" in error.value.remedy
+
+
 def test_a_shell_that_ends(machine: Machine) -> None:
     machine.shell = ["sh", "-c", "echo This account is not available; echo go away >&2; exit 1"]
     with pytest.raises(AgentError, match="status 1") as error:

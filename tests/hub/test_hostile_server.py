@@ -89,7 +89,7 @@ def test_a_server_that_floods_is_refused_in_time_and_little_is_kept(
     speaker: Callable[[bytes, bytes], Speaker], tmp_path: Path, beginning: bytes, again: bytes, words: str
 ) -> None:
     server = speaker(beginning, again)
-    hop = Hop("login", "ssh", "127.0.0.1", server.port, "alice", identity_agent="none")
+    hop = Hop("login", "ssh", "127.0.0.1", server.port, "alice", uses_agent=False)
     before = psutil.Process().memory_info().rss
     with pytest.raises(ConnectError, match=words) as caught:
         connect([hop], ask=None, trust_file=tmp_path / "trusted", timeout=3)

@@ -54,13 +54,13 @@ USUAL = {
         ("pubkeyacceptedalgorithms", ["ssh-*,ecdsa-*,rsa-*,sk-*"], False),
         ("pubkeyacceptedalgorithms", ["ssh-*"], True),
         ("pubkeyacceptedalgorithms", ["*", "ssh-ed25519"], True),
-        ("kexalgorithms", ["curve25519-sha256"], False),  # this ssh has no other one
+        ("kexalgorithms", ["curve25519-sha256@libssh.org"], False),  # this ssh has no other one
     ],
 )
 def test_a_list_that_forbids_what_paramiko_offers_needs_ssh(
     directive: str, given: list[str], forbids: bool
 ) -> None:
-    usual = {**USUAL, "kexalgorithms": ["curve25519-sha256"]}
+    usual = {**USUAL, "kexalgorithms": ["curve25519-sha256@libssh.org"]}
     found = list(algorithms.forbidding({**usual, directive: given}, usual))
     assert [one.lower() for one in found] == [f"{directive} {', '.join(given)}"] * forbids
 
@@ -189,7 +189,7 @@ def offered() -> dict[str, list[str]]:
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        hop = Hop("login", "ssh", "127.0.0.1", listener.getsockname()[1], "alice", identity_agent="none")
+        hop = Hop("login", "ssh", "127.0.0.1", listener.getsockname()[1], "alice", uses_agent=False)
         with pytest.raises(GpuKernelError):
             connect([hop], ask=None, trust_file=Path("/nowhere"), timeout=10)
         thread.join(DEADLINE)
@@ -211,4 +211,4 @@ def test_nothing_weak_is_offered() -> None:
     assert lists["cipher in"][0] == "aes128-gcm@openssh.com" and lists["MAC in"][0].endswith(
         "etm@openssh.com"
     )
-    assert "curve25519-sha256" in lists["kex"]
+    assert "curve25519-sha256@libssh.org" in lists["kex"]

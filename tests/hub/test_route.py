@@ -101,7 +101,7 @@ def test_the_ssh_config_is_followed_for_every_hop(config: Path, tmp_path: Path) 
         f"""Host gpu*
   ProxyJump login,inner
   HostKeyAlias nodes
-  IdentityFile {tmp_path}/%r-key
+  IdentityFile {tmp_path}/alice-key
   IdentitiesOnly yes
   IdentityAgent none
   UserKnownHostsFile {tmp_path}/known1 {tmp_path}/known2
@@ -119,7 +119,7 @@ Host *
         ("alice", "inner", 22),
         ("alice", "gpu2", 22),
     ]
-    assert (work.host_key_alias, work.identities_only, work.identity_agent) == ("nodes", True, "none")
+    assert (work.host_key_alias, work.identities_only, work.uses_agent) == ("nodes", True, False)
     assert work.identity_files == (tmp_path / "alice-key",)
     assert work.known_hosts[:2] == (tmp_path / "known1", tmp_path / "known2")
     assert (work.connect_timeout, login.connect_timeout) == (7.0, None)

@@ -74,6 +74,18 @@ def test_output_without_end(start: Start, words: tuple[str, ...], problem: str) 
     assert shell.closed
 
 
+def test_startup_files_that_read_a_line_take_no_command(start: Start) -> None:
+    shell = start("/bin/sh", "-c", "echo Press Enter to continue; read -r line; exec /bin/sh")
+    assert run(shell, "echo on") == (0, b"on\n", b"")
+
+
+def test_startup_files_that_read_the_command_are_named(start: Start) -> None:
+    shell = start("/bin/sh", "-c", "echo Continue?; cat >/dev/null; exec /bin/sh")
+    with pytest.raises(ConnectError, match="the login shell began no command within 1 s") as caught:
+        run_to_end(shell, b"", 1, "gpu1", "true")
+    assert "start-up files" in caught.value.remedy and shell.closed
+
+
 def test_marks_of_a_shell_that_lies(start: Start) -> None:
     """It prints an exit status that is no number of 32 bits, and too long for Python to read."""
     program = textwrap.dedent("""

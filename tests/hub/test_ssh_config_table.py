@@ -51,7 +51,6 @@ HARMLESS = """
 CONNECTS = [
     "",
     HARMLESS.strip(),
-    "AddressFamily inet",
     "BatchMode yes",
     "CertificateFile {folder}/missing",
     "Ciphers +aes128-cbc",
@@ -66,7 +65,6 @@ CONNECTS = [
     "PasswordAuthentication No\n  KbdInteractiveAuthentication FALSE",
     "PreferredAuthentications gssapi-with-mic,publickey",
     "ProxyCommand none\n  ProxyJump nowhere",
-    "PreferredAuthentications password,publickey",
     "RequiredRSASize 4096",
     "StrictHostKeyChecking accept-new",
     "StrictHostKeyChecking no",
@@ -104,6 +102,7 @@ REFUSES = [
 ]
 # What ssh can follow and we cannot: refused, with the directive's name in the message.
 BY_NAME = [
+    "AddressFamily inet",
     "BindAddress 127.0.0.1",
     "KbdInteractiveDevices pam",
     "BindInterface lo",
@@ -116,7 +115,9 @@ BY_NAME = [
     "KexAlgorithms sntrup761x25519-sha512@openssh.com",
     "MACs umac-128-etm@openssh.com",
     "PubkeyAcceptedAlgorithms ssh-ed25519",
+    "IdentityAgent {folder}/missing",
     "KnownHostsCommand /bin/cat {folder}/known",
+    "PreferredAuthentications password,publickey",
     "ProxyCommand {nc} %h %p\n  ProxyJump nowhere",
     "RekeyLimit 1G 1h",
     "RevokedHostKeys {folder}/krl",
@@ -207,7 +208,7 @@ def test_blocks_with_conditions(lab: Lab, lines: str, connects: bool | None) -> 
 HOPS = [
     ("Host login\n  Ciphers -aes192-ctr\nHost work\n  Compression yes", ""),
     ("Host work\n  Ciphers aes192-ctr", "by name"),
-    ("Host work\n  AddressFamily inet6", ""),  # a jump host connects to it
+    ("Host work\n  AddressFamily inet6", "by name"),
     ("Host login\n  BindAddress 192.0.2.77", "login"),
     ("Host work\n  PubkeyAuthentication no", "work"),
     ("Host login\n  HostKeyAlias somebody", "login"),

@@ -17,6 +17,7 @@ from jupyter_gpu_kernel.hub.transport.connection import Connection
 pytestmark = pytest.mark.full
 
 CONNECTS = [
+    "AddressFamily inet",
     "BindAddress 127.0.0.1",
     "BindInterface lo",
     "CheckHostIP yes",
@@ -27,12 +28,15 @@ CONNECTS = [
     "KexAlgorithms ecdh-sha2-nistp384,curve25519-sha256",
     "KexAlgorithms sntrup761x25519-sha512@openssh.com\n  MACs umac-128-etm@openssh.com\n  Ciphers aes128-ctr",
     "KnownHostsCommand /bin/cat {folder}/known\n  UserKnownHostsFile none",
+    "IdentityAgent {folder}/missing",
+    "PreferredAuthentications password,publickey",
     "PubkeyAcceptedAlgorithms ssh-ed25519",
     "PubkeyAcceptedKeyTypes ssh-ed25519,rsa-sha2-512",
     "RekeyLimit 1G 1h",
     "RevokedHostKeys {folder}/krl",
 ]
 REFUSES = [
+    "AddressFamily inet6",
     "KnownHostsCommand /bin/cat {folder}/other\n  UserKnownHostsFile none",
     "PubkeyAuthentication no",
     "RefuseConnection not_today",

@@ -172,6 +172,25 @@ def test_noise_and_what_a_command_leaves_behind_reach_no_other_command(
     assert connection.run("echo on").stdout == b"on\n"
 
 
+def test_an_owner_who_gives_up_ends_the_attempt(ssh_server: Callable[..., SshServer]) -> None:
+    class GaveUpError(Exception):
+        pass
+
+    class Leaving(Owner):
+        def secret(self, hop: str, prompt: str, secret: object) -> str:
+            raise GaveUpError
+
+    here = ssh_server("password")
+    with pytest.raises(GaveUpError):
+        connect_route(
+            ["login"],
+            config=config_of(here),
+            transport="direct",
+            ask=Leaving(),
+            trust_file=here.trust_file,
+        )
+
+
 def test_a_host_is_accepted_for_a_route_of_several_hops(two_hops: TwoHops) -> None:
     two_hops.known_hosts.write_text("")
     owner = Owner()
@@ -217,17 +236,22 @@ def test_no_ssh_outlives_a_killed_hub(two_hops: TwoHops) -> None:
     eventually(lambda: two_hops.login.sessions() + two_hops.work.sessions() == 0, "all ssh have ended")
 
 
-def test_a_code_reaches_a_server(ssh_server: Callable[..., SshServer]) -> None:
-    here = ssh_server("keyboard-interactive")
-    config = here.trust_file.with_name("config")
+def config_of(server: SshServer) -> Path:
+    """A configuration with which the name `login` leads to this server."""
+    config = server.trust_file.with_name("config")
     config.write_text(
-        f"Host login\n  HostName 127.0.0.1\n  Port {here.port}\n  User alice\n  IdentityAgent none\n"
+        f"Host login\n  HostName 127.0.0.1\n  Port {server.port}\n  User alice\n  IdentityAgent none\n"
         "  IdentityFile none\n  UserKnownHostsFile none\n  GlobalKnownHostsFile none\n"
     )
+    return config
+
+
+def test_a_code_reaches_a_server(ssh_server: Callable[..., SshServer]) -> None:
+    here = ssh_server("keyboard-interactive")
     owner = Owner("000000", "123456")
     with contextlib.suppress(ConnectError):  # this server runs no shell, which may be noticed at once
         connect_route(
-            ["login"], config=config, transport="direct", ask=owner, trust_file=here.trust_file
+            ["login"], config=config_of(here), transport="direct", ask=owner, trust_file=here.trust_file
         ).close()
     assert len(owner.questions) == 2 and owner.questions[1].startswith("Not accepted. The server asks: “Two")
 

@@ -43,10 +43,17 @@ FIDO = "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAI
         ("Ciphers chacha20-poly1305@openssh.com", "Ciphers chacha20"),
         ("PreferredAuthentications gssapi-with-mic", "PreferredAuthentications"),
         ("BindInterface lo", "BindInterface"),
+        ("AddressFamily inet", "AddressFamily inet"),
+        ("PreferredAuthentications password,publickey", "PreferredAuthentications password,publickey"),
+        ("PreferredAuthentications publickey,password", ""),
+        ("PreferredAuthentications password", ""),
+        ("IdentityFile {folder}/%h", "IdentityFile {folder}/%h"),
+        ("CertificateFile ${{HOME}}/certificate", "CertificateFile ${{HOME}}/certificate"),
         ("IdentityFile {folder}/certified", "the certificate {folder}/certified-cert.pub"),
         ("CertificateFile {folder}/fido", "the certificate {folder}/fido"),
         ("CertificateFile {folder}/missing", ""),
         ("ControlPath {folder}/master\n  ControlMaster auto", ""),
+        ("IdentityAgent {folder}/agent", "IdentityAgent {folder}/agent"),
         ("Match exec true\n  ProxyCommand nc %h %p", "ProxyCommand nc"),
         ("Match exec false\n  ProxyCommand nc %h %p", ""),
     ],
@@ -61,7 +68,7 @@ def test_what_a_configuration_needs(
     (tmp_path / "other_authorities").write_text(f"@cert-authority *.elsewhere {authority}\n")
     config = tmp_path / "config"
     config.write_text(
-        f"Host gpu2\n  HostName gpu2.cluster\n  IdentityAgent none\n  {lines.format(folder=tmp_path)}\n"
+        f"Host gpu2\n  HostName gpu2.cluster\n  {lines.format(folder=tmp_path)}\n  IdentityAgent none\n"
         "Host *\n  UserKnownHostsFile none\n  GlobalKnownHostsFile none\n"
     )
     hop = resolve(["gpu2"], config=str(config))[-1]
@@ -117,8 +124,17 @@ def test_ssh_is_taken_where_the_user_says_so(join: Join) -> None:
     assert ", for " not in connection.transport
 
 
-def test_ssh_is_taken_for_a_server_with_algorithms_that_paramiko_lacks(join: Join, two_hops: TwoHops) -> None:
-    two_hops.login.restart(Ciphers="chacha20-poly1305@openssh.com")
+@pytest.mark.parametrize(
+    "only",
+    [
+        {"Ciphers": "chacha20-poly1305@openssh.com"},
+        {"KexAlgorithms": "curve25519-sha256"},  # paramiko knows its earlier name only (its issue 2221)
+    ],
+)
+def test_ssh_is_taken_for_a_server_with_algorithms_that_paramiko_lacks(
+    join: Join, two_hops: TwoHops, only: dict[str, str]
+) -> None:
+    two_hops.login.restart(**only)
     works(join(""), "login: no common SSH algorithm (")
     with pytest.raises(ConnectError, match="no common SSH algorithm") as caught:
         join("", transport="paramiko")

@@ -57,6 +57,20 @@ def test_a_host_the_owner_does_not_know_is_refused(dial: Dial, two_hops: TwoHops
     assert not two_hops.trust_file.exists()
 
 
+def test_an_owner_who_gives_up_at_a_host_key_ends_it(dial: Dial, two_hops: TwoHops) -> None:
+    class GaveUpError(Exception):
+        pass
+
+    class Leaving(Owner):
+        def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
+            raise GaveUpError
+
+    two_hops.known_hosts.write_text("")
+    with pytest.raises(GaveUpError):
+        dial(ask=Leaving())
+    assert not two_hops.trust_file.exists()
+
+
 def test_a_changed_host_is_refused_even_if_the_owner_would_agree(
     dial: Dial, two_hops: TwoHops, tmp_path: Path
 ) -> None:

@@ -71,12 +71,6 @@ def test_with_every_kind_of_cipher(dial: Dial, two_hops: TwoHops, ciphers: str, 
     assert echoed(dial().open("cat"), data) == data
 
 
-def test_a_key_exchange_under_the_name_that_paramiko_does_not_know(dial: Dial, two_hops: TwoHops) -> None:
-    """paramiko's issue 2221; it fails when paramiko renames `Transport._kex_info`."""
-    two_hops.work.restart(KexAlgorithms="curve25519-sha256")
-    assert dial().run("echo here").stdout == b"here\n"
-
-
 def test_the_end_of_a_command_comes_after_its_output(dial: Dial) -> None:
     stream = dial().open("head -c 5000000 /dev/zero; exit 7")
     size = 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from ...errors import ConnectError, GpuKernelError, RouteError
 from ..sanitize import one_line
 from ..ssh import failures, hostkeys
+from ..ssh.config.directives import first
 from ..ssh.config.route import Hop
 from ..ssh.connector import ServerBusy
 from ..ssh.sign_in.keys import UserKeys
@@ -20,8 +21,6 @@ REFUSED_CHANNEL = re.compile(r"channel \d+: open failed: (.*)")
 """What the ssh of a jump host logs if that host does not lead to the next one."""
 _NEGOTIATE = re.compile(r"Unable to negotiate with .*: no matching (.*) found\. Their offer: (.*)")
 _DISCONNECT = re.compile(r"Received disconnect from .* port \d+:\d+: (.*)")
-_REVOKED_FILE = re.compile(r"Host key \S+ \S+ revoked by file (.*)")
-_REVOKED_UNREADABLE = re.compile(r"Error checking host key \S+ \S+ in revoked keys file (.*): (.*)")
 _REFUSED_KEY = re.compile(r"Host key verification failed|incorrect signature")
 _CONFIGURATION = re.compile(r"(.*(?:line \d+: |terminating, |Bad owner or permissions ).*)")
 _CLOSED = re.compile(
@@ -89,34 +88,21 @@ def no_algorithm(hop: Hop, kind: str, offer: str) -> ConnectError:
     )
 
 
-def is_unknown_host(log: SSHLog) -> bool:
-    """Whether ssh ended only because nobody has accepted the host key yet."""
-    return any("host key is known for" in line for line in log.words())
-
-
-def host_key_refused(hop: Hop, log: SSHLog, trust_file: Path, asked: bool) -> GpuKernelError:
-    """Return the error for an ssh that ended while it verified the host key. `asked`: the user could be asked about it.
+def host_key_refused(hop: Hop, log: SSHLog, trust_file: Path, declined: bool) -> GpuKernelError:
+    """Return the error for an ssh that ended while it verified the host key. `declined`: the user did not confirm it.
 
     It is a HostKeyError only if ssh refused the key: after that the hub waits long before it tries again."""
     words, key = log.words(), log.host_key
     assert key is not None
     entries = hostkeys.lookup(hop, trust_file)
-    if found := _first(_REVOKED_FILE, words):
-        return hostkeys.revoked_by_file(hop, Path(found[1]))
-    if found := _first(_REVOKED_UNREADABLE, words):
-        return hostkeys.not_permitted(hop, f"RevokedHostKeys {found[1]} cannot be read: {found[2]}")
-    if any("is marked as revoked" in line for line in words):
-        entry = next((entry for entry in entries if entry.marker == "@revoked"), None)
-        if entry is not None:
-            return hostkeys.revoked(hop, entry, key.fingerprint)
     if any("IDENTIFICATION HAS CHANGED" in line for line in words):
         known = [entry for entry in entries if not entry.marker]
         return hostkeys.changed(hop, known, key.type, key.fingerprint)
-    if is_unknown_host(log):
+    if declined or any("host key is known for" in line for line in words):
         if not hop.restrictions.new_hosts:
             return hostkeys.strict(hop, key.type, key.fingerprint)
         reason = "has not signed this key"
-        return hostkeys.unknown(hop, entries, key.type, key.fingerprint, asked, reason)
+        return hostkeys.unknown(hop, entries, key.type, key.fingerprint, declined, reason)
     if any(_REFUSED_KEY.search(line) for line in words):
         return hostkeys.not_permitted(hop, f"its host key was refused: {explanation(words)}")
     cause = "the connection was lost in the SSH key exchange"
@@ -136,7 +122,7 @@ def sign_in_failed(hop: Hop, log: SSHLog, keys: UserKeys, can_ask: bool, typed: 
     if not any("Permission denied (" in line for line in words):
         lines = [line for line in (*log.other_lines, *words) if line and not _NOISE.match(line)]
         return failures.closed_while_signing_in(hop, one_line(" ".join(lines[-5:]), 500))
-    provider = (hop.values.get("pkcs11provider") or ["none"])[0]
+    provider = first(hop.values, "pkcs11provider", "none")
     if provider != "none" and not can_ask and not any(line.endswith(" token") for line in log.offered):
         keys.add_token(provider)
     accepts_keys = log.partial or "publickey" in log.methods

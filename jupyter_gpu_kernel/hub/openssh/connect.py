@@ -12,13 +12,13 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from ...errors import ConnectError, GpuKernelError
 from ..paths import control_folder
-from ..ssh import Attempt, hostkeys
+from ..ssh import Attempt
 from ..ssh.config.route import Hop
 from ..ssh.connector import Connector, ServerBusy
 from ..ssh.failures import no_greeting
@@ -29,19 +29,14 @@ from ..transport.short_command import SHELL
 from . import complaints, questions
 from .askpass_server import AskpassServer
 from .hops import DirectHop, MasterHop
-from .log import HOST_KEY, REACH, SIGN_IN, HostKey, SSHLog
+from .log import HOST_KEY, REACH, SIGN_IN, SSHLog
 from .process import SSHProcess
 from .program import SignIn, find_program, open_master
 from .questions import Questions
 
-_AGENT_TIMEOUT = 2.0  # seconds
 _STEPS = {REACH: "reach", HOST_KEY: "host key", SIGN_IN: "sign in"}
 _LONG = 86400.0  # seconds
 _JUMP_WAIT = 0.6  # seconds for the ssh of the previous hop to say why it does not lead further
-
-
-class _UnknownHost(Exception):
-    """ssh ended, because the host key is not known, and the user accepts it now."""
 
 
 class OpenSSHConnector(Connector):
@@ -58,39 +53,32 @@ class OpenSSHConnector(Connector):
     ) -> SSHProcess:
         """Return a process that has signed in to these hops, one after the other, and runs the command. It is started
         again as long as that may help."""
-        accepted: dict[Hop, HostKey | None] = {}
         error = no_greeting(hops[0][0])
         since, completed = time.monotonic(), len(self.connection.steps)
         for number in self._attempts():
             del self.connection.steps[completed:]  # those of the attempt before
-            followed = self._followed(hops, accepted)
+            followed = self._followed(hops)
             try:
                 return self._start(followed, command, control)
-            except (ServerBusy, _UnknownHost) as failure:
+            except ServerBusy as failure:
                 last = next(one for one in followed if not one.questions.signed_in)
-                if isinstance(failure, _UnknownHost):
-                    accepted[last.hop] = last.log.host_key
-                    continue
                 error = _lost(last.hop.label) if failure.greeted else no_greeting(last.hop)
                 typed = any(one.questions.typed for one in followed)  # a code, which is valid only once
                 if typed or (failure.greeted and number):
                     break
         raise self._with_steps(error, (error.hop, _STEPS[REACH], time.monotonic() - since))
 
-    def _followed(
-        self, hops: Sequence[tuple[Hop, TimedAsker | None]], accepted: Mapping[Hop, HostKey | None]
-    ) -> list[Followed]:
+    def _followed(self, hops: Sequence[tuple[Hop, TimedAsker | None]]) -> list[Followed]:
         last = self.connection.opened[-1] if self.connection.opened else None
         jump, before = self.connection.label, last.log if isinstance(last, MasterHop) else None
         followed = []
         for hop, ask in hops:
-            followed.append(Followed(self, hop, ask, accepted.get(hop), (jump, before)))
+            followed.append(Followed(self, hop, ask, jump, before))
             jump, before = hop.label, followed[-1].log
         return followed
 
     def _start(self, followed: Sequence[Followed], command: str | None, control: Path | None) -> SSHProcess:
-        """Start a process, and follow it until it has signed in. Raises ServerBusy, _UnknownHost, or a
-        GpuKernelError."""
+        """Start a process, and follow it until it has signed in. Raises ServerBusy or a GpuKernelError."""
         last = self.connection.opened[-1] if self.connection.opened else None
         before = [last.sign_in()] if isinstance(last, MasterHop) else []
         limits = [self.deadline.remaining(), *[_LONG] * len(followed)]  # the hop before may ask the user
@@ -168,33 +156,27 @@ class Followed:
         connector: OpenSSHConnector,
         hop: Hop,
         ask: TimedAsker | None,
-        accepted: HostKey | None,
-        before: tuple[str, SSHLog | None],
+        jump: str,
+        before: SSHLog | None,
     ) -> None:
-        """`accepted`: the host key that the user has accepted just now. `before`: what messages call the previous hop,
-        and the log of the ssh that leads to it."""
+        """`jump`: what messages call the previous hop. `before`: the log of the ssh that leads to that hop."""
         self.hop, self.log = hop, SSHLog()
         self.questions = Questions(
-            hop, connector.program.version, ask, self.log, accepted, connector.progress
+            hop, connector.program.version, ask, self.log, connector.progress, connector.trust_file
         )
-        self.ask, self._connector, self._accepted = ask, connector, accepted
-        self._jump, self._before = before
-        self._before_lines = self._before.count if self._before is not None else 0
+        self.ask, self._connector = ask, connector
+        self._jump, self._before = jump, before
+        self._before_lines = before.count if before is not None else 0
 
     def sign_in(self, log: Path, timeout: float, control: Path | None) -> SignIn:
         """Return how ssh connects to the hop, and signs in."""
-        trust_file = self._connector.trust_file
-        if self._accepted is not None:
-            hostkeys.append(trust_file, b"")  # ssh will write to it, but would let others read it
-        known = (trust_file, *self.hop.known_hosts)
-        return SignIn(
-            self.hop, log, known, self._accepted is not None, self.ask is not None, timeout, control
-        )
+        known, asks = (self._connector.trust_file, *self.hop.known_hosts), self.ask is not None
+        return SignIn(self.hop, log, known, asks and self.hop.restrictions.new_hosts, asks, timeout, control)
 
     def follow(self, process: SSHProcess, final: bool) -> None:
         """Wait for each step of ssh. If it fails, end the process. `final`: the process leads no further.
 
-        Raises ServerBusy, _UnknownHost, or a GpuKernelError."""
+        Raises ServerBusy or a GpuKernelError."""
         try:
             for step, name in _STEPS.items():
                 with self._connector.step(self.hop, name):
@@ -209,13 +191,15 @@ class Followed:
         while not self.log.wait_beyond(step, deadline.remaining(1.0)):
             if deadline.expired:
                 raise complaints.timed_out(self.hop, self.log, self._jump)
+        if self.questions.problem is not None:
+            raise self.questions.problem
         last = min(self.log.last_step, SIGN_IN) if final else self.log.last_step
         if last == step and process.lost(self.log):
-            raise self.questions.problem or self._failure(step)
+            raise self._failure(step)
 
     def _failure(self, step: int) -> GpuKernelError:
-        """Return the error for an ssh that has ended in this step. Raises ServerBusy or _UnknownHost."""
-        log, hop = self.log, self.hop
+        """Return the error for an ssh that has ended in this step. Raises ServerBusy."""
+        log, hop, questions = self.log, self.hop, self.questions
         if step == REACH:
             refused = None
             if self._before is not None:
@@ -228,21 +212,8 @@ class Followed:
                     return _lost(self._jump)
                 raise
         if step == HOST_KEY:
-            if self._accepts_host():
-                raise _UnknownHost
-            return complaints.host_key_refused(hop, log, self._connector.trust_file, self.ask is not None)
-        return complaints.sign_in_failed(
-            hop, log, _unused_keys(hop), self.ask is not None, self.questions.typed
-        )
-
-    def _accepts_host(self) -> bool:
-        """Whether the host key is only unknown, and the user accepts it now."""
-        log = self.log
-        if self._accepted is not None or self.ask is None or not self.hop.restrictions.new_hosts:
-            return False
-        if not complaints.is_unknown_host(log) or log.host_key is None:
-            return False
-        return self.ask.confirm_host(self.hop.label, log.host_key.fingerprint, log.host_key.type)
+            return complaints.host_key_refused(hop, log, self._connector.trust_file, questions.host_declined)
+        return complaints.sign_in_failed(hop, log, _unused_keys(hop), self.ask is not None, questions.typed)
 
 
 def _lost(hop: str) -> ConnectError:
@@ -251,7 +222,7 @@ def _lost(hop: str) -> ConnectError:
 
 def _unused_keys(hop: Hop) -> UserKeys:
     """Return the user's keys with the reasons why some of them cannot be used: ssh does not tell."""
-    with agent_keys(hop, _AGENT_TIMEOUT) as held:
+    with agent_keys(hop) as held:
         keys = UserKeys(hop, None, held)
         for _ in keys.offered():
             pass

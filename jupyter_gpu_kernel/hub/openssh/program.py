@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import RouteError
+from ..ssh.config.directives import first
 from ..ssh.config.route import Hop
 from ..transport.process import run_quietly
 
@@ -62,7 +63,7 @@ class SignIn:
     accepts_host: bool
     """Ask about an unknown host key, and add it to the first of `known_hosts`; otherwise refuse it."""
     asks: bool
-    """Ask for secrets (with SSH_ASKPASS)."""
+    """Ask the user (with SSH_ASKPASS)."""
     timeout: float
     """Seconds for the connection and the server's first line."""
     control: Path | None = None
@@ -117,7 +118,7 @@ class Program(NamedTuple):
             "ControlPath": _path(one.control) if one.control is not None else "none",
             "UserKnownHostsFile": " ".join(f'"{_path(file)}"' for file in one.known_hosts),
             "StrictHostKeyChecking": "ask" if one.accepts_host else "yes",
-            "BatchMode": "no" if one.asks or one.accepts_host else "yes",
+            "BatchMode": "no" if one.asks else "yes",
             "ConnectTimeout": str(math.ceil(limit)),
         }
         if one.is_open or proxy:
@@ -151,7 +152,7 @@ def find_program() -> Program:
 
 def open_master(hop: Hop) -> Path | None:
     """Return the ControlPath of this hop if a master of the user's own listens there, and not one of another user."""
-    path = Path((hop.values.get("controlpath") or ["none"])[0])
+    path = Path(first(hop.values, "controlpath", "none"))
     if sys.platform == "win32" or not is_available():
         return None
     try:

@@ -9,19 +9,20 @@ such as the ssh of a ProxyCommand, asks for another machine, and never in the na
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from ..sanitize import one_line
-from ..ssh import Asker, Secret
+from ..ssh import Asker, Secret, hostkeys
 from ..ssh.config.route import Hop
 from ..ssh.failures import MAX_QUESTIONS, too_many_questions
 from ..ssh.sign_in import secret_kinds
 from ..ssh.sign_in.auth import question
 from .askpass_server import Abandoned
-from .log import HOST_KEY, READY, HostKey, SSHLog
+from .log import HOST_KEY, READY, SSHLog
 
 _LOG_WAIT = 0.5  # seconds for the lines before a question to be read
 _LOG_INTERVAL = 0.02  # seconds between two looks, if several processes may be the one that asks
@@ -37,7 +38,7 @@ _OWN = (
 
 
 class Questions:
-    """The questions of the ssh process of one hop. `problem`: why the attempt has to end, if it has to."""
+    """The questions of the ssh process of one hop."""
 
     def __init__(
         self,
@@ -45,16 +46,19 @@ class Questions:
         version: tuple[int, int],
         ask: Asker | None,
         log: SSHLog,
-        accepted: HostKey | None,
         progress: Callable[[str, str], None],
+        trust_file: Path,
     ) -> None:
-        """`accepted`: the host key that the user has accepted just now."""
+        """`trust_file`: where ssh adds a host key that the user confirms."""
+        self._trust_file = trust_file
         self.hop, self._version, self._ask, self._log = hop, version, ask, log
-        self._accepted = accepted
         self._progress = progress
         self._asked: list[str] = []
         self._own_questions = 0  # as the log counts them
+        self.host_declined = False
+        """Whether the user was asked about the host key, and did not confirm it."""
         self.problem: Exception | None = None
+        """Why the attempt to connect has to end, if it has to."""
 
     @property
     def signed_in(self) -> bool:
@@ -80,23 +84,35 @@ class Questions:
             self._progress(self.hop.label, one_line(prompt))
         if kind in ("none", "confirm") or self._ask is None:
             return None
-        if len(self._asked) >= MAX_QUESTIONS:
-            self._fail(too_many_questions(self.hop))
-        try:
+        with self._abandoning():
+            if len(self._asked) >= MAX_QUESTIONS:
+                raise too_many_questions(self.hop)
             shown, secret = self._shown(prompt) if own else _of_another(prompt)
             self._asked.append(prompt)
             return self._ask.secret(self.hop.label, shown, secret)
-        except Exception as error:  # such as the user's wish to end it: the caller of `connect` gets it
-            self._fail(error)
 
     def _confirm_host(self, prompt: str) -> str:
-        """ssh asks whether the host key is right: it is if the user has accepted that very key."""
-        return "yes" if self._accepted is not None and self._accepted.fingerprint in prompt else "no"
+        """ssh asks whether the host key is right: it is if the user confirms the key that ssh has logged."""
+        key = self._log.host_key
+        if self._ask is None or key is None or key.fingerprint not in prompt:
+            return "no"
+        with self._abandoning():
+            self.host_declined = not self._ask.confirm_host(self.hop.label, key.fingerprint, key.type)
+        if self.host_declined:
+            return "no"
+        hostkeys.append(self._trust_file, b"")  # ssh itself would make a file that others can read
+        return "yes"
 
-    def _fail(self, error: Exception) -> NoReturn:
-        self.problem = error
-        self._log.end()
-        raise Abandoned from error
+    @contextlib.contextmanager
+    def _abandoning(self) -> Iterator[None]:
+        """Raise Abandoned for an exception in this block, such as the user's wish to end the attempt: the caller of
+        `connect` gets that exception."""
+        try:
+            yield
+        except Exception as error:
+            self.problem = error
+            self._log.end()
+            raise Abandoned from error
 
     def _shown(self, prompt: str) -> tuple[str, Secret]:
         repeated = self._asked[-1:] == [prompt]

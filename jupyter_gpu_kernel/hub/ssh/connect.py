@@ -90,8 +90,7 @@ class ParamikoConnector(Connector):
     def _open_tcp(self, hop: Hop) -> BufferedSocket:
         try:
             within = self.deadline.remaining(hop.connect_timeout)
-            sock = tcp.dial(hop.host, hop.port, within, hop.restrictions.family)
-            return BufferedSocket(sock)
+            return BufferedSocket(tcp.dial(hop.host, hop.port, within))
         except OSError as error:
             raise unreachable(hop, _reason(error), "") from error
 

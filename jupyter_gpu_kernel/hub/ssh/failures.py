@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from ...errors import BY_LOGIN, AuthError, ConnectError
 from ..sanitize import one_line
 from .config.destination import parse_destination
+from .config.directives import first
 from .config.restrictions import switched
 from .config.route import Hop
 from .sign_in.keys import UserKeys
@@ -139,7 +140,7 @@ def _forbidden(hop: Hop, methods: Collection[str]) -> str:
     ours = [name for name in _DIRECTIVES if name in methods]
     if any(name in hop.restrictions.methods for name in ours):
         return ""
-    preferred = f"PreferredAuthentications {next(iter(hop.values.get('preferredauthentications', ())), '')}"
+    preferred = f"PreferredAuthentications {first(hop.values, 'preferredauthentications')}"
     directives = (_DIRECTIVES[name] for name in ours)
     off = (f"{one} no" if not switched(hop.values, one.lower(), True) else preferred for one in directives)
     return one_line(", ".join(dict.fromkeys(off)), 300)

@@ -171,15 +171,6 @@ def revoked(hop: Hop, entry: Entry, fingerprint: str) -> HostKeyError:
     )
 
 
-def revoked_by_file(hop: Hop, file: Path) -> HostKeyError:
-    """Return the error for a key that is in the list RevokedHostKeys."""
-    return HostKeyError(
-        f"its host key is revoked (RevokedHostKeys {file})",
-        hop=hop.label,
-        remedy="Do not connect. Ask the machine's administrators.",
-    )
-
-
 def changed(hop: Hop, known: Sequence[Entry], key_type: str, fingerprint: str) -> HostKeyError:
     """Return the error for another key than those that are known."""
     places = ", ".join(f"{entry.file} line {entry.line}" for entry in known)
@@ -226,6 +217,5 @@ def check_rsa_size(hop: Hop, bits: int) -> None:
 
 def not_permitted(hop: Hop, cause: str) -> HostKeyError:
     """Return the error for a key that the ssh configuration forbids."""
-    return HostKeyError(
-        cause, hop=hop.label, remedy="Correct the ssh configuration, or ask the machine's administrators."
-    )
+    remedy = "Ask the machine's administrators. If the key is the right one, correct the ssh configuration."
+    return HostKeyError(cause, hop=hop.label, remedy=remedy)

@@ -8,22 +8,22 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import Any, TypeVar
 
 _USER_TIMEOUT = 20  # seconds without acknowledgement until Linux gives up a connection
-_FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 RETRY_AFTER = 3.0
 """Seconds until an attempt is started again: the system repeats a lost SYN packet only after 1, 3, 7 and 15 s, and the
 network may be back in between."""
+T = TypeVar("T")
 
 
-def dial(host: str, port: int, timeout: float, family: str = "any") -> socket.socket:
-    """Return a connected socket. The host's addresses share the timeout, so that a dead one does not use it up.
-
-    `family`: as AddressFamily in the ssh configuration.
-    """
+def dial(host: str, port: int, timeout: float) -> socket.socket:
+    """Return a connected socket. The host's addresses share the timeout, so that a dead one does not use it up."""
     end = time.monotonic() + timeout
-    addresses = _addresses(host, port, timeout, _FAMILIES.get(family, socket.AF_UNSPEC))
+    addresses = _addresses(host, port, timeout)
     while True:
         problem: OSError = OSError(errno.EHOSTUNREACH, "No route to host")
         for number, (version, kind, protocol, _, address) in enumerate(addresses):
@@ -41,27 +41,31 @@ def dial(host: str, port: int, timeout: float, family: str = "any") -> socket.so
             raise problem
 
 
-def _addresses(
-    host: str, port: int, timeout: float, wanted: socket.AddressFamily
-) -> list[tuple[int, int, int, str, tuple[str, int]]]:
-    """Call getaddrinfo, which has no timeout, in a thread that is abandoned after `timeout` seconds."""
-    found: list[list[tuple[int, int, int, str, tuple[str, int]]]] = []
-    problems: list[OSError] = []
+def _addresses(host: str, port: int, timeout: float) -> list[tuple[Any, ...]]:
+    """Return the addresses of the host. Raises gaierror if there are none, or if they are not known in time."""
+    try:
+        return return_within(timeout, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
+    except UnicodeError as error:
+        raise socket.gaierror(str(error)) from error
+    except TimeoutError as error:
+        raise socket.gaierror(f"no answer within {timeout:.0f} s") from error
 
-    def look_up() -> None:
+
+def return_within(seconds: float, call: Callable[[], T]) -> T:
+    """Return the result of a call that has no timeout of its own. Raises TimeoutError after so many seconds, and
+    abandons the thread in which the call runs."""
+    result: Future[T] = Future()
+
+    def run() -> None:
         try:
-            found.append(socket.getaddrinfo(host, port, wanted, socket.SOCK_STREAM))  # type: ignore[arg-type]
-        except (OSError, UnicodeError) as error:
-            problems.append(error if isinstance(error, OSError) else socket.gaierror(str(error)))
+            result.set_result(call())
+        except BaseException as error:  # raised again where the result is awaited
+            result.set_exception(error)
 
-    thread = threading.Thread(target=look_up, name="look up", daemon=True)
-    thread.start()
-    thread.join(timeout)
-    if problems:
-        raise problems[0]
-    if not found:
-        raise socket.gaierror(f"no answer within {timeout:.0f} s")
-    return found[0]
+    threading.Thread(target=run, name="call with timeout", daemon=True).start()
+    if not wait([result], seconds).done:
+        raise TimeoutError
+    return result.result()
 
 
 def _tune(sock: socket.socket) -> None:

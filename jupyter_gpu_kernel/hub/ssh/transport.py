@@ -1,7 +1,6 @@
 """paramiko's Transport, tuned and bounded, over a socket or a channel of the previous hop.
 
-Of paramiko only the public interface is used, but for `_kex_info`. This module knows no hop, no user and no known_hosts
-file.
+Of paramiko only the public interface is used. This module knows no hop, no user and no known_hosts file.
 """
 
 from __future__ import annotations
@@ -23,15 +22,7 @@ from paramiko.common import (
 )
 
 from ..sanitize import one_line
-from .config.algorithms import (
-    CIPHERS,
-    CURVE25519,
-    CURVE25519_OLD_NAME,
-    KEY_EXCHANGES,
-    MACS,
-    USER_KEYS,
-    signatures,
-)
+from .config.algorithms import CIPHERS, KEY_EXCHANGES, MACS, USER_KEYS, signatures
 from .packets import BoundedPacketizer, read_text
 
 # Errors are raised and reported; without a handler, logging would also print paramiko's messages to stderr.
@@ -49,11 +40,6 @@ class Transport(paramiko.Transport):
     """Keeps the server's messages for errors: `channel_error` of the last refused channel (paramiko's issue 2089), and
     `disconnect_reason` if the server closed the connection. Their length is bounded."""
 
-    _kex_info = {  # noqa: RUF012  # paramiko does not know the new name of this algorithm (its issue 2221)
-        **paramiko.Transport._kex_info,  # type: ignore[attr-defined]
-        CURVE25519: paramiko.Transport._kex_info.get(CURVE25519_OLD_NAME),  # type: ignore[attr-defined]
-    }
-
     def __init__(self, sock: BufferedSocket, host_keys: Sequence[str]) -> None:
         """`host_keys`: the algorithms to ask the server's key for, the preferred ones first."""
         super().__init__(
@@ -70,7 +56,7 @@ class Transport(paramiko.Transport):
         options = self.get_security_options()
         options.key_types = self._host_keys = tuple(host_keys)
         options.ciphers, options.digests = CIPHERS, MACS
-        options.kex = tuple(one for one in KEY_EXCHANGES if one in (CURVE25519, *options.kex))
+        options.kex = tuple(one for one in KEY_EXCHANGES if one in options.kex)
         packetizer: Any = self.packetizer
         packetizer.observers = {
             MSG_CHANNEL_OPEN_FAILURE: self._note_refused_channel,

@@ -22,6 +22,13 @@ from .. import sanitize
 from .stream import CommandStream
 
 SHELL = "/bin/sh"
+SPARE_LINE = b"\n"
+"""What a shell is sent first, for start-up files that read one line from stdin, as after “Press Enter to continue”."""
+STARTUP_FILES = (
+    "the shell's start-up files there, such as ~/.bashrc, wait or read from stdin, which they may do in interactive "
+    "shells only"
+)
+"""A cause of silence: what the start-up files read is a command that the shell does not get."""
 _MAX_OUTPUT = 4 * 1024 * 1024
 """Bytes of a short command's output."""
 _LAST_LINE = 200  # bytes at the end of the output, in which the last line is looked for
@@ -52,7 +59,7 @@ def run_to_end(shell: CommandStream, stdin: bytes, timeout: float, hop: str, com
             threading.Thread(target=run.feed, name="command stdin", daemon=True).start()
             output, status = run.read(hop)
         if expired.is_set():
-            raise _not_ended(hop, command, timeout, output)
+            raise _not_ended(hop, command if run.began else "", timeout, output)
         if status is None:  # the shell has ended
             status = shell.wait(_STATUS_WAIT)
         else:
@@ -71,13 +78,15 @@ class _Run:
         source = f"head -c {len(stdin)}" if stdin else ":"
         run = f"{source} | ({SHELL} -c {shlex.quote(command)}; code=$?; cat >/dev/null; exit $code)"
         self._line = f'{begin}; {begin} >&2; {run}; {end} " $?"; {end} >&2\n'
-        self._begun = threading.Event()
+        self._may_feed = threading.Event()
+        self.began = False
+        """Whether the shell has run the beginning of the line."""
 
     def feed(self) -> None:
         """Send the line, and the input once the command runs."""
         with contextlib.suppress(OSError):  # the shell has ended, or the command does not read all its input
-            self._shell.write(self._line.encode())
-            self._begun.wait()
+            self._shell.write(SPARE_LINE + self._line.encode())
+            self._may_feed.wait()
             self._shell.write(self._stdin)
 
     def read(self, hop: str) -> tuple[bytes, int | None]:
@@ -87,8 +96,9 @@ class _Run:
                 rf"\n{self._begin}\n", MAX_NOISE, "the shell, before a command,", hop
             )
         finally:
-            self._begun.set()
-        if begun is None:
+            self._may_feed.set()
+        self.began = begun is not None
+        if not self.began:
             return output, None
         output, ended = self._read_until(rf"\n{self._end} (\d{{1,3}})\n", _MAX_OUTPUT, "a command", hop)
         return (output, None) if ended is None else (output[: ended.start()], int(ended[1]))
@@ -114,10 +124,13 @@ class _Run:
 
 
 def _not_ended(hop: str, command: str, timeout: float, output: bytes) -> ConnectError:
-    """Return the error for a command that took longer than `timeout` (s), with the last line that it has printed."""
+    """Return the error for a command that took longer than `timeout` (s), with the last line that was printed.
+    `command`: "" if the shell has not begun to run it."""
     cause = f"a command did not end within {timeout:.0f} s: {command[:80]}"
+    remedy = "The machine may be overloaded, or its file system slow: try again."
+    if not command:
+        cause = f"the login shell began no command within {timeout:.0f} s"
+        remedy = f"{remedy} Or {STARTUP_FILES}."
     if last := output[-_LAST_LINE:].decode(errors="replace").strip().splitlines()[-1:]:
         cause += f"; the last line of its output: {sanitize.line(last[0])}"
-    return ConnectError(
-        cause, hop=hop, remedy="The machine may be overloaded, or its file system slow: try again."
-    )
+    return ConnectError(cause, hop=hop, remedy=remedy)

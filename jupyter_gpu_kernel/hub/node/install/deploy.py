@@ -10,6 +10,7 @@ from ....errors import AgentError, ConnectError, GpuKernelError
 from ....wire.stream.frames import MAGIC, MAX_NOISE
 from ... import sanitize
 from ...transport.connection import Connection
+from ...transport.short_command import SPARE_LINE, STARTUP_FILES
 from ...transport.stream import CommandStream
 from .agent_file import OLD_PYTHON, Package
 
@@ -32,21 +33,27 @@ EXIT_STATUSES = {
 """What the exit statuses of install.sh mean: cause and remedy."""
 
 
-def dial(connection: Connection, package: Package, python: str, hop: str) -> CommandStream:
-    """Return a stream that begins with the agent's greeting. Blocks. Raises AgentError with the node's output."""
+def dial(
+    connection: Connection, package: Package, python: str, hop: str, timeout: float = DIAL_TIMEOUT
+) -> CommandStream:
+    """Return a stream that begins with the agent's greeting. Blocks. Raises AgentError with the node's output, or
+    ConnectError if the agent has not started within `timeout` (s)."""
     try:
         stream = connection.open("/bin/sh")
     except OSError as error:
         raise ConnectError(f"no session could be opened: {error}", hop=hop) from None
     try:
-        with stream.closing_after(DIAL_TIMEOUT):
+        with stream.closing_after(timeout) as expired:
             _start(stream, package, python, hop)
-    except GpuKernelError:
+    except (GpuKernelError, OSError) as error:
         stream.close()
+        if expired.is_set():
+            remedy = f"The machine may be overloaded, or its file system slow: try again. Or {STARTUP_FILES}."
+            cause = f"the agent did not start within {timeout:.0f} s"
+            raise ConnectError(cause, hop=hop, remedy=remedy) from error
+        if isinstance(error, OSError):
+            raise _connection_broken(hop, str(error)) from None
         raise
-    except OSError as error:
-        stream.close()
-        raise _connection_broken(hop, str(error)) from None
     return stream
 
 
@@ -54,7 +61,7 @@ def _start(stream: CommandStream, package: Package, python: str, hop: str) -> No
     """Send the script, and the agent when the script asks for it. The next that is read is the greeting: what came
     before it is ignored."""
     with contextlib.suppress(OSError):  # if the shell has ended, its output says why
-        stream.write(script(package, python))
+        stream.write(SPARE_LINE + script(package, python))
     received, found = stream.read_until(_GREETING_OR_SEND)
     if found is not None and found[1]:
         packed = package.packed(found[1].decode())

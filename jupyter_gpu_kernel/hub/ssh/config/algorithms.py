@@ -15,11 +15,9 @@ MACS = (
     "hmac-sha2-256",
     "hmac-sha2-512",
 )
-CURVE25519 = "curve25519-sha256"
-CURVE25519_OLD_NAME = "curve25519-sha256@libssh.org"  # the same algorithm, before it was standardised
 KEY_EXCHANGES = (
     "mlkem768x25519-sha256",  # where the library cryptography has it
-    *(CURVE25519, CURVE25519_OLD_NAME),
+    "curve25519-sha256@libssh.org",  # paramiko does not know the standard name (its issue 2221)
     *("ecdh-sha2-nistp256", "ecdh-sha2-nistp384", "ecdh-sha2-nistp521"),
     *(
         "diffie-hellman-group16-sha512",

@@ -9,6 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 Values = Mapping[str, Sequence[str]]
+"""The values of each directive for one machine, under its lower-case keyword."""
+
+
+def first(values: Values, key: str, default: str = "") -> str:
+    """Return the first value of a directive, or `default` if there is none."""
+    return next(iter(values.get(key, ())), default)
 
 
 def _words(text: str) -> frozenset[str]:
@@ -18,19 +24,19 @@ def _words(text: str) -> frozenset[str]:
 # ssh itself chooses the values that apply, and the other modules of this package follow them. A list of algorithms is
 # followed if it permits all that paramiko offers; any other list needs ssh (algorithms.py).
 HONOURED = _words("""
-    AddressFamily BatchMode CanonicalDomains CanonicalizeFallbackLocal CanonicalizeHostname
+    BatchMode CanonicalDomains CanonicalizeFallbackLocal CanonicalizeHostname
     CanonicalizeMaxDots CanonicalizePermittedCNAMEs Ciphers ConnectTimeout
-    GlobalKnownHostsFile Host HostKeyAlgorithms HostKeyAlias Hostname IdentitiesOnly IdentityAgent IdentityFile
+    GlobalKnownHostsFile Host HostKeyAlgorithms HostKeyAlias Hostname IdentitiesOnly IdentityFile
     IgnoreUnknown Include KbdInteractiveAuthentication KexAlgorithms MACs Match
     NumberOfPasswordPrompts PasswordAuthentication Port PreferredAuthentications ProxyJump PubkeyAcceptedAlgorithms
-    PubkeyAuthentication RefuseConnection RequiredRSASize StrictHostKeyChecking Tag User
+    PubkeyAuthentication RequiredRSASize StrictHostKeyChecking Tag User
     UserKnownHostsFile
     """)
 
 # They restrict, or they change the way to the host: without ssh they would be ignored.
 NEEDS_SSH = _words("""
-    BindAddress BindInterface CheckHostIP KbdInteractiveDevices KnownHostsCommand ProxyCommand ProxyUseFdpass
-    RekeyLimit RevokedHostKeys
+    AddressFamily BindAddress BindInterface CheckHostIP IdentityAgent KbdInteractiveDevices KnownHostsCommand
+    ProxyCommand ProxyUseFdpass RefuseConnection RekeyLimit RevokedHostKeys
     """)
 
 # They permit more than paramiko does, and ssh can use it: a way to sign in, or a connection that is open already.
@@ -61,13 +67,6 @@ ALIASES = {
     "rsaminsize": "requiredrsasize",
 }
 
-# ssh accepts these and does nothing.
-OBSOLETE = _words("""
-    afstokenpassing cipher compressionlevel fallbacktorsh globalknownhostsfile2 kerberosauthentication
-    kerberostgtpassing protocol protocolkeepalives rhostsauthentication rhostsrsaauthentication rsaauthentication
-    useblacklistedkeys useprivilegedport userknownhostsfile2 useroaming usersh
-    """)
-
 _NAMES = {name.lower(): name for name in HONOURED | NEEDS_SSH | ONLY_SSH_USES | NO_EFFECT}
 _REPORTED = frozenset({"host"})  # `ssh -G` prints it although it is no directive there
 _ROUTE = frozenset(
@@ -86,7 +85,7 @@ def normalized(values: Values) -> Values:
 
 def is_known(key: str) -> bool:
     """Whether this lower-case keyword is in the table."""
-    return key in _NAMES or key in ALIASES or key in OBSOLETE or key in _REPORTED
+    return key in _NAMES or key in ALIASES or key in _REPORTED
 
 
 def unsupported(values: Values, defaults: Values) -> Iterator[str]:

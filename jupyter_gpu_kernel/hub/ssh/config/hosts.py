@@ -13,6 +13,7 @@ from typing import Any
 from ....errors import RouteError
 from . import ssh_config
 from .destination import Destination, parse_destination
+from .directives import first
 from .route import config_jumps
 
 MAX_HOSTS = 300
@@ -60,10 +61,10 @@ def _host(name: str, config: str | None) -> dict[str, Any] | None:
         values = ssh_config.lookup(Destination(name, name, config=config))
     except RouteError:
         return None
-    one = {key: (values.get(key) or [""])[0] for key in ("user", "port")}
+    port = first(values, "port")
     return {
         "name": name,
-        "user": one["user"],
-        "port": int(one["port"]) if one["port"].isdecimal() else 22,
+        "user": first(values, "user"),
+        "port": int(port) if port.isdecimal() else 22,
         "jumps": [jump for jump in config_jumps(values) if jump != "none"],
     }

@@ -5,23 +5,20 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...transport.process import run_quietly
 from .. import hostkeys
-from ..sign_in.keys import CERTIFICATE, agent_keys
+from ..sign_in.keys import CERTIFICATE, agent_keys, is_token_key
 from . import algorithms, directives, ssh_config
+from .directives import first
 from .restrictions import switched
 from .route import Hop
 
 _KLIST_TIMEOUT = 5.0  # seconds
-_AGENT_TIMEOUT = 2.0  # seconds
 Rule = Callable[[Hop], Iterator[str]]
 
 
@@ -54,11 +51,20 @@ def _algorithms(hop: Hop) -> Iterator[str]:
 
 
 def _methods(hop: Hop) -> Iterator[str]:
-    """Directives that leave no method to sign in."""
-    if not hop.restrictions.methods:
-        preferred = _one(hop, "preferredauthentications")
-        off = "PubkeyAuthentication no, together with no for every other way to sign in,"
-        yield f"PreferredAuthentications {preferred}" if preferred else off
+    """Directives that leave no method to sign in, or prefer another method to keys."""
+    preferred = first(hop.values, "preferredauthentications")
+    if "publickey" in hop.restrictions.methods[1:] or (preferred and not hop.restrictions.methods):
+        yield f"PreferredAuthentications {preferred}"
+    elif not hop.restrictions.methods:
+        yield "PubkeyAuthentication no, together with no for every other way to sign in,"
+
+
+def _tokens(hop: Hop) -> Iterator[str]:
+    """Names of files with tokens, which only ssh replaces."""
+    for directive in ("IdentityFile", "CertificateFile"):
+        for name in hop.values.get(directive.lower(), ()):
+            if "%" in name or "${" in name:
+                yield f"{directive} {name}"
 
 
 # --- not refused, since paramiko may sign in by another method
@@ -75,10 +81,10 @@ def _host_based(hop: Hop) -> Iterator[str]:
 
 
 def _token_keys(hop: Hop) -> Iterator[str]:
-    if _one(hop, "pkcs11provider") not in ("", "none"):
-        yield f"PKCS11Provider {_one(hop, 'pkcs11provider')}"
+    if (provider := first(hop.values, "pkcs11provider", "none")) != "none":
+        yield f"PKCS11Provider {provider}"
     for file in hop.identity_files:
-        if _is_token_key(file):
+        if is_token_key(file):
             yield f"the FIDO key {file}"
 
 
@@ -87,7 +93,7 @@ def certificates(hop: Hop) -> Iterator[str]:
     files = hop.certificate_files or [Path(f"{key}-cert.pub") for key in hop.identity_files]
     yield from (f"the certificate {file}" for file in files if file.is_file())
     if not hop.identities_only:
-        with agent_keys(hop, _AGENT_TIMEOUT) as held:
+        with agent_keys(hop) as held:
             if any(key.get_name().endswith(CERTIFICATE) for key in held):
                 yield "a certificate in the ssh agent"
 
@@ -98,7 +104,7 @@ def _authorities(hop: Hop) -> Iterator[str]:
             yield f"the certificate authority for hosts in {entry.file}, line {entry.line}"
 
 
-_REFUSED: tuple[Rule, ...] = (_proxy_command, _directives, _algorithms, _methods)
+_REFUSED: tuple[Rule, ...] = (_proxy_command, _directives, _algorithms, _methods, _tokens)
 _PREFERRED: tuple[Rule, ...] = (_kerberos, _host_based, _token_keys, certificates, _authorities)
 
 
@@ -106,27 +112,7 @@ def has_ticket() -> bool:
     """Whether the user has a Kerberos ticket that has not expired."""
     if sys.platform == "win32":
         return True  # that of the domain, which ssh asks for itself
-    program = shutil.which("klist")
-    if program is None:
-        name = os.environ.get("KRB5CCNAME") or f"FILE:/tmp/krb5cc_{os.getuid()}"
-        return Path(name.removeprefix("FILE:")).is_file()
     try:
-        return run_quietly([program, "-s"], _KLIST_TIMEOUT).returncode == 0
-    except OSError:
+        return run_quietly(["klist", "-s"], _KLIST_TIMEOUT).returncode == 0
+    except OSError:  # there is no klist, with which tickets come
         return False
-
-
-def _is_token_key(file: Path) -> bool:
-    """Whether a key file only refers to a FIDO token: its type, in the public part, begins with “sk-”."""
-    try:
-        if not file.is_file():
-            return False
-        words = file.read_bytes()[:16384].split(b"\n-----END")[0].split()
-        data = base64.b64decode(b"".join(words[4:])) if words[:1] == [b"-----BEGIN"] else b"".join(words[:1])
-    except (OSError, binascii.Error):
-        return False
-    return b"sk-ssh-ed25519@" in data[:256] or b"sk-ecdsa-sha2-nistp256@" in data[:256]
-
-
-def _one(hop: Hop, key: str) -> str:
-    return (hop.values.get(key) or [""])[0]

@@ -6,10 +6,9 @@ unknown host keys, short keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ....errors import RouteError
+from .directives import Values, first
 
 METHODS = ("publickey", "keyboard-interactive", "password")
 _SWITCHES = {
@@ -18,7 +17,6 @@ _SWITCHES = {
     "password": "passwordauthentication",
 }
 _NO = ("no", "false")
-Values = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -32,37 +30,30 @@ class Restrictions:
     new_hosts: bool = True
     """Whether the user may accept an unknown host key (StrictHostKeyChecking)."""
     rsa_bits: int = 1024
-    family: str = "any"
 
 
 UNRESTRICTED = Restrictions()
 
 
-def read_restrictions(values: Values, hop: str) -> Restrictions:
-    """Return the restrictions in `values`. Raises RouteError for a host that the configuration refuses."""
-
-    def one(key: str) -> str:
-        return next(iter(values.get(key, ())), "")
+def read_restrictions(values: Values) -> Restrictions:
+    """Return the restrictions in `values`."""
 
     def number(key: str, default: int) -> int:
-        return int(one(key)) if one(key).isdigit() else default
+        text = first(values, key)
+        return int(text) if text.isdigit() else default
 
-    if one("refuseconnection") not in ("", "none"):
-        cause = f"the ssh configuration refuses connections (RefuseConnection {one('refuseconnection')})"
-        raise RouteError(cause, hop=hop, remedy="Remove it for this host.")
     return Restrictions(
         methods=_methods(values),
         asks=not switched(values, "batchmode", False),
         tries=number("numberofpasswordprompts", 3),
-        new_hosts=one("stricthostkeychecking").lower() not in ("yes", "true"),
+        new_hosts=first(values, "stricthostkeychecking").lower() not in ("yes", "true"),
         rsa_bits=number("requiredrsasize", 1024),
-        family=one("addressfamily").lower() or "any",
     )
 
 
 def switched(values: Values, key: str, default: bool) -> bool:
     """Return a directive's yes or no; words that are neither mean more than yes, such as "host-bound"."""
-    found = next(iter(values.get(key, ())), "").lower()
+    found = first(values, key).lower()
     return default if not found else found not in _NO
 
 
@@ -73,6 +64,6 @@ def _methods(values: Values) -> tuple[str, ...]:
         for method, key in _SWITCHES.items()
         if any(text.lower() in _NO for text in values.get(key, ()))  # under any of its names
     }
-    preferred = (values.get("preferredauthentications") or [""])[0]
+    preferred = first(values, "preferredauthentications")
     wanted = [one.strip() for one in preferred.split(",")] if preferred else METHODS
     return tuple(one for one in wanted if one in METHODS and one not in off)

@@ -16,6 +16,7 @@ from typing import Literal
 from ....errors import RouteError
 from . import ssh_config
 from .destination import Destination, existing_files, parse_destination, split_command, split_jumps
+from .directives import Values, first
 from .restrictions import UNRESTRICTED, Restrictions, read_restrictions, switched
 
 _MAX_JUMP_DEPTH = 8  # jump hosts with jump hosts of their own: more is a loop
@@ -36,7 +37,7 @@ class Hop:
     identity_files: tuple[Path, ...] = ()
     certificate_files: tuple[Path, ...] = ()  # if there are none, that beside each key file: KEY-cert.pub
     identities_only: bool = False
-    identity_agent: str | None = None  # None: that of SSH_AUTH_SOCK; "none": no agent; else its socket
+    uses_agent: bool = True  # whether the keys of the ssh agent at SSH_AUTH_SOCK are offered
     known_hosts: tuple[Path, ...] = ()
     connect_timeout: float | None = None  # seconds
     restrictions: Restrictions = UNRESTRICTED  # what the ssh configuration forbids
@@ -118,59 +119,39 @@ class _RouteBuilder:
         identity, config = destination.identity or self.identity, destination.config or self.config
         return replace(destination, identity=identity, config=config)
 
-    def _hop(self, destination: Destination, values: ssh_config.Values) -> Hop:
-        def one(key: str, default: str = "") -> str:
-            return (values.get(key) or [default])[0]
-
-        def files(text: str) -> tuple[Path, ...]:
-            return tuple(ssh_config.expand(f, host, values, destination.host) for f in ssh_config.paths(text))
-
-        def every(key: str) -> tuple[Path, ...]:
-            given = (text for text in values.get(key, ()) if text != "none")
-            return tuple(ssh_config.expand(text, host, values, destination.host) for text in given)
-
-        host = one("hostname", destination.host)
-        known = files(one("userknownhostsfile")) + files(one("globalknownhostsfile"))
-        agent = one("identityagent")
+    def _hop(self, destination: Destination, values: Values) -> Hop:
+        timeout = first(values, "connecttimeout")
         return Hop(
             label=destination.label,
             kind="ssh",
-            host=host,
-            port=int(one("port", "22")),
-            user=one("user"),
+            host=first(values, "hostname", destination.host),
+            port=int(first(values, "port", "22")),
+            user=first(values, "user"),
             destination=destination.to_text(),
-            host_key_alias=one("hostkeyalias") or None,
-            identity_files=every("identityfile"),
-            certificate_files=every("certificatefile"),
+            host_key_alias=first(values, "hostkeyalias") or None,
+            identity_files=ssh_config.files(values, "identityfile"),
+            certificate_files=ssh_config.files(values, "certificatefile"),
             identities_only=switched(values, "identitiesonly", False),
-            identity_agent=_agent(agent, host, values, destination.host),
-            known_hosts=known,
-            connect_timeout=float(one("connecttimeout")) if one("connecttimeout").isdigit() else None,
-            restrictions=read_restrictions(values, destination.label),
+            uses_agent=first(values, "identityagent", "SSH_AUTH_SOCK") == "SSH_AUTH_SOCK",
+            known_hosts=ssh_config.known_hosts(values),
+            connect_timeout=float(timeout) if timeout.isdigit() else None,
+            restrictions=read_restrictions(values),
             arguments=(*self._with_options(destination).options, "--", destination.host),
             values=values,
         )
 
 
-def _agent(text: str, host: str, values: ssh_config.Values, original: str) -> str | None:
-    if text in ("", "SSH_AUTH_SOCK"):
-        return None
-    if text.startswith("$") and not text.startswith("${"):
-        return os.environ.get(text[1:], "none")
-    return text if text == "none" else str(ssh_config.expand(text, host, values, original))
-
-
-def config_jumps(values: ssh_config.Values) -> tuple[str, ...]:
+def config_jumps(values: Values) -> tuple[str, ...]:
     """Return the jump hosts that the ssh configuration gives."""
-    jump = (values.get("proxyjump") or ["none"])[0]
+    jump = first(values, "proxyjump", "none")
     if jump != "none":
         return tuple(split_jumps(jump))
     as_jump = _as_jump(_proxy_command(values))
     return (as_jump,) if as_jump else ()
 
 
-def _proxy_command(values: ssh_config.Values) -> str:
-    command = (values.get("proxycommand") or ["none"])[0]
+def _proxy_command(values: Values) -> str:
+    command = first(values, "proxycommand", "none")
     return "" if command == "none" else command
 
 

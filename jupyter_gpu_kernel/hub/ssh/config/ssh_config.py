@@ -12,18 +12,14 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from subprocess import CompletedProcess
 
 from ....errors import RouteError
 from ...transport.process import run_quietly
 from .destination import Destination
-from .directives import normalized
-
-Values = Mapping[str, Sequence[str]]
+from .directives import Values, first, normalized
 
 _TIMEOUT = 20.0  # seconds; `Match exec` in the user's own file may run programs
 _DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
@@ -54,7 +50,7 @@ def _defaults_of(program: str) -> Values:
 def _ask_ssh(program: str, destination: Destination) -> Values:
     command = [program, "-G", *destination.options, "--", destination.host]
     try:
-        done = _run(command)
+        done = run_quietly(command, _TIMEOUT)
     except OSError as error:
         raise _unusable(destination, f"{program} -G failed ({error})") from error
     if done.returncode != 0:
@@ -62,14 +58,6 @@ def _ask_ssh(program: str, destination: Destination) -> Values:
         ended = f"ssh -G ended with exit status {done.returncode}"
         raise _unusable(destination, "; ".join(complaint[-2:]) or ended)
     return _collect(line.split(" ", 1) for line in done.stdout.decode("utf-8", "replace").splitlines())
-
-
-def _run(command: Sequence[str]) -> CompletedProcess[bytes]:
-    """Run the command, and again if it does not end in time, since the machine may have stood still meanwhile."""
-    try:
-        return run_quietly(command, _TIMEOUT / 2)
-    except TimeoutError:
-        return run_quietly(command, _TIMEOUT)
 
 
 def _collect(pairs: Iterator[list[str]]) -> dict[str, list[str]]:
@@ -85,30 +73,24 @@ def _unusable(destination: Destination, cause: str) -> RouteError:
     return RouteError(f"the ssh configuration cannot be used: {cause}", hop=destination.host, remedy=remedy)
 
 
-def expand(text: str, host: str, values: Values, original: str) -> Path:
-    """Return a path of the configuration with `~`, `${NAME}` and ssh's % tokens replaced."""
-    tokens = {
-        "%": "%",
-        "d": str(Path.home()),
-        "h": host,
-        "i": str(os.getuid()) if hasattr(os, "getuid") else "",
-        "j": (values.get("proxyjump") or [""])[0],
-        "k": (values.get("hostkeyalias") or [host])[0],
-        "l": socket.gethostname(),
-        "L": socket.gethostname().partition(".")[0],
-        "n": original,
-        "p": (values.get("port") or ["22"])[0],
-        "r": (values.get("user") or [""])[0],
-        "u": getpass.getuser(),
-    }
-    text = re.sub(r"\$\{(\w+)\}", lambda found: os.environ.get(found[1], ""), text)
-    text = re.sub(r"%(.)", lambda found: tokens.get(found[1], found[0]), text)
-    return Path(os.path.expanduser(text)).absolute()
+def files(values: Values, key: str) -> tuple[Path, ...]:
+    """Return the files that a directive names, one in each of its values."""
+    return _absolute(values.get(key, ()))
 
 
-def paths(value: str) -> list[str]:
+def known_hosts(values: Values) -> tuple[Path, ...]:
+    """Return the known_hosts files: the user's, then the system's."""
+    lines = first(values, "userknownhostsfile"), first(values, "globalknownhostsfile")
+    return _absolute(name for line in lines for name in _split_names(line))
+
+
+def _absolute(names: Iterable[str]) -> tuple[Path, ...]:
+    return tuple(Path(os.path.expanduser(name)).absolute() for name in names if name not in ("", "none"))
+
+
+def _split_names(line: str) -> list[str]:
     """Split the file names of one line. `ssh -G` prints them without quotes, so the longest name that exists wins."""
-    words, found = value.split(" "), []
+    words, found = line.split(" "), []
     while words:
         for count in range(len(words), 0, -1):
             name = " ".join(words[:count])
@@ -116,7 +98,7 @@ def paths(value: str) -> list[str]:
                 found.append(name)
                 del words[:count]
                 break
-    return [name for name in found if name and name != "none"]
+    return found
 
 
 # --- without an ssh program

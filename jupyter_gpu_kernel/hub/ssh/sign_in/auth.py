@@ -32,7 +32,7 @@ _INTERACTIVE_TIMEOUT = 180.0  # seconds for the user to type; most servers give 
 def sign_in(transport: Transport, hop: Hop, ask: Asker | None, remaining: Callable[[], float]) -> None:
     """Sign in, or raise AuthError, which says what was tried. `remaining()`: seconds until the deadline."""
     try:
-        with agent_keys(hop, remaining()) as held:
+        with agent_keys(hop) as held:
             _SignIn(transport, hop, ask, remaining, UserKeys(hop, ask, held)).run()
     except BaseException as error:
         clear_frames(error)  # their variables hold secrets, and an error may be kept for long
@@ -62,25 +62,18 @@ class _SignIn:
     asked: int = 0  # questions of the server so far
 
     def run(self) -> None:
-        """Sign in, in the configuration's order; by default, as in ssh, keys first, questions to the user last."""
-        if (not self._asks_first and self._try_keys()) or self._try_none():
-            return
-        if self._asks_first and (self._try_typed() or self._try_keys()):
+        """Sign in: with keys first, as ssh does by default, and with questions to the user last."""
+        if self._try_keys() or self._try_none():
             return
         if not self._accepts_keys:  # then no other key, and no passphrase, helps
             self.keys.forget_problems()
         wanted = self._interactive_methods(self.methods or ())
-        if self._asks_first or not wanted or (self.keys.remedies and not self.partial):
+        if not wanted or (self.keys.remedies and not self.partial):
             raise self._refused_error()
         if self.ask is None:
             raise failures.nobody_to_ask(self.hop, self.keys, self.tried, self.partial)
         if not self._try_typed():
             raise self._refused_error()
-
-    @property
-    def _asks_first(self) -> bool:
-        """Whether the user types a secret before keys are offered (PreferredAuthentications)."""
-        return self.ask is not None and self.hop.restrictions.methods[:1] != ("publickey",)
 
     def _interactive_methods(self, methods: Collection[str]) -> list[str]:
         """Return the methods with a typed secret that both the server and the ssh configuration permit."""
@@ -105,7 +98,7 @@ class _SignIn:
                 break
             self.transport.auth_timeout = self.remaining()
             try:
-                left = self.transport.sign_in_with(self.hop.user, key)
+                wanted_next = self.transport.sign_in_with(self.hop.user, key)
             except paramiko.BadAuthenticationType as error:
                 self.methods = set(error.allowed_types)
             except paramiko.AuthenticationException as error:
@@ -115,9 +108,9 @@ class _SignIn:
                 self._check_connection(error)
                 self.keys.unusable.append(f"{name}: {one_line(str(error))}")
             else:
-                if not left:
+                if not wanted_next:
                     return True
-                self.methods, self.partial = set(left), True
+                self.methods, self.partial = set(wanted_next), True
         for one in certificates(self.hop):
             self.keys.unusable.append(f"{one} can be offered only by the ssh program (--transport ssh)")
         return False
@@ -157,7 +150,7 @@ class _SignIn:
                 continue
             tries[method] += 1
             try:
-                left = self._authenticate(method, self.ask, prefix)
+                wanted_next = self._authenticate(method, self.ask, prefix)
             except paramiko.BadAuthenticationType as error:
                 wanted = [other for other in wanted[1:] if other in error.allowed_types]
             except paramiko.AuthenticationException as error:
@@ -165,10 +158,10 @@ class _SignIn:
                 self._check_connection(error)
                 prefix = "Not accepted. "
             else:
-                if not left:
+                if not wanted_next:
                     return True
-                self.methods, self.partial, prefix = set(left), True, ""
-                wanted = self._interactive_methods(left)
+                self.methods, self.partial, prefix = set(wanted_next), True, ""
+                wanted = self._interactive_methods(wanted_next)
         return self.partial and self._try_keys()
 
     def _authenticate(self, method: str, ask: Asker, prefix: str) -> list[str]:

@@ -9,22 +9,21 @@ import base64
 import binascii
 import contextlib
 import os
-import socket
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import paramiko
-from paramiko.agent import AgentSSH
 
 from ....wire.texts import as_typed
 from .. import Asker
 from ..config.route import Hop
+from ..tcp import return_within
 from . import secret_kinds
 
 CERTIFICATE = "-cert-v01@openssh.com"
 """How the types of certificates end."""
+_AGENT_TIMEOUT = 5.0  # seconds for the agent to list its keys
 _LOGIN = "“jupyter gpu-kernel login NAME”"
 
 
@@ -122,10 +121,14 @@ def _load_key(file: Path, passphrase: str | None) -> paramiko.PKey:
 
 
 def _reason(file: Path, error: Exception) -> str:
-    blob = _public_blob(file) or b""
-    if blob[4:].startswith(b"sk-"):
+    if is_token_key(file):
         return "the key of a hardware token, which works only through the ssh agent"
     return f"cannot be used ({error or type(error).__name__})"
+
+
+def is_token_key(file: Path) -> bool:
+    """Whether the key is that of a hardware token (FIDO), to which the file only refers: its type begins with “sk-”."""
+    return (_public_blob(file) or b"")[4:].startswith(b"sk-")
 
 
 def _public_blob(file: Path) -> bytes | None:
@@ -140,46 +143,16 @@ def _public_blob(file: Path) -> bytes | None:
     return None
 
 
-class _SocketAgent(AgentSSH):
-    """The agent behind a Unix socket. paramiko's own class reads only SSH_AUTH_SOCK, and has no timeout (its pull
-    request 2414), so `_connect` and `_close` of its base class are called, which are private."""
-
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__()
-        if sys.platform == "win32":  # where paramiko finds the agents itself
-            raise OSError("no unix sockets")
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(timeout)
-        try:
-            connection.connect(path)
-            self._connect(connection)  # type: ignore[attr-defined]
-        except BaseException:
-            connection.close()
-            raise
-
-    def close(self) -> None:
-        self._close()  # type: ignore[attr-defined]
-
-
 @contextlib.contextmanager
-def agent_keys(hop: Hop, timeout: float) -> Iterator[Sequence[paramiko.PKey]]:
-    """Yield the keys of the ssh agent, which is connected until the end of the block. A missing or broken agent has
-    none, and is no error, as there are other methods."""
-    agent = _open_agent(hop, timeout)
+def agent_keys(hop: Hop) -> Iterator[Sequence[paramiko.PKey]]:
+    """Yield the keys of the ssh agent, which is connected until the end of the block. An agent that is missing, broken
+    or silent has none, which is no error, as there are other methods."""
+    agent = None
+    if hop.uses_agent:
+        with contextlib.suppress(OSError, paramiko.SSHException):
+            agent = return_within(_AGENT_TIMEOUT, paramiko.Agent)
     try:
         yield agent.get_keys() if agent is not None else ()
     finally:
         if agent is not None:
             agent.close()
-
-
-def _open_agent(hop: Hop, timeout: float) -> Any:
-    if hop.identity_agent == "none":
-        return None
-    try:
-        if sys.platform == "win32":
-            return paramiko.Agent()
-        path = hop.identity_agent or os.environ.get("SSH_AUTH_SOCK")
-        return _SocketAgent(path, timeout) if path else None
-    except (OSError, paramiko.SSHException):
-        return None
