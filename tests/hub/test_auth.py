@@ -343,7 +343,7 @@ def test_an_agent_that_is_gone_or_silent_is_no_obstacle(
             silent.listen()
         connect(hops, ask=None, trust_file=two_hops.trust_file).close()
     for thread in threading.enumerate():
-        if thread.name == "call with timeout":
+        if thread.name == "call with time limit":
             thread.join(DEADLINE)
     gc.collect()
 

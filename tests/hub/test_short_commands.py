@@ -90,6 +90,7 @@ def test_marks_of_a_shell_that_lies(start: Start) -> None:
     """It prints an exit status that is no number of 32 bits, and too long for Python to read."""
     program = textwrap.dedent("""
         import re, sys
+        sys.stdin.readline()
         mark = re.search("[0-9a-f]{16}", sys.stdin.readline())[0]
         print(f"\\n{mark}-begin\\nwords\\n{mark}-end {'9' * 5000}\\n", flush=True)
         sys.exit(4)

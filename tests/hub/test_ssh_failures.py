@@ -149,14 +149,13 @@ def pass_on(source: socket.socket, target: socket.socket, limit: int) -> None:
 
 @pytest.mark.parametrize("after", [0, 100], ids=["before the greeting", "in the key exchange"])
 def test_a_connection_that_ends_before_anybody_signed_in_is_made_anew(
-    dial: Dial, two_hops: TwoHops, transport: str, after: int
+    dial: Dial, two_hops: TwoHops, after: int
 ) -> None:
-    again_for_the_host_key = transport != "paramiko"
     with Cutting(two_hops.work.port, after, times=1) as cutting:
         connection = dial(behind(two_hops, port=cutting.port), ask=Owner())
         alive = connection.alive()
         connection.close()
-    assert alive and cutting.taken == 2 + again_for_the_host_key
+    assert alive and cutting.taken == 2
 
 
 def test_a_connection_that_always_ends_in_the_key_exchange_is_given_up(dial: Dial, two_hops: TwoHops) -> None:

@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from ...errors import AuthError, ConnectError
 from .. import sanitize
 
-_ASKS = re.compile(
-    r"permission denied \(|password|passphrase|verification code|a terminal is required|askpass|too many auth",
-    re.IGNORECASE,
+_NO_TERMINAL = "Remove the option that allocates a terminal (-t, --tty, --pty)."
+
+
+class _Ending(NamedTuple):
+    """Why a command ended, if its output matches `pattern`."""
+
+    pattern: str
+    error: type[ConnectError]
+    cause: str
+    remedy: str
+
+
+_ENDINGS = (
+    _Ending(
+        r"host key verification failed|no \S+ host key is known",
+        ConnectError,
+        "ended, since it does not know the host's key",
+        "Sign in there once by hand with this command, and accept the host key if it is the right one.",
+    ),
+    _Ending(
+        r"permission denied \(|password|passphrase|verification code|a terminal is required|askpass|too many auth",
+        AuthError,
+        "ended without signing in; it cannot ask for a password or code, as there is no terminal",
+        "Let it sign in with a key that needs no passphrase, or by host.",
+    ),
+    _Ending(
+        r"not a tty|stdin is not a terminal", ConnectError, "ended, since it wants a terminal", _NO_TERMINAL
+    ),
 )
-_HOST_KEY = re.compile(r"host key verification failed|no \S+ host key is known", re.IGNORECASE)
-_TERMINAL = re.compile(r"input device is not a tty|not a tty|stdin is not a terminal", re.IGNORECASE)
 _NO_PROGRAM = re.compile(r"not found|no such file or directory", re.IGNORECASE)
 _BY_HAND = "Run it there by hand, followed by /bin/sh, to see what is wrong."
 
@@ -20,20 +44,9 @@ _BY_HAND = "Run it there by hand, followed by /bin/sh, to see what is wrong."
 def ended(hop: str, program: str, status: int | None, output: str) -> ConnectError:
     """Return the error for a command that has ended before it gave a shell."""
     words = _words(output)
-    if _HOST_KEY.search(output):
-        remedy = (
-            "Sign in there once by hand with this command, and accept the host key if it is the right one."
-        )
-        return ConnectError(f"ended, since it does not know the host's key{words}", hop=hop, remedy=remedy)
-    if _ASKS.search(output):
-        cause = (
-            f"ended without signing in; it cannot ask for a password or code, as there is no terminal{words}"
-        )
-        return AuthError(
-            cause, hop=hop, remedy="Let it sign in with a key that needs no passphrase, or by host."
-        )
-    if _TERMINAL.search(output):
-        return ConnectError(f"ended, since it wants a terminal{words}", hop=hop, remedy=_NO_TERMINAL)
+    for ending in _ENDINGS:
+        if re.search(ending.pattern, output, re.IGNORECASE):
+            return ending.error(f"{ending.cause}{words}", hop=hop, remedy=ending.remedy)
     if status == 127 or (status == 126 and _NO_PROGRAM.search(output)):
         remedy = (
             "Check the spelling, and that /bin/sh is there behind it; or give the program's whole path, since the "
@@ -82,9 +95,6 @@ def terminal(hop: str) -> ConnectError:
 def endless(hop: str) -> ConnectError:
     """Return the error for a command that prints without giving a shell."""
     return ConnectError("prints without end", hop=hop, remedy=_BY_HAND)
-
-
-_NO_TERMINAL = "Remove the option that allocates a terminal (-t, --tty, --pty)."
 
 
 def _words(output: str) -> str:

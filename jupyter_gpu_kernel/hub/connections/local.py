@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import threading
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -38,29 +36,14 @@ class LocalConnection(Connection):
             for name, value in environment.items()
             if name in _VARIABLES or name.startswith(_PREFIXES)
         }
-        self._streams = weakref.WeakSet[CommandStream]()
-        self._lock = threading.Lock()
 
     def open(self, command: str) -> CommandStream:
         """Run a command. Raises ConnectError if it cannot be run."""
         words = shlex.split(command)
         try:
-            stream = CommandStream(ProcessEnds(words, self._environment, Path.home()))
+            return self._kept(CommandStream(ProcessEnds(words, self._environment, Path.home())))
         except OSError as error:
             cause = f"“{words[0]}” cannot be run: {error.strerror or error}"
             raise ConnectError(
                 cause, hop=NAME, remedy="Check that it is installed, and on your PATH."
             ) from error
-        with self._lock:
-            self._streams.add(stream)
-        if self.closed:  # meanwhile
-            stream.close()
-        return stream
-
-    def close(self) -> None:
-        """End all commands."""
-        super().close()
-        with self._lock:
-            streams = list(self._streams)
-        for stream in streams:
-            stream.close()

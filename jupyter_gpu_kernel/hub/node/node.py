@@ -131,11 +131,9 @@ class Node:
     @property
     def digest(self) -> str:
         """A file name for this route."""
-        settings = self.settings  # written as ever: a hub that succeeds a killed one reads its files
-        text = f"Way(words={settings.route!r}, identity={settings.identity!r}, config={settings.config!r})"
-        if settings.via:
-            text += f" via {settings.via!r}"
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        settings = self.settings
+        route = repr((settings.route, settings.identity, settings.config, settings.via))
+        return hashlib.sha256(route.encode()).hexdigest()[:16]
 
     def describe(self) -> dict[str, Any]:
         """Return {node, names (of kernelspecs that led to it), state, connected, problem} as JSON."""

@@ -72,7 +72,7 @@ class SharedConnection:
         connect: Connect,
         asks: bool = True,
     ) -> None:
-        self._settings = settings
+        self._settings, self._name = settings, settings.name
         self._open_connection = connect
         self._asks = asks
         self.problem: GpuKernelError | None = None
@@ -116,16 +116,19 @@ class SharedConnection:
         connection, fresh = self._get(call, proven)
         try:
             return work(connection)
-        except (GpuKernelError, OSError) as error:
+        except (GpuKernelError, OSError) as raised:
+            error = (
+                raised if isinstance(raised, GpuKernelError) else ConnectError(str(raised), hop=self._name)
+            )
             final = fresh and not connection.closed  # by another of its users
-            if close_on_failure and not connection.interactive and isinstance(error, ConnectError | OSError):
+            if close_on_failure and not connection.interactive and isinstance(error, ConnectError):
                 connection.close()
             if not _is_dead(connection):
-                raise self._as_our_error(error) from None
+                raise error from None
             if not connection.interactive:  # else the next one uses its first hops, if these are open
                 connection.close()
             if final:
-                raise self._as_our_error(error) from None
+                raise error from None
         return work(self._get(call, False)[0])
 
     def close_if_silent(self) -> None:
@@ -148,7 +151,7 @@ class SharedConnection:
         """Return the connection, and whether it was opened just now."""
         with self._lock:
             if call is not None and call.abandoned:  # while others have tried to connect, one after another
-                raise ConnectError("nobody waits for the connection any more", hop=self._settings.name)
+                raise ConnectError("nobody waits for the connection any more", hop=self._name)
             ask = call if call is not None and call.asks and self._asks else None
             existing = self._connection
             if existing is not None:
@@ -183,11 +186,6 @@ class SharedConnection:
         if not can_ask and (proven or connection.interactive):
             return True
         return connection.responds(RESPONSE_TIMEOUT)
-
-    def _as_our_error(self, error: GpuKernelError | OSError) -> GpuKernelError:
-        if isinstance(error, GpuKernelError):
-            return error
-        return ConnectError(str(error), hop=self._settings.name)
 
 
 def describe(connection: Connection, settings: RouteSettings) -> str:

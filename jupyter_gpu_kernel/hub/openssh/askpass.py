@@ -1,7 +1,7 @@
 """What ssh runs as SSH_ASKPASS: passes its question to the hub, and prints the answer.
 
-It runs as a program of its own (`python -I -S askpass.py PROMPT`; on Windows, as the program that pip makes for
-`run`), and imports the standard library only. The environment tells where the hub listens.
+It runs as a program of its own, which pip makes for `run`, and imports the standard library only. The environment tells
+where the hub listens.
 """
 
 from __future__ import annotations
@@ -30,7 +30,3 @@ def main(prompt: str) -> int:
 def run() -> int:
     """Ask for the prompt that is this program's argument."""
     return main(sys.argv[1] if len(sys.argv) > 1 else "")
-
-
-if __name__ == "__main__":
-    sys.exit(run())

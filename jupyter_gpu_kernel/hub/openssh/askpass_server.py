@@ -10,7 +10,6 @@ import hmac
 import json
 import os
 import secrets
-import shlex
 import sys
 import sysconfig
 import threading
@@ -19,8 +18,7 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
-from ...wire.files import replace_file
-from ..paths import control_folder, data_folder
+from ..paths import control_folder
 from . import askpass
 
 _MAX_QUESTION = 64 * 1024  # bytes
@@ -42,12 +40,12 @@ class AskpassServer:
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._token = secrets.token_hex(16)
-        folder, name = control_folder(), f"{secrets.token_hex(4)}a"
-        self._address = rf"\\.\pipe\jgk-{name}" if sys.platform == "win32" else str(folder / name)
+        name = f"{secrets.token_hex(4)}a"
+        self._address = rf"\\.\pipe\jgk-{name}" if sys.platform == "win32" else str(control_folder() / name)
         self._closed = threading.Event()
         self._listener = Listener(self._address, backlog=4)
         self.environment = {
-            "SSH_ASKPASS": str(_program(folder)),
+            "SSH_ASKPASS": str(_program()),
             "SSH_ASKPASS_REQUIRE": "force",  # since OpenSSH 8.4; before that: no terminal, and
             "DISPLAY": os.environ.get("DISPLAY") or ":0",
             askpass.ADDRESS: self._address,
@@ -88,21 +86,11 @@ class AskpassServer:
                 connection.send_bytes(answer.encode())
 
 
-def _program(folder: Path) -> Path:
-    """Return the program for SSH_ASKPASS, which must be one file that the system can run: some temporary folders
-    permit no programs. On Windows only a program with the suffix .exe gets a prompt of the server unchanged."""
-    if sys.platform == "win32":
-        schemes = sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")
-        places = [Path(sysconfig.get_path("scripts", scheme)) for scheme in schemes]
-        files = [place / "jupyter-gpu-kernel-askpass.exe" for place in places]
-        return next((file for file in files if file.is_file()), files[0])
-    words = [sys.executable, "-I", "-S", str(Path(askpass.__file__).resolve())]
-    text = f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
-    file = folder / "askpass"
-    for place in (folder, data_folder()):
-        file = place / "askpass"
-        if not file.exists() or file.read_text() != text:
-            replace_file(file, text.encode(), 0o700)
-        if os.access(file, os.X_OK):
-            break
-    return file
+def _program() -> Path:
+    """Return the program for SSH_ASKPASS, which pip has made of `askpass.py`. ssh wants one file that the system can
+    run, and on Windows only an .exe gets a prompt of the server unchanged."""
+    name = "jupyter-gpu-kernel-askpass.exe" if sys.platform == "win32" else "jupyter-gpu-kernel-askpass"
+    schemes = sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")
+    folders = [Path(sysconfig.get_path("scripts", scheme)) for scheme in schemes]
+    files = [folder / name for folder in (Path(sys.executable).parent, *folders)]
+    return next((file for file in files if file.is_file()), files[0])

@@ -17,8 +17,6 @@ from .log import HOST_KEY, REACH, SSHLog
 
 _RESOLVE = re.compile(r"ssh: Could not resolve hostname \S+: (.*)")
 _CONNECT = re.compile(r"ssh: connect to host \S+ port \d+: (.*)")
-REFUSED_CHANNEL = re.compile(r"channel \d+: open failed: (.*)")
-"""What the ssh of a jump host logs if that host does not lead to the next one."""
 _NEGOTIATE = re.compile(r"Unable to negotiate with .*: no matching (.*) found\. Their offer: (.*)")
 _DISCONNECT = re.compile(r"Received disconnect from .* port \d+:\d+: (.*)")
 _REFUSED_KEY = re.compile(r"Host key verification failed|incorrect signature")
@@ -42,17 +40,17 @@ def not_started(hop: Hop, error: OSError) -> ConnectError:
     return ConnectError(cause, hop=hop.label, remedy="Try again.")
 
 
-def not_reached(hop: Hop, log: SSHLog, jump: str, refused: re.Match[str] | None) -> GpuKernelError:
+def not_reached(hop: Hop, log: SSHLog, jump: str, refused: str) -> GpuKernelError:
     """Return the error for an ssh that ended before the server's host key; raise ServerBusy if it may be tried again.
 
-    `refused`: the REFUSED_CHANNEL of the previous hop, `jump`."""
+    `refused`: why the previous hop, `jump`, does not lead to this one; "" if that is not known."""
     words = log.words()
     if found := _first(_RESOLVE, words) or _first(_CONNECT, words):
         return failures.unreachable(hop, found[1], "")
-    if refused is not None:
-        if refused[1].startswith("administratively prohibited"):
-            return failures.forwarding_refused(hop, jump)
-        return failures.unreachable(hop, one_line(refused[1].removeprefix("connect failed: ")), jump)
+    if refused.startswith("administratively prohibited"):
+        return failures.forwarding_refused(hop, jump)
+    if refused:
+        return failures.unreachable(hop, one_line(refused.removeprefix("connect failed: ")), jump)
     if found := _first(_NEGOTIATE, words):
         return no_algorithm(hop, found[1], found[2])
     if "Connection timed out during banner exchange" in words:
@@ -67,7 +65,7 @@ def not_reached(hop: Hop, log: SSHLog, jump: str, refused: re.Match[str] | None)
             cause, hop=hop.label, remedy=f"Try by hand whether “{_expanded_command(hop)}” works."
         )
     if _first(_CLOSED, words):
-        raise ServerBusy(greeted=any("Remote protocol version" in line for line in log.lines()))
+        raise ServerBusy(hop, log.greeted)
     return ConnectError(
         reason or "ssh ended without a message", hop=hop.label, remedy="Check the network and try again."
     )
@@ -136,11 +134,8 @@ def sign_in_failed(hop: Hop, log: SSHLog, keys: UserKeys, can_ask: bool, typed: 
 
 def timed_out(hop: Hop, log: SSHLog, jump: str) -> ConnectError:
     """Return the error for an ssh that has come no further in time."""
-    if log.step == REACH and not any("Remote protocol version" in line for line in log.lines()):
-        connected = any(
-            line.startswith(("Connection established", "Local version string")) for line in log.lines()
-        )
-        return failures.no_greeting(hop) if connected else failures.unreachable(hop, "timed out", jump)
+    if log.step == REACH and not log.greeted:
+        return failures.no_greeting(hop) if log.connected else failures.unreachable(hop, "timed out", jump)
     doing = "in the SSH key exchange" if log.step <= HOST_KEY else "while signing in"
     return ConnectError(f"timed out {doing}", hop=hop.label, remedy="Try again in a few minutes.")
 

@@ -21,7 +21,7 @@ from ..paths import control_folder
 from ..ssh import Attempt
 from ..ssh.config.route import Hop
 from ..ssh.connector import Connector, ServerBusy
-from ..ssh.failures import no_greeting
+from ..ssh.failures import lost
 from ..ssh.route_connection import RouteConnection
 from ..ssh.sign_in.deadline import Deadline, TimedAsker, Turns
 from ..ssh.sign_in.keys import UserKeys, agent_keys
@@ -53,20 +53,23 @@ class OpenSSHConnector(Connector):
     ) -> SSHProcess:
         """Return a process that has signed in to these hops, one after the other, and runs the command. It is started
         again as long as that may help."""
-        error = no_greeting(hops[0][0])
         since, completed = time.monotonic(), len(self.connection.steps)
-        for number in self._attempts():
+
+        def reach() -> SSHProcess:
             del self.connection.steps[completed:]  # those of the attempt before
             followed = self._followed(hops)
             try:
                 return self._start(followed, command, control)
-            except ServerBusy as failure:
-                last = next(one for one in followed if not one.questions.signed_in)
-                error = _lost(last.hop.label) if failure.greeted else no_greeting(last.hop)
-                typed = any(one.questions.typed for one in followed)  # a code, which is valid only once
-                if typed or (failure.greeted and number):
-                    break
-        raise self._with_steps(error, (error.hop, _STEPS[REACH], time.monotonic() - since))
+            except ServerBusy as busy:
+                busy.final = any(one.questions.typed for one in followed)
+                raise
+
+        try:
+            return self._repeated(reach)
+        except ConnectError as error:
+            if not error.steps:
+                raise self._with_steps(error, (error.hop, _STEPS[REACH], time.monotonic() - since)) from None
+            raise
 
     def _followed(self, hops: Sequence[tuple[Hop, TimedAsker | None]]) -> list[Followed]:
         last = self.connection.opened[-1] if self.connection.opened else None
@@ -81,12 +84,10 @@ class OpenSSHConnector(Connector):
         """Start a process, and follow it until it has signed in. Raises ServerBusy or a GpuKernelError."""
         last = self.connection.opened[-1] if self.connection.opened else None
         before = [last.sign_in()] if isinstance(last, MasterHop) else []
-        limits = [self.deadline.remaining(), *[_LONG] * len(followed)]  # the hop before may ask the user
-
-        def words(files: Sequence[Path]) -> list[str]:
-            hops = map(Followed.sign_in, followed, files, limits, [control] * len(followed))
-            return self.program.command([*before, *hops], command)
-
+        first, *later = followed
+        hops = [first.sign_in(self.deadline.remaining(), control)]
+        hops += [one.sign_in(_LONG, control) for one in later]  # the hop before may ask the user
+        words = self.program.command([*before, *hops], command)
         with contextlib.ExitStack() as stack:
             environment = {}
             if any(one.ask for one in followed):
@@ -166,12 +167,14 @@ class Followed:
         )
         self.ask, self._connector = ask, connector
         self._jump, self._before = jump, before
-        self._before_lines = before.count if before is not None else 0
+        if before is not None:
+            before.refused_channel = ""
 
-    def sign_in(self, log: Path, timeout: float, control: Path | None) -> SignIn:
+    def sign_in(self, timeout: float, control: Path | None) -> SignIn:
         """Return how ssh connects to the hop, and signs in."""
         known, asks = (self._connector.trust_file, *self.hop.known_hosts), self.ask is not None
-        return SignIn(self.hop, log, known, asks and self.hop.restrictions.new_hosts, asks, timeout, control)
+        accepts_host = asks and self.hop.restrictions.new_hosts
+        return SignIn(self.hop, self.log.file, known, accepts_host, asks, timeout, control)
 
     def follow(self, process: SSHProcess, final: bool) -> None:
         """Wait for each step of ssh. If it fails, end the process. `final`: the process leads no further.
@@ -201,23 +204,18 @@ class Followed:
         """Return the error for an ssh that has ended in this step. Raises ServerBusy."""
         log, hop, questions = self.log, self.hop, self.questions
         if step == REACH:
-            refused = None
-            if self._before is not None:
-                refused = self._before.find(complaints.REFUSED_CHANNEL, self._before_lines, _JUMP_WAIT)
+            before = self._before
+            refused = before.wait_for_refused_channel(_JUMP_WAIT) if before is not None else ""
             try:
                 return complaints.not_reached(hop, log, self._jump, refused)
             except ServerBusy:
                 connection = self._connector.connection
                 if connection.opened and not connection.alive():
-                    return _lost(self._jump)
+                    return lost(self._jump)
                 raise
         if step == HOST_KEY:
             return complaints.host_key_refused(hop, log, self._connector.trust_file, questions.host_declined)
         return complaints.sign_in_failed(hop, log, _unused_keys(hop), self.ask is not None, questions.typed)
-
-
-def _lost(hop: str) -> ConnectError:
-    return ConnectError("the connection was lost", hop=hop, remedy="Check the network and try again.")
 
 
 def _unused_keys(hop: Hop) -> UserKeys:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from ...errors import ConnectError, GpuKernelError
@@ -12,6 +13,7 @@ from ..ssh.config.route import Hop
 from ..ssh.route_connection import NoSession, OpenHop, SessionRefused
 from ..transport.short_command import SHELL, run_to_end
 from ..transport.stream import CommandStream
+from ..transport.time_limit import return_within
 from . import complaints
 from .log import READY, SIGN_IN, SSHLog
 from .process import SSHProcess
@@ -47,10 +49,8 @@ class MasterHop(OpenHop):
         """Run a command, once the server has opened a session for it."""
         log = SSHLog()
         try:
-            process = SSHProcess(
-                lambda files: self._program.command([opened(self._hop, self._control, files[0])], command),
-                [log],
-            )
+            route = opened(self._hop, self._control, log.file)
+            process = SSHProcess(self._program.command([route], command), [log])
         except OSError as error:
             raise complaints.not_started(self._hop, error) from error
         answered = log.wait_beyond(SIGN_IN, timeout)
@@ -120,19 +120,19 @@ class DirectHop(OpenHop):
         its user will notice the silence."""
         if self._idle is None:
             return self.alive()
-        answered = threading.Event()
-        threading.Thread(target=self._ask, args=(within, answered), name="ssh answer", daemon=True).start()
-        return answered.wait(within) and self.alive()
+        with contextlib.suppress(TimeoutError, NoSession, GpuKernelError):
+            return_within(within, partial(self._ask, within))
+            return self.alive()
+        return False
 
     def close(self) -> None:
         """End all processes."""
         for one in self._processes:
             one.end()
 
-    def _ask(self, within: float, answered: threading.Event) -> None:
-        with contextlib.suppress(NoSession, GpuKernelError), self.shell(within) as shell:
+    def _ask(self, within: float) -> None:
+        with self.shell(within) as shell:
             run_to_end(shell, b"", _LONG, "", "true")
-        answered.set()
 
     @contextlib.contextmanager
     def _shell(self, timeout: float) -> Iterator[SSHProcess]:

@@ -8,9 +8,12 @@ the server can say anything, and a step never goes back.
 from __future__ import annotations
 
 import re
+import secrets
 import threading
 from collections import deque
 from typing import NamedTuple
+
+from ..paths import control_folder
 
 REACH, HOST_KEY, SIGN_IN, READY, ENDED = range(5)
 """How far ssh has come: it waits for the server's host key; verifies it; signs in; is connected; has ended."""
@@ -26,6 +29,8 @@ _STEPS = {  # how the first line after each step begins
     "debug1: Entering interactive session": READY,
     "debug1: mux_client_request_session: master session id: ": READY,
 }
+_CONNECTED = ("debug1: Connection established", "debug1: Local version string")
+_REFUSED_CHANNEL = re.compile(r"(?:debug\d: )?channel \d+: open failed: (.*)")
 _PREFIX = re.compile(r"debug\d: ")
 
 
@@ -40,9 +45,13 @@ class SSHLog:
     """The lines so far, and how far ssh has come."""
 
     def __init__(self) -> None:
+        self.file = control_folder() / secrets.token_hex(4)
+        """The file to which ssh writes the log."""
         self.step = self.last_step = REACH
         """How far ssh has come, and the last step before it ended."""
         self.host_key: HostKey | None = None
+        self.connected = self.greeted = False
+        """Whether there is a TCP connection, and whether the server has sent its version string."""
         self.methods: tuple[str, ...] = ()
         """The methods of signing in that the server accepts, as it said last."""
         self.partial = False
@@ -51,6 +60,8 @@ class SSHLog:
         """The keys that were offered."""
         self.refusal = ""
         """Why a master could not open a session."""
+        self.refused_channel = ""
+        """Why the host did not lead to the next one, as it said last."""
         self.questions = 0
         """How often ssh was about to ask the user."""
         self.before_question: list[str] = []
@@ -77,22 +88,12 @@ class SSHLog:
         with self._changed:
             return [line for line in self._lines if line and not _PREFIX.match(line)]
 
-    def lines(self, since: int = 0) -> list[str]:
-        """Return the last lines, without the words "debug1:"; those after the first `since` lines."""
+    def wait_for_refused_channel(self, seconds: float) -> str:
+        """Wait until ssh has logged why the host does not lead to the next one, and return the reason; "" if it does
+        not say so in time."""
         with self._changed:
-            earlier = max(len(self._lines) - (self.count - since), 0)
-            return [_PREFIX.sub("", line) for line in list(self._lines)[earlier:] if line]
-
-    def find(self, pattern: re.Pattern[str], since: int, seconds: float) -> re.Match[str] | None:
-        """Wait until one of the lines after the first `since` lines matches, without the words “debug1:”; return the
-        match, or None if ssh has ended or the time is over."""
-
-        def look() -> re.Match[str] | None:
-            return next((found for line in self.lines(since) if (found := pattern.match(line))), None)
-
-        with self._changed:
-            self._changed.wait_for(lambda: look() or self.step == ENDED, seconds)
-            return look()
+            self._changed.wait_for(lambda: self.refused_channel or self.step == ENDED, seconds)
+            return self.refused_channel
 
     def wait_beyond(self, step: int, seconds: float) -> bool:
         """Wait until ssh has come further than this step; return whether it has."""
@@ -111,6 +112,8 @@ class SSHLog:
         with self._changed:
             self._lines.append(line)
             self.count += 1
+            self.connected |= line.startswith(_CONNECTED)
+            self.greeted |= line.startswith("debug1: Remote protocol version")
             found = _HOST_KEY_LINE.match(line)
             if found and self.host_key is None:
                 self.host_key = HostKey(found[1].replace("-cert-v01@openssh.com", ""), found[2])
@@ -122,6 +125,8 @@ class SSHLog:
                 self.offered.append(rest[:_MAX_KEY])
             _, _, refusal = line.partition("mux_client_request_session: session request failed: ")
             self.refusal = self.refusal or refusal
+            if found := _REFUSED_CHANNEL.match(line):
+                self.refused_channel = found[1]
             self.partial |= "with partial success" in line
             if line.startswith("debug1: read_passphrase:"):
                 self.questions += 1

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
-from ..paths import control_folder
 from ..transport.process import ProcessEnds
 from ..transport.stream import CommandStream
 from .log import MAX_LINE, READY, SIGN_IN, SSHLog
@@ -31,25 +29,23 @@ class SSHProcess:
 
     def __init__(
         self,
-        words: Callable[[Sequence[Path]], Sequence[str]],
+        words: Sequence[str],
         logs: Sequence[SSHLog],
         environment: Mapping[str, str] = MappingProxyType({}),
         control: Path | None = None,
     ) -> None:
-        """Start it. `words(files)`: its command, of which each ssh writes one of the files, from which `logs` are read.
-        Raises OSError if it cannot be started."""
-        name = secrets.token_hex(4)
-        files = [control_folder() / f"{name}{number}" for number in range(len(logs))]
-        for file in files:
-            file.touch(0o600)
+        """Start it. `words`: its command, in which each ssh writes to the file of one of the `logs`. Raises OSError if
+        it cannot be started."""
+        for log in logs:
+            log.file.touch(0o600)
         watched = () if control is None else ("/bin/sh", "-c", _WATCHED, "sh")
-        ends = _Ends([*watched, *words(files)], {**os.environ, **environment}, Path.home())
+        ends = ProcessEnds([*watched, *words], {**os.environ, **environment}, Path.home())
         self.logs = logs
         self.control = control
         self.pid = ends.pid
         self.stream = CommandStream(ends)
-        for log, file in zip(logs, files, strict=True):
-            threading.Thread(target=self._follow, args=(log, file), name="ssh log", daemon=True).start()
+        for log in logs:
+            threading.Thread(target=self._follow, args=(log,), name="ssh log", daemon=True).start()
 
     @property
     def runs(self) -> bool:
@@ -66,41 +62,32 @@ class SSHProcess:
         return True
 
     def end(self) -> None:
-        """End it; blocks for a moment."""
+        """End the process; blocks for a moment."""
         self.stream.close()
         self.stream.wait(_END_WAIT)
         if self.control is not None:
             self.control.unlink(missing_ok=True)
 
-    def _follow(self, log: SSHLog, path: Path) -> None:
-        with path.open("rb") as file:
-            while line := self._next_line(file, path, log):
+    def _follow(self, log: SSHLog) -> None:
+        with log.file.open("rb") as file:
+            while line := self._next_line(file, log):
                 log.add(line)
         log.other_lines.extend(self.stream.final_stderr().splitlines())
         log.end()
         with contextlib.suppress(OSError):
-            path.unlink()  # fails on Windows if a program still has it open
+            log.file.unlink()  # fails on Windows if a program still has it open
         if self.control is not None:
             with contextlib.suppress(OSError):
                 self.stream.write(b"\n")
 
-    def _next_line(self, file: BinaryIO, path: Path, log: SSHLog) -> bytes:
+    def _next_line(self, file: BinaryIO, log: SSHLog) -> bytes:
         """Return the next line of the log; b"" once the process has ended."""
         while not (line := file.readline(MAX_LINE)):
             if self.stream.wait(0) is not None:
                 return file.readline(MAX_LINE)
             if file.tell() > _MAX_FILE:  # ssh appends to it, and a server can make it long
                 with contextlib.suppress(OSError):
-                    os.truncate(path, 0)
+                    os.truncate(log.file, 0)
                     file.seek(0)
             time.sleep(_CONNECTED if log.step >= READY else _CONNECTING)
         return line
-
-
-class _Ends(ProcessEnds):
-    def read(self, size: int) -> bytes:
-        """Block for 1 to `size` bytes; b"" once the command has ended, or the stream is closed or broken."""
-        data = super().read(size)
-        if not data:
-            self.close_stdin()  # at once: ssh may take a moment to do so, and a writer must not be deceived
-        return data

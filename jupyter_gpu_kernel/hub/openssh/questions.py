@@ -140,7 +140,8 @@ class Questions:
 def answer(hops: Sequence[Questions], prompt: str, kind: str) -> str | None:
     """Return the answer to a question of the ssh process of one of these hops, or of a program that it has started.
 
-    As `Questions.answer`. The hops are in the order in which ssh connects to them."""
+    Return None to refuse, and raise Abandoned, as `Questions.answer` does. The hops are in the order in which ssh
+    connects to them."""
     until = time.monotonic() + _LOG_WAIT
     waiting = [hop for hop in hops if not hop.signed_in] or hops[-1:]
     while kind != "none" and time.monotonic() < until:

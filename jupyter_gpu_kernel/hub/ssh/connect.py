@@ -19,7 +19,7 @@ from . import hostkeys, tcp
 from .config.reasons import refused
 from .config.route import Hop
 from .connector import Connector, ServerBusy
-from .failures import NoCommonAlgorithm, forwarding_refused, no_greeting, unreachable
+from .failures import NoCommonAlgorithm, forwarding_refused, lost, unreachable
 from .paramiko_hop import ParamikoHop
 from .sign_in.auth import sign_in
 from .sign_in.deadline import TimedAsker, Turns
@@ -61,31 +61,28 @@ class ParamikoConnector(Connector):
         return last.transport if isinstance(last, ParamikoHop) else None
 
     def _reach(self, hop: Hop, before: Transport | None, host_keys: Sequence[str]) -> Transport:
-        """Return an encrypted connection. A server that closes it at once is overloaded: try again."""
-        for number in self._attempts():
+        """Return an encrypted connection."""
+
+        def reach() -> Transport:
             sock = self._open_channel(hop, before) if before else self._open_tcp(hop)
             transport = Transport(sock, host_keys)
             try:
                 with _ssh_errors(hop, transport):
-                    self._handshake(hop, transport, first=number == 0)
-                return transport
-            except ServerBusy:
-                transport.close()
+                    self._handshake(hop, transport)
             except BaseException:
                 transport.close()
                 raise
-        raise no_greeting(hop)
+            return transport
 
-    def _handshake(self, hop: Hop, transport: Transport, first: bool) -> None:
-        """Exchange keys. The user was asked for nothing so far, so a connection that ends without a reason may be tried
-        again: several times before the server's version string (it is overloaded), once in the key exchange."""
+        return self._repeated(reach)
+
+    def _handshake(self, hop: Hop, transport: Transport) -> None:
+        """Exchange keys. The user was asked for nothing so far, so this may be repeated."""
         try:
             transport.start_client(timeout=self.deadline.remaining(hop.connect_timeout))
             transport.get_remote_server_key()
         except (OSError, EOFError) as error:
-            if first or not transport.remote_version:
-                raise ServerBusy from error
-            raise
+            raise ServerBusy(hop, greeted=bool(transport.remote_version)) from error
 
     def _open_tcp(self, hop: Hop) -> BufferedSocket:
         try:
@@ -98,19 +95,22 @@ class ParamikoConnector(Connector):
         end = time.monotonic() + self.deadline.remaining(hop.connect_timeout)
         wait = tcp.RETRY_AFTER  # longer each time, in case the jump host waits for a slow name server
         while True:
-            left = max(end - time.monotonic(), 0.05)
+            remaining = max(end - time.monotonic(), 0.05)
             try:
-                with tcp.quick_acknowledgements(before.socket.source):
-                    channel = before.open_channel(
-                        "direct-tcpip",
-                        (hop.host, hop.port),
-                        ("127.0.0.1", 0),
-                        window_size=WINDOW,
-                        timeout=min(wait, left),
-                    )
+                channel = before.open_channel(
+                    "direct-tcpip",
+                    (hop.host, hop.port),
+                    ("127.0.0.1", 0),
+                    window_size=WINDOW,
+                    timeout=min(wait, remaining),
+                )
                 return BufferedSocket(channel, WINDOW)
             except (paramiko.SSHException, OSError, EOFError) as error:
-                if left <= wait or not before.is_active() or isinstance(error, paramiko.ChannelException):
+                if (
+                    remaining <= wait
+                    or not before.is_active()
+                    or isinstance(error, paramiko.ChannelException)
+                ):
                     raise self._channel_error(hop, before, error) from error
             wait *= 2
 
@@ -122,7 +122,7 @@ class ParamikoConnector(Connector):
             return unreachable(hop, before.channel_error or error.text, jump)
         if before.is_active():
             return unreachable(hop, "timed out", jump)
-        return ConnectError("the connection was lost", hop=jump, remedy="Check the network and try again.")
+        return lost(jump)
 
 
 # --- error messages
@@ -141,13 +141,13 @@ def _ssh_errors(hop: Hop, transport: Transport) -> Iterator[None]:
         ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
         if str(error).startswith("Error reading SSH protocol banner") and "without end" not in str(error):
-            raise ServerBusy from error
+            raise ServerBusy(hop, greeted=False) from error
         cause = (
             one_line(str(error)) if isinstance(error, paramiko.SSHException) else "the connection was lost"
         )
         if cause == "No existing session":  # start_client returns without an error when it has timed out
             if not transport.remote_version:
-                raise ServerBusy from error
+                raise ServerBusy(hop, greeted=False) from error
             cause = "timed out in the SSH key exchange"
         raise ConnectError(cause, hop=hop.label, remedy="Check the network and try again.") from error
 

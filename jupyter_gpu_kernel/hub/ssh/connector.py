@@ -9,26 +9,29 @@ import contextlib
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from ...errors import ConnectError, GpuKernelError
 from . import Attempt
 from .config.route import Hop
+from .failures import lost, no_greeting
 from .route_connection import RouteConnection
 from .sign_in.deadline import Deadline, TimedAsker, Turns
 
+T = TypeVar("T")
 _MAX_ATTEMPTS = 6
 
 
 class ServerBusy(Exception):
-    """The connection ended without a reason before anybody signed in, so it may be tried again. `greeted`: the server
-    had sent its version string."""
+    """The connection to a hop ended without a reason before anybody signed in there, so that it may be tried again.
+    `greeted`: the server had sent its version string. `final`: the user has typed a code, which is valid only once."""
 
-    def __init__(self, greeted: bool = False) -> None:
-        super().__init__()
-        self.greeted = greeted
+    def __init__(self, hop: Hop, greeted: bool, final: bool = False) -> None:
+        super().__init__(hop, greeted, final)
+        self.hop, self.greeted, self.final = hop, greeted, final
 
 
 class Connector(ABC):
@@ -67,12 +70,10 @@ class Connector(ABC):
         hop = hops[-1]
         on_wait = partial(self.progress, hop.label, "waiting for another sign-in to this host")
         with turns.of(hops, since, on_wait) as take_turn:
-            asks = self._asker is not None and hop.restrictions.asks
-            yield (
-                TimedAsker(self._asker, self.deadline, take_turn)
-                if self._asker is not None and asks
-                else None
-            )
+            if self._asker is None or not hop.restrictions.asks:
+                yield None
+            else:
+                yield TimedAsker(self._asker, self.deadline, take_turn)
 
     def _first(self, route: Sequence[Hop]) -> int:
         """Return the number of the first hop to connect to."""
@@ -98,12 +99,19 @@ class Connector(ABC):
         error.steps = [*self.connection.steps, *last]
         return error
 
-    def _attempts(self) -> Iterator[int]:
-        """Yield the numbers of attempts to reach a server that may be overloaded, with pauses of random length between
-        them, until no more attempts are worth it."""
+    def _repeated(self, reach: Callable[[], T]) -> T:
+        """Return `reach()`, which is called again after a ServerBusy: several times while a server sends no version
+        string, since it is overloaded, and once if the connection ends in the key exchange. The pauses are of random
+        length. Raises the error of the last attempt."""
         for number in range(_MAX_ATTEMPTS):
             if number:
                 time.sleep(self.deadline.remaining(random.uniform(0.1, 0.5) * 2**number))
-            if number and self.deadline.expired:
-                break
-            yield number
+                if self.deadline.expired:
+                    break
+            try:
+                return reach()
+            except ServerBusy as busy:
+                error = lost(busy.hop.label) if busy.greeted else no_greeting(busy.hop)
+                if busy.final or (busy.greeted and number):
+                    break
+        raise error

@@ -9,19 +9,13 @@ from ...errors import BY_LOGIN, AuthError, ConnectError
 from ..sanitize import one_line
 from .config.destination import parse_destination
 from .config.directives import first
-from .config.restrictions import switched
+from .config.restrictions import DIRECTIVES, switched
 from .config.route import Hop
 from .sign_in.keys import UserKeys
 
 MAX_QUESTIONS = 12
 """Questions of one server, repetitions included."""
 TYPED = "the typed password or code"
-_DIRECTIVES = {
-    "publickey": "PubkeyAuthentication",
-    "keyboard-interactive": "KbdInteractiveAuthentication",
-    "password": "PasswordAuthentication",
-}
-"""The directive of the ssh configuration that forbids each method."""
 _DENIED = re.compile(
     r"\b(denied|not allowed|no active jobs?|expired|locked|maintenance|going down)\b", re.IGNORECASE
 )
@@ -67,6 +61,11 @@ def forwarding_refused(hop: Hop, jump: str) -> ConnectError:
         remedy="Use another login node as the jump host; or let this one sign in there by itself, if you trust it with "
         f'what passes: “jupyter gpu-kernel add {jump} --via "ssh {hop.host}"” adds that route.',
     )
+
+
+def lost(hop: str) -> ConnectError:
+    """Return the error for a connection to this hop that has ended without a reason."""
+    return ConnectError("the connection was lost", hop=hop, remedy="Check the network and try again.")
 
 
 class NoCommonAlgorithm(ConnectError):
@@ -137,11 +136,11 @@ def refused(
 
 def _forbidden(hop: Hop, methods: Collection[str]) -> str:
     """Return the directives that forbid every method which the server accepts; "" if a method remains."""
-    ours = [name for name in _DIRECTIVES if name in methods]
+    ours = [name for name in DIRECTIVES if name in methods]
     if any(name in hop.restrictions.methods for name in ours):
         return ""
     preferred = f"PreferredAuthentications {first(hop.values, 'preferredauthentications')}"
-    directives = (_DIRECTIVES[name] for name in ours)
+    directives = (DIRECTIVES[name] for name in ours)
     off = (f"{one} no" if not switched(hop.values, one.lower(), True) else preferred for one in directives)
     return one_line(", ".join(dict.fromkeys(off)), 300)
 

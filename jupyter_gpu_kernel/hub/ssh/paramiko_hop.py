@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 
 import paramiko
 
 from ..transport.stream import CommandStream
+from ..transport.time_limit import return_within
 from . import tcp
 from .hostkeys import fingerprint
 from .route_connection import NoSession, OpenHop, SessionRefused
@@ -105,11 +105,7 @@ class ChannelEnds:
         return self._channel.exit_status if self._channel.exit_status_ready() else None
 
     def close(self) -> None:
-        """Close the channel, which may block on a dead connection, hence the thread."""
-        closer = threading.Thread(target=self._close, name="ssh close", daemon=True)
-        closer.start()
-        closer.join(_CLOSE_TIMEOUT)
-
-    def _close(self) -> None:
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # already closed
-            self._channel.close()
+        """Close the channel."""
+        # TimeoutError: the connection is dead. Others: the channel is closed already.
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            return_within(_CLOSE_TIMEOUT, self._channel.close)

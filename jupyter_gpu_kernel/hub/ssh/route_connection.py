@@ -18,7 +18,9 @@ from ..sanitize import one_line
 from ..transport.connection import Connection
 from ..transport.short_command import SHELL, Completed, run_to_end
 from ..transport.stream import CommandStream
+from ..transport.time_limit import return_within
 from .config.route import Hop, begins_with
+from .failures import lost
 
 _MAX_COMMANDS = 4  # short commands at a time; a server allows 10 sessions per connection (MaxSessions)
 OPEN_TIMEOUT = 20.0
@@ -89,8 +91,6 @@ class RouteConnection(Connection):
         self.hops: list[Hop] = []
         self.opened: list[OpenHop] = []
         """The hops so far, each as an open one."""
-        self._lock = threading.Lock()
-        self._streams: set[CommandStream] = set()
         self._short_commands = threading.BoundedSemaphore(_MAX_COMMANDS)
 
     # --- for those who make it
@@ -156,7 +156,7 @@ class RouteConnection(Connection):
             shell = self._started(start, min(timeout, OPEN_TIMEOUT))
             done = run_to_end(shell, stdin, timeout, self.label, command)
         if done.returncode in (-1, 255) and not self.alive():  # 255 is the ssh program's own status
-            raise self._lost_error()
+            raise lost(self.label)
         return done
 
     def alive(self) -> bool:
@@ -169,7 +169,7 @@ class RouteConnection(Connection):
 
     def close(self) -> None:
         """Close all hops that no other connection uses, the first one first: the others may be blocked in sending
-        through it. Through a hop that stays open they may be blocked for long, hence the thread."""
+        through it. Through a hop that stays open they may be blocked for long, hence the time limit."""
         with _sharing:
             if self.closed:
                 return
@@ -177,16 +177,15 @@ class RouteConnection(Connection):
             for one in self.opened:
                 one.users -= 1
             unused = [one for one in self.opened if not one.users]
-        closer = threading.Thread(target=self._close_hops, args=(unused,), name="ssh close", daemon=True)
-        closer.start()
-        closer.join(None if len(unused) == len(self.opened) else _CLOSE_TIMEOUT)
+        with contextlib.suppress(TimeoutError):
+            return_within(
+                None if len(unused) == len(self.opened) else _CLOSE_TIMEOUT, partial(self._close_hops, unused)
+            )
 
     def _close_hops(self, unused: Sequence[OpenHop]) -> None:
-        with self._lock:
-            streams, self._streams = self._streams, set()
-        closing: list[OpenHop | CommandStream] = [*unused, *streams]
-        for one in closing:
+        for one in unused:
             one.close()
+        self._close_streams()
 
     # --- sessions
 
@@ -195,8 +194,7 @@ class RouteConnection(Connection):
         patience = min(time.monotonic() + _SESSION_RETRY, end)
         while True:
             try:
-                stream = start(max(end - time.monotonic(), 0.05))
-                break
+                return self._kept(start(max(end - time.monotonic(), 0.05)))
             except SessionRefused as error:
                 # The server may not have released yet a session that we have just closed.
                 if time.monotonic() > patience:
@@ -208,24 +206,14 @@ class RouteConnection(Connection):
                 time.sleep(0.05)
             except NoSession as error:
                 raise self._session_error(error) from error
-        with self._lock:
-            self._streams = {one for one in self._streams if not one.closed} | {stream}
-        if self.closed:  # meanwhile
-            stream.close()
-        return stream
 
     def _session_error(self, error: NoSession) -> ConnectError:
         if not self.alive():
-            return self._lost_error()
+            return lost(self.label)
         if error.timed_out:
             return ConnectError("timed out", hop=self.label, remedy="Check the network and try again.")
         remedy = "Try `ssh HOST true` by hand."
         return ConnectError(f"does not run commands: {error}", hop=self.label, remedy=remedy)
-
-    def _lost_error(self) -> ConnectError:
-        return ConnectError(
-            "the connection was lost", hop=self.label, remedy="Check the network and try again."
-        )
 
 
 def _run_true(opened: OpenHop) -> None:

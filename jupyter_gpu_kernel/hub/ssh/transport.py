@@ -22,7 +22,7 @@ from paramiko.common import (
 )
 
 from ..sanitize import one_line
-from .config.algorithms import CIPHERS, KEY_EXCHANGES, MACS, USER_KEYS, signatures
+from .config.algorithms import CIPHERS, KEY_EXCHANGES, MACS
 from .packets import BoundedPacketizer, read_text
 
 # Errors are raised and reported; without a handler, logging would also print paramiko's messages to stderr.
@@ -52,7 +52,6 @@ class Transport(paramiko.Transport):
         self.channel_error = self.disconnect_reason = ""
         self._opened = WeakValueDictionary[int, paramiko.Channel]()
         self._asker_error: Exception | None = None
-        self._signatures: tuple[str, ...] = USER_KEYS
         options = self.get_security_options()
         options.key_types = self._host_keys = tuple(host_keys)
         options.ciphers, options.digests = CIPHERS, MACS
@@ -76,16 +75,6 @@ class Transport(paramiko.Transport):
     def preferred_keys(self) -> tuple[str, ...]:
         """Algorithms for the server's host key. paramiko would also accept certificates, and cannot verify them."""
         return self._host_keys
-
-    @property
-    def preferred_pubkeys(self) -> tuple[str, ...]:
-        """The permitted signature algorithms of the key that is offered."""
-        return self._signatures
-
-    def sign_in_with(self, user: str, key: paramiko.PKey) -> list[str]:
-        """Offer this key. Return the methods that the server wants next, if any."""
-        self._signatures = signatures(key.get_name())
-        return self.auth_publickey(user, key)
 
     def auth_interactive(self, username: str, handler: Answers, submethods: str = "") -> list[str]:
         """Answer the server's questions, as paramiko's method does, but raise an exception of `handler` unchanged."""
@@ -172,7 +161,7 @@ class BufferedSocket:
         self.source.settimeout(seconds)
 
     def close(self) -> None:
-        """Close it. If the previous hop is dead, this must not raise in paramiko's own thread."""
+        """Close the socket. If the previous hop is dead, this must not raise in paramiko's own thread."""
         self._closed = True
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             self.source.close()

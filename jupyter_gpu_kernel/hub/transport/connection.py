@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from abc import ABC, abstractmethod
 
 from .short_command import SHELL, Completed, run_to_end
@@ -25,6 +26,8 @@ class Connection(ABC):
         """(hop, step, seconds) of each step of connecting, in order."""
         self.host_keys: list[tuple[str, str]] = []
         """(hop, fingerprint) of the verified host key of each hop over SSH; "" if only ssh knows the fingerprint."""
+        self._streams: set[CommandStream] = set()
+        self._streams_lock = threading.Lock()
 
     @property
     def interactive(self) -> bool:
@@ -54,3 +57,18 @@ class Connection(ABC):
     def close(self) -> None:
         """Close the connection, and end what runs over it."""
         self.closed = True
+        self._close_streams()
+
+    def _kept(self, stream: CommandStream) -> CommandStream:
+        """Return the stream, which ends with the connection from now on."""
+        with self._streams_lock:
+            self._streams = {one for one in self._streams if not one.closed} | {stream}
+        if self.closed:  # meanwhile
+            stream.close()
+        return stream
+
+    def _close_streams(self) -> None:
+        with self._streams_lock:
+            streams, self._streams = self._streams, set()
+        for stream in streams:
+            stream.close()

@@ -87,7 +87,10 @@ class ProcessEnds:
                 return b""
             descriptor = self._process.stdout.fileno()
             self._wait_readable(descriptor)
-            return b"" if self._closed.is_set() else os.read(descriptor, min(max(size, 1), _READ_SIZE))
+            data = b"" if self._closed.is_set() else os.read(descriptor, min(max(size, 1), _READ_SIZE))
+        if not data and not self._closed.is_set():
+            self.close_stdin()  # the process may take a moment to end, and a writer must not be deceived
+        return data
 
     def _wait_readable(self, descriptor: int) -> None:
         """Return when there is something to read, or the stream was closed. On Windows `os.read` waits instead: there

@@ -53,19 +53,15 @@ class Report:
         }
 
     async def step(self, name: str, work: Awaitable[T], message: Callable[[T], str]) -> T:
-        """Run one step and add its row. A GpuKernelError is added as its row, and raised again."""
-        value, seconds = await self.attempt(name, work)
-        self.add(name, seconds, message(value))
-        return value
-
-    async def attempt(self, name: str, work: Awaitable[T], shown: str = "") -> tuple[T, float]:
-        """Run one step; return its value, and its seconds. A row is added only for its GpuKernelError, which is raised
-        again. `shown`: the progress."""
-        self._call.progress(self._hop, shown or name)
+        """Run one step, add its row, and return its value. `message(value)` returns the row's text. A GpuKernelError of
+        either is added as the row, and raised again."""
+        self._call.progress(self._hop, name)
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
-            return await work, clock() - began
+            value = await work
+            self.add(name, clock() - began, message(value))
+            return value
         except GpuKernelError as error:
             error.fill_in("NAME", str(self._call.arguments.get("name") or ""))
             *completed, failed = error.steps or [(error.hop or self._hop, name, clock() - began)]

@@ -34,21 +34,14 @@ HOST_KEYS: dict[
     "ecdsa-sha2-nistp521": ("ecdsa-sha2-nistp521",),
     "ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256"),
 }
-USER_KEYS = (
-    "ssh-ed25519",
-    "ecdsa-sha2-nistp256",
-    "ecdsa-sha2-nistp384",
-    "ecdsa-sha2-nistp521",
-    "rsa-sha2-512",
-    "rsa-sha2-256",
-    "sk-ssh-ed25519@openssh.com",  # these two through the agent only
-    "sk-ecdsa-sha2-nistp256@openssh.com",
-)
+TOKEN_KEYS = ("sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com")  # through the agent only
+_HOST_ALGORITHMS = tuple(one for some in HOST_KEYS.values() for one in some)
+USER_KEYS = (*_HOST_ALGORITHMS, *TOKEN_KEYS)
 OFFERED = {
     "Ciphers": CIPHERS,
     "MACs": MACS,
     "KexAlgorithms": KEY_EXCHANGES,
-    "HostKeyAlgorithms": tuple(one for some in HOST_KEYS.values() for one in some),
+    "HostKeyAlgorithms": _HOST_ALGORITHMS,
     "PubkeyAcceptedAlgorithms": USER_KEYS,
 }
 """What paramiko offers, under the names of the directives that can forbid it."""
@@ -69,9 +62,3 @@ def forbidding(values: Mapping[str, Sequence[str]], defaults: Mapping[str, Seque
 def _permit(lists: Sequence[str], algorithm: str) -> bool:
     """Whether this algorithm is in each of these lists, as `ssh -G` prints them: they may contain wildcards."""
     return all(any(fnmatchcase(algorithm, pattern) for pattern in one.split(",")) for one in lists)
-
-
-def signatures(key_type: str) -> tuple[str, ...]:
-    """Return the signature algorithms for a user's key of this type; none if paramiko must not use such a key."""
-    possible = HOST_KEYS["ssh-rsa"] if key_type == "ssh-rsa" else (key_type,)
-    return tuple(one for one in possible if one in USER_KEYS)

@@ -40,21 +40,17 @@ class Destination:
     @property
     def options(self) -> list[str]:
         """The options with which `ssh` finds this machine."""
-        options = ["-F", self.config] if self.config else []
-        options += [word for key in self.identity for word in ("-i", key)]
-        return [
-            *options,
-            *(["-l", self.user] if self.user else []),
-            *(["-p", str(self.port)] if self.port else []),
-        ]
+        user = ["-l", self.user] if self.user else []
+        return [*self._files, *user, *(["-p", str(self.port)] if self.port else [])]
+
+    @property
+    def _files(self) -> list[str]:
+        config = ["-F", self.config] if self.config else []
+        return [*config, *(word for key in self.identity for word in ("-i", key))]
 
     def to_text(self) -> str:
         """Return text that can be parsed again anywhere: with absolute paths, and without the jumps."""
-        if not self.identity and not self.config:
-            return self.label
-        options = [part for key in self.identity for part in ("-i", key)]
-        options += ["-F", self.config] if self.config else []
-        return shlex.join(["ssh", *options, self.label])
+        return shlex.join(["ssh", *self._files, self.label]) if self._files else self.label
 
 
 def parse_destination(text: str, port: int | None = None) -> Destination:

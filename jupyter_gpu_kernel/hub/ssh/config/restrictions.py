@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from .directives import Values, first
 
-METHODS = ("publickey", "keyboard-interactive", "password")
-_SWITCHES = {
-    "publickey": "pubkeyauthentication",
-    "keyboard-interactive": "kbdinteractiveauthentication",
-    "password": "passwordauthentication",
+DIRECTIVES = {
+    "publickey": "PubkeyAuthentication",
+    "keyboard-interactive": "KbdInteractiveAuthentication",
+    "password": "PasswordAuthentication",
 }
+"""The methods of signing in, in the order in which they are tried, and the directive that switches each of them off."""
+METHODS = tuple(DIRECTIVES)
 _NO = ("no", "false")
 
 
@@ -61,8 +62,8 @@ def _methods(values: Values) -> tuple[str, ...]:
     """Return the permitted authentication methods in the configuration's order."""
     off = {
         method
-        for method, key in _SWITCHES.items()
-        if any(text.lower() in _NO for text in values.get(key, ()))  # under any of its names
+        for method, name in DIRECTIVES.items()
+        if any(text.lower() in _NO for text in values.get(name.lower(), ()))  # under any of its names
     }
     preferred = first(values, "preferredauthentications")
     wanted = [one.strip() for one in preferred.split(",")] if preferred else METHODS

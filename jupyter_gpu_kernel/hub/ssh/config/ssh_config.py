@@ -10,7 +10,6 @@ import getpass
 import glob
 import os
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -134,18 +133,8 @@ def parsed_lines(file: Path) -> Iterator[tuple[str, list[str]]]:
         raise RouteError(cause, remedy="Check its path, and its permissions.") from error
     for text in lines:
         found = re.match(r"\s*([A-Za-z]\w*)\s*[\s=]\s*(.*)", text)
-        if found and (words := _split(found[2])):
-            yield found[1].lower(), words
-
-
-def _split(text: str) -> list[str]:
-    """Split a line into words: quotes and comments as in a shell, but a backslash is part of a Windows path."""
-    lexer = shlex.shlex(text, posix=True)
-    lexer.whitespace_split, lexer.escape = True, ""
-    try:
-        return list(lexer)
-    except ValueError:  # an unclosed quotation mark
-        return text.split()
+        if found and (words := re.findall(r'"[^"]*"|[^\s"]+', found[2].partition("#")[0])):
+            yield found[1].lower(), [word.strip('"') for word in words]
 
 
 def included_files(words: Sequence[str], file: Path) -> Iterator[Path]:

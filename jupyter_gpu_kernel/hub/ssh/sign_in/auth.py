@@ -19,7 +19,7 @@ import paramiko
 from ....errors import AuthError, ConnectError
 from ...sanitize import one_line
 from .. import Asker, failures
-from ..config.algorithms import signatures
+from ..config.algorithms import HOST_KEYS, TOKEN_KEYS
 from ..config.reasons import certificates
 from ..config.route import Hop
 from ..transport import Transport
@@ -98,7 +98,7 @@ class _SignIn:
                 break
             self.transport.auth_timeout = self.remaining()
             try:
-                wanted_next = self.transport.sign_in_with(self.hop.user, key)
+                wanted_next = self.transport.auth_publickey(self.hop.user, key)
             except paramiko.BadAuthenticationType as error:
                 self.methods = set(error.allowed_types)
             except paramiko.AuthenticationException as error:
@@ -118,7 +118,7 @@ class _SignIn:
     def _forbidden(self, key: paramiko.PKey) -> str:
         """Return why this key must not be used; "" if it may be."""
         kind = key.get_name()
-        if not signatures(kind):
+        if kind not in HOST_KEYS and kind not in TOKEN_KEYS:
             return f"keys of the type {one_line(kind)} are not supported"
         bits, least = key.get_bits(), self.hop.restrictions.rsa_bits
         return f"{bits} bits, RequiredRSASize is {least}" if kind == "ssh-rsa" and bits < least else ""

@@ -24,14 +24,14 @@ class Deadline:
 
     def remaining(self, most: float | None = None) -> float:
         """Return seconds, at least 0.05: a wait that short then reports the timeout itself."""
-        left = max(self._left(), 0.05)
-        return left if most is None else min(left, most)
+        seconds = max(self._seconds(), 0.05)
+        return seconds if most is None else min(seconds, most)
 
     @property
     def expired(self) -> bool:
-        return self._left() <= 0
+        return self._seconds() <= 0
 
-    def _left(self) -> float:
+    def _seconds(self) -> float:
         with self._lock:
             return self._end - (self._paused_since or time.monotonic())
 

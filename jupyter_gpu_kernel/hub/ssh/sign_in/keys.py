@@ -16,9 +16,9 @@ from pathlib import Path
 import paramiko
 
 from ....wire.texts import as_typed
+from ...transport.time_limit import return_within
 from .. import Asker
 from ..config.route import Hop
-from ..tcp import return_within
 from . import secret_kinds
 
 CERTIFICATE = "-cert-v01@openssh.com"
