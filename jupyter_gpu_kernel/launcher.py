@@ -140,7 +140,7 @@ class _Launcher:
             cancelled = Cancelled(error.hop)
             cancelled.fill_in("NAME", arguments["name"])
             what = {"name": arguments["name"], "node": error.hop, "notebook": arguments["notebook"]}
-            with PageSignIn(lambda: self._fail(cancelled), what) as request:
+            with contextlib.closing(PageSignIn(lambda: self._fail(cancelled), what)) as request:
                 if not request.is_shown():
                     raise
                 wait = max(0.1, self._login_deadline - time.monotonic())

@@ -37,12 +37,6 @@ class PageSignIn:
         for server in self._servers:  # on threads, as a server may hang
             threading.Thread(target=self._ask, args=server, name="page sign-in", daemon=True).start()
 
-    def __enter__(self) -> PageSignIn:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def is_shown(self) -> bool:
         """Return True as soon as a page shows it; False if there is none."""
         deadline = time.monotonic() + PAGE_TIMEOUT

@@ -29,7 +29,6 @@ from .sanitize import (
     quoted,
     rows,
     text,
-    unknown_keys,
     word,
 )
 
@@ -116,13 +115,7 @@ def _remedy(value: Any) -> str:
 
 def _event(value: Any) -> dict[str, Any]:
     """Check one line of a story: {time, event, text, …}."""
-    if not isinstance(value, dict):
-        raise Malformed("an object was expected")
-    known = {"time": _moment(value.get("time")), "event": word(value.get("event")) or "?"}
-    known["text"] = line(value.get("text"))
-    if "remedy" in value:
-        known["remedy"] = _remedy(value["remedy"])
-    return {**known, **unknown_keys(value, known), **known}
+    return {"time": None, "event": "?", "text": "", **_LINE_OF_STORY(value)}
 
 
 def _output(value: Any) -> dict[str, Any] | None:
@@ -139,6 +132,7 @@ def _output(value: Any) -> dict[str, Any] | None:
 
 _pid = number(0, 2**31)
 _moment = number(0, _YEAR_9999)
+_LINE_OF_STORY = fields(time=_moment, event=lambda value: word(value) or "?", text=text(), remedy=_remedy)
 _mib = number(0, 1e9)
 _priority = number(-MAX_PRIORITY, MAX_PRIORITY)
 _place = number(1, 100_000)

@@ -6,32 +6,16 @@ one under `sys.prefix` points to the first and has the provisioner's stanza. jup
 stanza wherever this package is not installed.
 """
 
-from .reader import (
-    HOW_TO_ADD,
-    Kernelspec,
-    all_for_hub,
-    find,
-    find_all,
-    find_broken,
-    is_known,
-    read,
-    shadowed_by,
-    unknown_error,
-)
-from .writer import check_name, remove, write
-
-__all__ = [
-    "HOW_TO_ADD",
-    "Kernelspec",
-    "all_for_hub",
-    "check_name",
-    "find",
-    "find_all",
-    "find_broken",
-    "is_known",
-    "read",
-    "remove",
-    "shadowed_by",
-    "unknown_error",
-    "write",
-]
+from .reader import HOW_TO_ADD as HOW_TO_ADD
+from .reader import Kernelspec as Kernelspec
+from .reader import all_for_hub as all_for_hub
+from .reader import find as find
+from .reader import find_all as find_all
+from .reader import find_broken as find_broken
+from .reader import is_known as is_known
+from .reader import read as read
+from .reader import shadowed_by as shadowed_by
+from .reader import unknown_error as unknown_error
+from .writer import check_name as check_name
+from .writer import remove as remove
+from .writer import write as write

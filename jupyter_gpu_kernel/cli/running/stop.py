@@ -51,8 +51,8 @@ class Stop(Verb):
         stopped = []
         for kernel in kernels:
             try:
-                more: dict[str, Any] = {"kill": True} if self.args.kill else {}
-                self.ask_hub("stop", lines=not self.args.json, kernel=kernel, specs=specs, **more)
+                lines, kill = not self.args.json, self.args.kill
+                self.ask_hub("stop", lines=lines, kernel=kernel, specs=specs, kill=kill)
                 stopped.append(kernel)
             except GpuKernelError as error:  # the other kernels are ended all the same
                 errors.append(error)

@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from ...errors import GpuKernelError
-from ...wire.texts import duration, node_name, printable
+from ...hub.sanitize import line
+from ...wire.texts import duration, node_name
 from .gpu_hours import UNKNOWN, Hours, groups
 
 _CELL, _LAST = 60, 2000  # longest cell, and longest cell of the last column, in characters
@@ -20,15 +21,10 @@ _CELL, _LAST = 60, 2000  # longest cell, and longest cell of the last column, in
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table with columns as wide as their widest cell."""
-    lines = [[*(_cell(cell, _CELL) for cell in row[:-1]), _cell(row[-1], _LAST)] for row in [heads, *rows]]
+    lines = [[*(line(cell, _CELL) for cell in row[:-1]), line(row[-1], _LAST)] for row in [heads, *rows]]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    padded = (map(str.ljust, row, widths) for row in lines)
+    padded = (map(str.ljust, cells, widths) for cells in lines)
     return "\n".join("  ".join(row).rstrip() for row in padded)
-
-
-def _cell(text: str, longest: int) -> str:
-    line = printable(text).replace("\n", " ")
-    return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def gpus(rows: Sequence[dict[str, Any]]) -> str:

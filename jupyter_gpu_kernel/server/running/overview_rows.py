@@ -16,6 +16,7 @@ Row = dict[str, Any]
 _LATE = 10.0
 """Seconds without an answer until a node that is connected, or was never, is said to have a problem."""
 _ERROR = ("cause", "remedy")
+_OF_LINK = ("link", "round_trip_ms", "away_since")
 
 
 # --- kernels
@@ -43,15 +44,8 @@ def _kernel(row: Row, known: Row, served: Mapping[str, str], root: str) -> Row:
     return {
         "name": "",
         "gpus": [],
-        "link": None,
-        "round_trip_ms": None,
-        "away_since": None,
-        "busy_since": None,
-        "ends_at": None,
-        "problem": None,
-        "cause": None,
-        "remedy": None,
-        **{key: known[key] for key in ("link", "round_trip_ms", "away_since") if key in known},
+        **dict.fromkeys((*_OF_LINK, "busy_since", "ends_at", "problem", "cause", "remedy")),
+        **{key: known[key] for key in _OF_LINK if key in known},
         **{key: error[key] for key in _ERROR if error},
         **row,
         "node": shown_node(row),
