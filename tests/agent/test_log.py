@@ -43,6 +43,7 @@ def facts(log: Log) -> Any:
     cells = [cell.summary() for cell in state.cells.cells.values()]
     return (
         [len(lane) for lane in state.lanes], state.serials, waits, pending, cells, state.hub, state.received_counts,
+        state.unacknowledged_size - sum(len(data) for lane in state.lanes for data in lane),
         state.requests.orphaned, state.requests.aborts.unseen_failures(), state.requests.count,
     )  # fmt: skip
 
@@ -219,7 +220,7 @@ def test_what_the_kernel_repeats_is_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [lambda data: b"", lambda data: b"\x80" + data[5:], lambda data: data[:20]]
 )
-def test_a_damaged_file_is_told_and_the_log_begins_anew(
+def test_a_damaged_file_is_reported_and_the_log_begins_anew(
     tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     log, problems = opened(tmp_path), []  # type: ignore[var-annotated]
@@ -241,6 +242,19 @@ def test_a_large_display_is_copied_once(tmp_path: Path) -> None:
     assert size < copied < 1.2 * size
     (data,) = opened(tmp_path, KernelSettings()).state.lanes[Lane.ORDERED]
     assert Message.decode(data) == display
+
+
+def test_no_checkpoint_repeats_a_large_display_that_is_on_its_way(tmp_path: Path) -> None:
+    log, sizes = opened(tmp_path, KernelSettings()), []
+    for number in range(1, 4):
+        log.send(Lane.ORDERED, of(0, "display_data", data={"image/png": "x" * 50_000_000}))
+        log.flush()
+        sizes.append(os.path.getsize(tmp_path / NAME))
+        log.add("acknowledge", [0, 0, number])
+        log.flush()
+    assert [size // 50_000_000 for size in sizes] == [1, 2, 1] and os.path.getsize(
+        tmp_path / NAME
+    ) < 60_000_000
 
 
 def test_large_headers_of_requests_that_have_a_reply_are_not_kept(tmp_path: Path) -> None:

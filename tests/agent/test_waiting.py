@@ -193,8 +193,8 @@ def test_files_that_were_read_are_removed_with_the_next_checkpoint(tmp_path: Pat
 
 
 def test_a_damaged_file_is_reported_and_the_rest_is_there(tmp_path: Path, waiting: Waiting) -> None:
-    """Also when the cap is exceeded then, for which all files are read."""
-    waiting.put(stream("lost\n" * 100_000))
+    """Also when the cap is exceeded then, so that the middle of the lost text would be left out."""
+    waiting.put(stream("lost\n" * 600_000))
     for path in tmp_path.glob("output-*"):
         path.write_bytes(path.read_bytes()[:-1])
     for number in range(20):

@@ -28,7 +28,7 @@ NAME = "messages"
 """The name of the file in the kernel's folder."""
 SIZE = 64 * 1024 * 1024
 """A new checkpoint is due when the changes, and the files that only the last checkpoint needs, have more bytes than
-this, and more than twice those of the last checkpoint."""
+this, and more than twice those of the last checkpoint; messages that the hub has not acknowledged do not count."""
 _BUFFER = 64 * 1024
 """Bytes of changes that are written at once. A larger message is written as it is, without a copy."""
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
@@ -144,7 +144,8 @@ class Log:
     def _write(self) -> None:
         if not self._checkpoint_due:
             self._append()
-            garbage = self._size + self.state.queue.segments.unused_size
+            used = self.state.unacknowledged_size  # the checkpoint would have it again
+            garbage = self._size + self.state.queue.segments.unused_size - used
             self._checkpoint_due = garbage > max(SIZE, 2 * self._checkpoint_size)
         if self._checkpoint_due:
             checkpoint = pickle.dumps(self.state, pickle.HIGHEST_PROTOCOL)

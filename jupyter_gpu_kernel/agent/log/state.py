@@ -34,6 +34,8 @@ class LogState:
         self.queue = queue
         self.lanes: List[Deque[bytes]] = [deque() for _ in Lane]
         """Per lane, the messages that the hub has not acknowledged."""
+        self.unacknowledged_size = 0
+        """The size of these messages in bytes."""
         self.serials = [0 for _ in Lane]
         """Per lane, the number of the oldest of these messages, or of the next one."""
         self.cells = LoggedCells()
@@ -65,6 +67,7 @@ class LogState:
     def send(self, lane: int, data: bytes, message: Optional[Message] = None) -> None:
         """A message gets the next number of its lane, and may be sent to the hub. `data`: its bytes."""
         self.lanes[lane].append(data)
+        self.unacknowledged_size += len(data)
         self.keep(message or Message.decode(data))
 
     def wait(self, message: Message) -> bool:
@@ -85,13 +88,14 @@ class LogState:
         """The oldest message that waits gets the next number. Return it, perhaps with a notice before it."""
         messages = self.queue.take(self.runtime)
         self.lanes[Lane.ORDERED].extend(messages)
+        self.unacknowledged_size += sum(map(len, messages))
         return messages
 
     def acknowledge(self, numbers: Sequence[int]) -> None:
         """The hub has the messages below these numbers, one for each lane."""
         for lane, first, number in zip(self.lanes, self.serials, numbers):
             for _ in range(min(number - first, len(lane))):
-                lane.popleft()
+                self.unacknowledged_size -= len(lane.popleft())
         self.serials = list(numbers)
 
     # -------------------------------------------------------------------------------------- messages of the hub
@@ -121,4 +125,4 @@ class LogState:
         self.requests.leave()
         self.queue.clear()
         self.serials = [first + len(lane) for first, lane in zip(self.serials, self.lanes)]
-        self.lanes = [deque() for _ in Lane]
+        self.lanes, self.unacknowledged_size = [deque() for _ in Lane], 0
