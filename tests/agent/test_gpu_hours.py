@@ -1,4 +1,4 @@
-"""GPU hours: what a keeper tells of them, and what is made of any story."""
+"""GPU hours: what a keeper reports of them, and what is made of any story."""
 
 from __future__ import annotations
 
@@ -197,10 +197,10 @@ def test_a_history_of_no_time(place: Place, seconds: Any) -> None:
         place.handlers.handle({"do": "history", "seconds": seconds})
 
 
-# -------------------------------------------------------------------------------- what a keeper tells
+# -------------------------------------------------------------------------------- what a keeper reports
 
 
-class Telling:
+class Reporter:
     """A kernel's GPU time, by a clock that the test moves."""
 
     def __init__(self, path: Path) -> None:
@@ -211,32 +211,32 @@ class Telling:
         self.time = GpuTime(self.clock.monotonic, self.story, lambda: self.gpus, lambda: [f"GPU 0 ({A})"])
 
     def after(self, seconds: float, state: str, *gpus: str) -> List[Any]:
-        """What was told by then: (held, busy, whether the GPUs were released)."""
+        """What was reported by then: (held, busy, whether the GPUs were released)."""
         self.clock.seconds += seconds
         self.gpus = list(gpus)
         self.time.update(state)
         return [(one["held"], one["busy"], one.get("released", False)) for one in read_story(self.path)]
 
 
-def test_a_keeper_tells_of_busy_time_at_intervals_and_at_the_end(tmp_path: Path) -> None:
-    telling = Telling(tmp_path / "story")
-    telling.after(100, "waiting")
-    telling.after(5, "idle", A)
-    telling.after(10, "busy", A)
-    telling.after(20, "idle", A)
-    assert telling.after(30, "busy", A) == []
-    assert telling.time.unreported() == {"gpus": [A], "held": 60, "busy": 20}
-    assert telling.after(INTERVAL, "busy", A) == [(60 + INTERVAL, 20 + INTERVAL, False)]
-    assert telling.after(7, "busy") == [(60 + INTERVAL, 20 + INTERVAL, False), (7, 7, True)]
-    telling.after(50, "idle")
-    telling.after(1, "idle", B)
-    assert telling.after(2, "ended")[2:] == [(2, 0, True)]
-    assert read_story(telling.path)[1]["text"] == f"released GPU 0 ({A}): in 7 s, a cell ran for 7 s"
+def test_a_keeper_reports_busy_time_at_intervals_and_at_the_end(tmp_path: Path) -> None:
+    reporter = Reporter(tmp_path / "story")
+    reporter.after(100, "waiting")
+    reporter.after(5, "idle", A)
+    reporter.after(10, "busy", A)
+    reporter.after(20, "idle", A)
+    assert reporter.after(30, "busy", A) == []
+    assert reporter.time.unreported() == {"gpus": [A], "held": 60, "busy": 20}
+    assert reporter.after(INTERVAL, "busy", A) == [(60 + INTERVAL, 20 + INTERVAL, False)]
+    assert reporter.after(7, "busy") == [(60 + INTERVAL, 20 + INTERVAL, False), (7, 7, True)]
+    reporter.after(50, "idle")
+    reporter.after(1, "idle", B)
+    assert reporter.after(2, "ended")[2:] == [(2, 0, True)]
+    assert read_story(reporter.path)[1]["text"] == f"released GPU 0 ({A}): in 7 s, a cell ran for 7 s"
 
 
 def test_what_a_full_disk_refuses_is_reported_with_the_next_entry(tmp_path: Path) -> None:
-    telling = Telling(tmp_path / "later" / "story")
-    telling.after(0, "busy", A)
-    assert telling.after(INTERVAL, "busy", A) == []
-    telling.path.parent.mkdir()
-    assert telling.after(5, "busy", A) == [(INTERVAL + 5, INTERVAL + 5, False)]
+    reporter = Reporter(tmp_path / "later" / "story")
+    reporter.after(0, "busy", A)
+    assert reporter.after(INTERVAL, "busy", A) == []
+    reporter.path.parent.mkdir()
+    assert reporter.after(5, "busy", A) == [(INTERVAL + 5, INTERVAL + 5, False)]

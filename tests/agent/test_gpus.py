@@ -175,8 +175,8 @@ def test_one_quiet_sample_proves_nothing() -> None:
         "busy: up to 80 % utilization in 3 samples"
     )
     assert verdict(gpu(utilization=80), gpu(), gpu(), gpu()).free, "only the last three count"
-    left = verdict(gpu(), gpu(processes=(BOB,)), gpu())
-    assert left.reason == "a moment ago: in use by bob (pid 1234, python, 11.9 GiB)" and left.pending
+    ended = verdict(gpu(), gpu(processes=(BOB,)), gpu())
+    assert ended.reason == "a moment ago: in use by bob (pid 1234, python, 11.9 GiB)" and ended.pending
     assert not verdict(gpu(processes=(BOB,)), gpu(processes=(BOB,))).pending
     assert not verdict(gpu(processes=(BOB,)), gpu(), leases={"GPU-0": Holder("al", 1, "k", 5.0, 1)}).pending
     assert judge([]) == []

@@ -392,7 +392,7 @@ def test_a_started_program_does_not_inherit_it(gpus: List[str]) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False) as child:
         assert child.stdout is not None and child.stdout.readline() == b"up\n"
         lease.release()
-        again = take_lease(gpus[0], WHO)
-        assert again is not None
-        again.release()
+        second = take_lease(gpus[0], WHO)
+        assert second is not None
+        second.release()
         child.communicate(b"\n")

@@ -152,8 +152,7 @@ class Acquisition:
         if self.acquired or not uuids:
             return []
         leases = {uuid: self._taker.take(uuid) for uuid in uuids}
-        self._hold(uuids, [lease for lease in leases.values() if lease is not None])
-        self.held_since = since or self.held_since
+        self._hold(uuids, [lease for lease in leases.values() if lease is not None], since)
         return [uuid for uuid, lease in leases.items() if lease is None]
 
     def receive(self, sockets: Sequence[socket.socket], since: Optional[float] = None) -> bool:
@@ -173,8 +172,8 @@ class Acquisition:
         self.cancel()
         self._stop_sampling()
         release_all(leases[self._count :])
-        self._hold([lease.uuid for lease in leases[: self._count]], leases[: self._count])
-        self.held_since = since or self.held_since
+        needed = leases[: self._count]
+        self._hold([lease.uuid for lease in needed], needed, since)
         return True
 
     def hand_over(self, folder: Path, kernel_id: str) -> bool:
@@ -254,9 +253,9 @@ class Acquisition:
             self._job_gpus, self.uuids = names, list(names)
             self._on_given()
 
-    def _hold(self, uuids: List[str], leases: List[Lease]) -> None:
+    def _hold(self, uuids: List[str], leases: List[Lease], since: Optional[float] = None) -> None:
         self.uuids, self._leases, self._state = uuids, leases, _Need.ACQUIRED
-        self.held_since = self._loop.runtime.time()
+        self.held_since = since or self._loop.runtime.time()
         self.ignored_leases = {lease.uuid: "" for lease in leases if lease.ignores_another}
 
     # -------------------------------------------------------------------------------------- samples

@@ -1,25 +1,24 @@
 """The first reading of a kernel's GPUs: `attach` begins it while the keeper is still being started.
 
-The keeper gets the reading end of a pipe with its settings, and takes the reading as the first one of its own. Where it
-gets none in time, or one that it cannot read, it reads the GPUs itself. This module does not know which GPUs count as
-free.
+The keeper gets the reading end of a pipe with its settings, and takes the reading as the first one of its own. If no
+reading comes in time, the keeper reads the GPUs itself. Both ends are the same program, so the reading is a pickle.
+This module does not know which GPUs count as free.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 import os
+import pickle
 import select
 import threading
-from typing import Any, Iterator, List, Mapping, NamedTuple, Optional
+from typing import Iterator, List, NamedTuple, Optional
 
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings
 from ..process_control import ProcessControl
 from .allocation import Allocation
-from .devices.gpu import Gpu, GpuProcess, SmiError
+from .devices.gpu import Gpu, SmiError
 from .devices.gpu_reader import gpu_reader
 
 _MAX_SIZE = 60_000
@@ -61,8 +60,7 @@ class EarlyReadings:
         """Read the GPUs, and write the reading to the pipe; nothing if that fails: the keeper finds out why."""
         begin, reader = self._runtime.monotonic(), gpu_reader(self._runtime, self._processes)
         with os.fdopen(descriptor, "wb", buffering=0) as pipe, contextlib.suppress(SmiError, OSError):
-            gpus = [dataclasses.asdict(gpu) for gpu in reader.read()]
-            data = json.dumps({"time": begin, "gpus": gpus}).encode()
+            data = pickle.dumps(Reading(begin, reader.read()))
             if len(data) <= _MAX_SIZE:
                 pipe.write(data)
 
@@ -86,23 +84,17 @@ class EarlyReading:
                 if select.select([pipe], [], [], _POLL_INTERVAL)[0]:
                     more = pipe.read(_MAX_SIZE)
                     if not more:
-                        return _parse(data, self._runtime.monotonic())
+                        return _loaded(data)
                     data += more
                 elif stop.is_set() or self._runtime.monotonic() > deadline:
                     break
         return None
 
 
-def _parse(data: bytes, now: float) -> Optional[Reading]:
-    """Return the reading in these bytes; None if there is none in them."""
+def _loaded(data: bytes) -> Optional[Reading]:
+    """Return the reading in these bytes; None if `attach` has written none, or not the whole of it."""
     try:
-        value = json.loads(data)
-        reading = Reading(float(value["time"]), [_gpu(dict(one)) for one in value["gpus"]])
-    except (ValueError, TypeError, KeyError, RecursionError):
+        reading: Reading = pickle.loads(data)
+    except (EOFError, pickle.UnpicklingError):
         return None
-    return reading if reading.time <= now else None
-
-
-def _gpu(facts: Mapping[str, Any]) -> Gpu:
-    processes = tuple(GpuProcess(*one) for one in facts["processes"])
-    return Gpu(**{**facts, "processes": processes})
+    return reading

@@ -9,7 +9,6 @@ and not 0: `KernelHours` reads stories, as a pure function of them.
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -100,7 +99,7 @@ class Piece(NamedTuple):
 
 
 class Hold:
-    """The time in which a kernel had the same GPUs, without a break. end: None while it has them."""
+    """The time in which a kernel had the same GPUs, without a break. `end`: None while the kernel has them."""
 
     def __init__(self, gpus: Tuple[str, ...], start: float) -> None:
         self.gpus = gpus
@@ -109,21 +108,15 @@ class Hold:
         self.pieces: List[Piece] = []
         self._known_until = start
 
-    def reported(self, time: float, held: float, busy: float) -> None:
-        """The keeper reports the last `held` seconds, by a clock that nobody sets."""
-        self.pieces.append(Piece(time, held, min(busy, held)))
-        self._known_until = time
+    def add(self, piece: Piece) -> None:
+        """Add a part of the time, after those before."""
+        self.pieces.append(piece)
+        self._known_until = piece.end
 
     def unknown_until(self, time: float) -> None:
         """The kernel had the GPUs until then, and no keeper has reported for how long a cell ran."""
         if time > self._known_until:
-            self.pieces.append(Piece(time, time - self._known_until, None))
-            self._known_until = time
-
-    def close(self, time: float) -> None:
-        """The kernel has no longer had the GPUs since then."""
-        self.unknown_until(time)
-        self.end = max(time, self.start)
+            self.add(Piece(time, time - self._known_until, None))
 
 
 class KernelHours:
@@ -147,10 +140,10 @@ class KernelHours:
         kernel = cls()
         for entry in story:
             kernel._add(entry)
-        if usage is None:
+        if usage is None or usage.get("gpus") == []:
             kernel._close(kernel._last)
-        else:
-            kernel._finish(now, usage)
+        elif not kernel._usage(now, usage) and kernel._open is not None:
+            kernel._open.unknown_until(now)
         return kernel
 
     def _add(self, entry: Mapping[str, Any]) -> None:
@@ -182,29 +175,21 @@ class KernelHours:
             self._begin(gpus, time)
             self._learn_names(gpus, entry)
 
-    def _usage(self, time: float, entry: Mapping[str, Any]) -> None:
+    def _usage(self, time: float, entry: Mapping[str, Any]) -> bool:
+        """The keeper reports the `held` seconds before this time, by a clock that nobody sets. Return whether that is
+        plausible."""
         gpus, held, busy = _uuids(entry.get("gpus")), _number(entry.get("held")), _number(entry.get("busy"))
         if not gpus or held is None or busy is None or held > _LONGEST:
-            return
+            return False
         if self._open is None or self._open.gpus != gpus:  # GPUs of a scheduler; or the beginning is lost
             self._close(time - held)
             self._begin(gpus, time - held)
         assert self._open is not None
-        self._open.reported(time, held, busy)
+        self._open.add(Piece(time, held, min(busy, held)))
         self._learn_names(gpus, entry)
         if entry.get("released") is True:
             self._close(time)
-
-    def _finish(self, now: float, usage: Mapping[str, Any]) -> None:
-        """The kernel runs."""
-        held, busy = _number(usage.get("held")), _number(usage.get("busy"))
-        gpus = _uuids(usage.get("gpus"))
-        if gpus and held is not None and busy is not None:
-            self._usage(now, {"gpus": list(gpus), "held": held, "busy": busy})
-        elif usage.get("gpus") == []:
-            self._close(self._last)
-        elif self._open is not None:
-            self._open.unknown_until(now)
+        return True
 
     def _learn_names(self, gpus: Tuple[str, ...], entry: Mapping[str, Any]) -> None:
         known = _NAME.findall(str(entry.get("text"))[:_MAX_LINE])
@@ -216,13 +201,15 @@ class KernelHours:
         self.holds.append(self._open)
 
     def _close(self, time: float) -> None:
+        """The kernel has no longer had its GPUs since then."""
         if self._open is not None:
-            self._open.close(time)
+            self._open.unknown_until(time)
+            self._open.end = max(time, self._open.start)
             self._open = None
 
 
 def rows(kernel_id: str, kernel: KernelHours, since: float, now: float) -> List[Dict[str, Any]]:
-    """One row for each GPU, and each time in which the kernel had it between these moments."""
+    """Return a row for each GPU, and each time in which the kernel had the GPU between these moments."""
     found = []
     for hold in kernel.holds:
         pieces = [piece.within(since, now) for piece in hold.pieces]
@@ -256,17 +243,11 @@ def _uuids(value: Any) -> Tuple[str, ...]:
 
 
 def _number(value: Any) -> Optional[float]:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not math.isfinite(value)
-        or value < 0
-    ):
-        return None
-    return float(value) if value < 1e11 else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < 1e11 else None
 
 
 def with_names(found: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """The rows, with the names that other rows know of the same GPU."""
+    """Return the rows, with the names that other rows know of the same GPU."""
     known = {row["uuid"]: (row["index"], row["name"]) for row in found if row["name"]}
     return [dict(row, **dict(zip(("index", "name"), known.get(row["uuid"], (None, ""))))) for row in found]

@@ -120,16 +120,14 @@ def take_over(listener: socket.socket, prefix: str) -> str:
 
 
 class Announced(NamedTuple):
-    """The process that announces; pid 0, uid -1: unknown. `details`: what the process says, {} if it does not answer.
-    `accepts`: whether it accepts connections, now or later."""
+    """The process that announces; pid 0, uid -1: unknown. `details`: what it says, {} if it does not answer."""
 
     pid: int
     uid: int
     details: Mapping[str, Any]
-    accepts: bool = True
 
 
-_UNKNOWN = Announced(0, -1, {}, accepts=False)
+_UNKNOWN = Announced(0, -1, {})
 
 
 class AnnouncementReader:
@@ -200,7 +198,7 @@ class AnnouncementReader:
                     if error == errno.EAGAIN:
                         answers[name] = _UNKNOWN
             for name, owner in find_owners(self._prefix, refused).items():
-                answers[name] = Announced(*owner, {}, accepts=False)
+                answers[name] = Announced(*owner, {})
             for was_silent, name, client in sorted(asked, key=lambda one: one[0]):
                 client.settimeout(max(0.0, deadlines[was_silent] - self._runtime.monotonic()))
                 try:

@@ -218,7 +218,7 @@ class LeaseReader:
         return {name: self._holder(answer) for name, answer in answers.items()}
 
     def _holder(self, answer: Announced) -> Holder:
-        pid, uid, details, _ = answer
+        pid, uid, details = answer
         if uid < 0:
             return Holder("?", pid, "?", None, answers=False)
         kernel, yours = details.get("id"), uid == os.getuid()
