@@ -19,15 +19,13 @@ from ..errors import HubError, KernelStartError
 from ..wire.runtime import Runtime
 from .background import DiskThread
 from .clients.client_connection import ClientConnection
-from .front_end.delivered import Delivered
+from .front_end.delivered import Delivered, remove_old
 from .front_end.front_ends import FrontEnd, FrontEndSpec
-from .front_end.request_file import remove_old
 from .jobs.job_files import JobFiles
 from .jobs.job_kernels import JobKernels
-from .kernel.kernel_state import Origin
-from .kernel.messages.placeholder import KernelInfoCache
-from .kernel.messages.relayed_kernel import HubContext
-from .kernel.messages.request_table import waiting
+from .kernel.kernel_info import KernelInfoCache
+from .kernel.kernel_state import HubContext, Origin
+from .kernel.messages.pending_request import waiting
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState, Phase
 from .kernel.vscode.pending_stops import PendingStops
@@ -299,7 +297,7 @@ class Kernels:
             return False
         cause, remedy = "the kernel was stopped before it was started", "Start it again to run the cell."
         remote.late_start.failed(KernelStartError(cause, hop=remote.link.name, remedy=remedy))
-        remote.shut_down_before_start(restart=False)
+        remote.late_start.shut_down(restart=False)
         return True
 
     # -------------------------------------------------------------------------------------- helpers

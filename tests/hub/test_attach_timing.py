@@ -22,8 +22,7 @@ from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.front_end.sockets import MAX_UNREAD
 from jupyter_gpu_kernel.hub.kernel import states
-from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
-from jupyter_gpu_kernel.hub.kernel.messages.relayed_kernel import HubContext
+from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import AttachTiming
 from jupyter_gpu_kernel.hub.node.attachments import new_endpoint

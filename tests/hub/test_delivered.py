@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from runtimes import make
 
-from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
-from jupyter_gpu_kernel.hub.front_end.request_file import SavedRequest
+from jupyter_gpu_kernel.hub.front_end.delivered import Delivered, SavedRequest
+from jupyter_gpu_kernel.hub.front_end.requests import header_key
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -48,7 +48,7 @@ def test_another_kernel_has_the_same_clients_and_nothing_was_passed_on(tmp_path:
 def test_cells_go_along_to_another_kernel(tmp_path: Path) -> None:
     before = Delivered(tmp_path / "node" / "one")
     cell = Message(Channel.SHELL, 1, make("execute_request", {"code": "1"}))
-    before.requests.write([(cell.msg_id, SavedRequest(0, cell))])
+    before.requests.write([(header_key(cell), SavedRequest(0, cell))])
     before.switch("two")
     before.close()
     after = Delivered(tmp_path / "node" / "two")

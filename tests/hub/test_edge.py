@@ -233,3 +233,33 @@ def test_what_is_for_a_client_of_a_killed_hub_waits_until_the_client_has_connect
         assert edge.has_room(question)
 
     meet(test)
+
+
+def test_a_client_of_a_killed_hub_that_does_not_read_iopub_gets_its_replies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is on iopub still waits until the client subscribes."""
+    monkeypatch.setattr(edge_module, "SUBSCRIBE_TIMEOUT", 2.0)
+
+    async def test(meeting: Meeting) -> None:
+        clients = Clients(tmp_path / "clients")
+        clients.add(b"notebook")
+        edge = Edge(RUNTIME, dict(KEY), lambda message: None, lambda: None, clients, known=True)
+        meeting.edge.close()
+        meeting.edge = edge
+        shell = meeting.client("shell", identity=b"notebook")
+        output = Message(Channel.IOPUB, 0, make("stream", {"name": "stdout", "text": "1"}))
+        replies = [Message(Channel.SHELL, 1, make("execute_reply", {"execution_count": n})) for n in (1, 2)]
+        for message in (output, replies[0]):
+            edge.send(message)
+        await meeting.until(lambda: shell.poll(0))
+        edge.send(replies[1])
+        for reply in replies:
+            await meeting.until(lambda: shell.poll(0))
+            assert shell.recv_multipart()[-1] == reply.parts[3]
+        iopub = meeting.client("iopub", zmq.SUB)
+        iopub.subscribe(b"")
+        await meeting.until(lambda: iopub.poll(0))
+        assert iopub.recv_multipart()[-1] == output.parts[3]
+
+    meet(test)

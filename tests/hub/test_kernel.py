@@ -21,7 +21,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import HubError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
-from jupyter_gpu_kernel.hub.kernel.messages.relayed_kernel import HubContext
+from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link

@@ -12,8 +12,7 @@ from streams import log
 from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.description import LeftKernel
-from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
-from jupyter_gpu_kernel.hub.kernel.messages.relayed_kernel import HubContext
+from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
@@ -69,7 +68,7 @@ def test_a_kernel_that_is_restarted_before_its_start_does_not_look_ended() -> No
         remote = RemoteKernel(context, "k1", settings, FrontEndSpec(dict(KEY)), NoLink("login"), origin)
         try:
             before = remote.status
-            remote.shut_down_before_start(restart=True)
+            remote.late_start.shut_down(restart=True)
             assert remote.ended and remote.status["cause"] == "shut down"
             assert remote.wanted_status(state="waiting") == {**before, "state": "waiting"}
             remote.restart()

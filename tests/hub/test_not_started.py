@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
-from runtimes import RUNTIME, make
+from collections.abc import Iterator
+from typing import Any
 
-from jupyter_gpu_kernel.hub.front_end.requests import EXECUTED
-from jupyter_gpu_kernel.hub.kernel.messages.not_started import UnstartedKernel, plain_kernel_info
-from jupyter_gpu_kernel.hub.kernel.messages.pending_request import Decision, Taken
-from jupyter_gpu_kernel.hub.kernel.messages.placeholder import Placeholder
-from jupyter_gpu_kernel.hub.kernel.messages.request_table import _MAX_ANSWERED, RequestTable
+import pytest
+from edges import KEY
+from runtimes import RUNTIME, make
+from streams import log
+
+from jupyter_gpu_kernel.errors import SettingsError
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext
+from jupyter_gpu_kernel.hub.kernel.messages.pending_request import Decision
+from jupyter_gpu_kernel.hub.kernel.messages.placeholder import plain_kernel_info
+from jupyter_gpu_kernel.hub.kernel.messages.request_table import _MAX_ANSWERED
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.wire.messages import Channel, Message
+
+CHANNELS = {channel.name.lower(): channel for channel in Channel}
 
 
 def request(msg_type: str, channel: Channel = Channel.SHELL, **content: object) -> Message:
@@ -26,24 +37,43 @@ def own_code(**content: object) -> Message:
     return request("execute_request", code="import os", silent=False, store_history=False, **content)
 
 
+class PlayedSockets:
+    """In place of a front end's sockets. `received`: the messages that front ends received."""
+
+    def __init__(self, connection: dict[str, Any], *_: Any) -> None:
+        self.connection = connection
+        self.received: list[Message] = []
+
+    def has_room(self, channel: str) -> bool:
+        return True
+
+    def send(self, channel: str, envelope: list[bytes], parts: tuple[bytes, ...], client: int) -> None:
+        self.received.append(Message(CHANNELS[channel], client, parts))
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
 class Hub:
-    """`received`: the messages that front ends received."""
+    """A kernel that has not been started. `received`: the messages that its front end received."""
 
     def __init__(self) -> None:
-        self.received: list[Message] = []
-        self.placeholder = Placeholder(RUNTIME, self.received.append, None, lambda info: None)
-        self.table = RequestTable()
-        self.kernel = UnstartedKernel(RUNTIME, self.placeholder, self.received.append, self.table)
-        self.kernel.begin()
+        context = HubContext(RUNTIME, log, bind=PlayedSockets)  # type: ignore[arg-type]
+        settings = KernelSettings(("login",), slurm=True)
+        self.remote = RemoteKernel(context, "k1", settings, FrontEndSpec(dict(KEY)), NoLink("login"))
+        self.kernel = self.remote.late_start
+        self.table = self.remote._relay.table
+        (self.front,) = self.remote.front_ends
+        self.front.edge._number(b"a client")
+        self.received: list[Message] = self.front.edge._sockets.received  # type: ignore[attr-defined]
 
     def start(self) -> list[Message]:
         """The kernel can be used: return what is sent to it."""
         self.kernel.end()
-        return [one.message for one in self.table.release()]
+        return [one.message.replace(client=1) for one in self.table.release()]
 
     def take(self, asked: Message) -> None:
-        if not self.kernel.answer(asked) and self.table.add(asked) is Taken.ANSWER:
-            self.placeholder.reply(asked, EXECUTED)
+        self.front.edge._on_message(asked)
 
     def drops(self, asked: Message, msg_type: str, channel: Channel = Channel.SHELL) -> bool:
         """Whether front ends do not get this message of the kernel for the request."""
@@ -64,8 +94,10 @@ class Hub:
 
 
 @pytest.fixture
-def hub() -> Hub:
-    return Hub()
+def hub() -> Iterator[Hub]:
+    hub = Hub()
+    yield hub
+    hub.remote.close()
 
 
 def test_kernel_info_is_answered_also_where_none_is_known(hub: Hub) -> None:
@@ -153,8 +185,8 @@ def test_an_interrupt_ends_the_cells_like_a_kernel(hub: Hub) -> None:
 def test_cells_for_which_no_kernel_starts_end_with_the_reason(hub: Hub) -> None:
     work = cell()
     hub.take(work)
-    hub.kernel.end_cells("SettingsError", "sbatch refused the job")
-    assert hub.reply(work)["evalue"] == "sbatch refused the job"
+    hub.kernel.failed(SettingsError("sbatch refused the job", remedy="Ask the site."))
+    assert hub.reply(work)["evalue"] == "sbatch refused the job. Ask the site."
     assert hub.table.not_started and hub.table.waiting_cells == []
 
 

@@ -9,11 +9,12 @@ import pytest
 from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.errors import NotAnswered
-from jupyter_gpu_kernel.hub.kernel.messages.offline_notice import (
+from jupyter_gpu_kernel.hub.kernel.messages.displays import (
     KEEPS_RUNNING,
     NOTICE_DELAY,
     STARTS,
     OfflineNotice,
+    TransientDisplays,
 )
 from jupyter_gpu_kernel.hub.kernel.messages.request_table import RequestTable
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
@@ -31,7 +32,8 @@ class Hub:
         self.received: list[tuple[str, bytes]] = []
         self.texts: list[str] = []
         self.table = RequestTable(was_up=True)
-        self.notice = OfflineNotice(RUNTIME, self._send, "node", KernelSettings(name="gpu2"), self.table)
+        displays = TransientDisplays(RUNTIME, self._send)
+        self.notice = OfflineNotice(RUNTIME, displays, "node", KernelSettings(name="gpu2"), self.table)
 
     def _send(self, message: Message) -> None:
         self.texts.append(str(message.content().get("data", {}).get("text/plain")))

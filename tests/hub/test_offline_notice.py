@@ -16,7 +16,7 @@ from streams import QUICK, Breakable, LoopThread, Node, log, until, wait_for
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError
-from jupyter_gpu_kernel.hub.kernel.messages import offline_notice
+from jupyter_gpu_kernel.hub.kernel.messages import displays
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.vscode.sessions import VSCodeSession, VSCodeSessions
 from jupyter_gpu_kernel.hub.node.link import Link
@@ -30,7 +30,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells need not wait for long until they say so."""
-    monkeypatch.setattr(offline_notice, "NOTICE_DELAY", 0.2)
+    monkeypatch.setattr(displays, "NOTICE_DELAY", 0.2)
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def kinds(cell: Cell) -> list[str]:
 
 def sent_types(remote: RemoteKernel) -> list[str]:
     """The types of the requests that have no reply."""
-    return [one.msg_type for one in remote._relay._requests._requests.values()]
+    return [one.msg_type for one in remote._relay.table._requests.values()]
 
 
 def test_the_cell_says_what_it_waits_for_and_then_is_as_ever(loop: LoopThread, node: Node) -> None:
@@ -94,7 +94,7 @@ def test_it_is_gone_when_the_kernel_is(
 ) -> None:
     """The cell has ended then: it must not be told to wait, neither before nor later."""
     if not shown:
-        monkeypatch.setattr(offline_notice, "NOTICE_DELAY", DEADLINE)
+        monkeypatch.setattr(displays, "NOTICE_DELAY", DEADLINE)
     link = loop.link(node)
     remote = loop.kernel(link)
     until(remote, "idle")
@@ -107,7 +107,7 @@ def test_it_is_gone_when_the_kernel_is(
         asked = front.client.execute("print('here')")
         if shown:
             assert "out of reach" in str(next(front.iopub(asked)))
-        wait_for(lambda: remote._relay._requests.waiting, "the cell")
+        wait_for(lambda: remote._relay.table.waiting, "the cell")
         keeper.kill()
         kernel.kill()
         node.plugged = True
@@ -274,7 +274,7 @@ def test_an_interrupt_overtakes_a_cell_that_the_link_has_swallowed(
         front.run("1")
         node.streams[-1].stall()
         asked = front.client.execute(f"open({str(ran)!r}, 'w')")
-        wait_for(lambda: remote._relay._requests.in_flight_ids, "the cell on its way")
+        wait_for(lambda: remote._relay.table.in_flight_ids, "the cell on its way")
         node.pull()
         wait_for(lambda: remote.link_state == "away", "the drop")
         assert front.control("interrupt_request")["status"] == "ok"
@@ -293,7 +293,7 @@ def test_a_cell_and_its_interrupt_that_the_link_has_swallowed(
         front.run("1")
         node.streams[-1].stall()
         asked = front.client.execute(f"open({str(ran)!r}, 'w')", stop_on_error=False)
-        wait_for(lambda: remote._relay._requests.in_flight_ids, "the cell on its way")
+        wait_for(lambda: remote._relay.table.in_flight_ids, "the cell on its way")
         interrupt = front.ask("control", "interrupt_request")
         wait_for(lambda: "interrupt_request" in sent_types(remote), "the interrupt on its way")
         assert remote.link_state == "up"
@@ -312,9 +312,7 @@ def test_an_interrupt_is_answered_while_a_notebooks_kernel_is_looked_for(
         front.run("1")
         loop.call(remote.hold)
         cell = front.client.execute("1 / 0")
-        wait_for(
-            lambda: remote._relay._requests.waiting, "the cell"
-        )  # the interrupt has a channel of its own
+        wait_for(lambda: remote._relay.table.waiting, "the cell")  # the interrupt has a channel of its own
         assert front.control("interrupt_request")["status"] == "ok"
         assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"
         loop.call(remote.resume)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from runtimes import make
 
-from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
-from jupyter_gpu_kernel.hub.front_end.request_file import RequestFile, SavedRequest, remove_old
+from jupyter_gpu_kernel.hub.front_end.delivered import Delivered, RequestFile, SavedRequest, remove_old
+from jupyter_gpu_kernel.hub.front_end.requests import header_key
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -21,11 +21,11 @@ def cell(code: str, client: int = 1) -> Message:
 
 
 def add(file: RequestFile, *requests: Message, mark: int = 0) -> None:
-    file.write([(one.msg_id, SavedRequest(mark, one)) for one in requests])
+    file.write([(header_key(one), SavedRequest(mark, one)) for one in requests])
 
 
 def remove(file: RequestFile, request: Message) -> None:
-    file.write([(request.msg_id, None)])
+    file.write([(header_key(request), None)])
 
 
 def saved(*requests: Message, mark: int = 0) -> list[SavedRequest]:

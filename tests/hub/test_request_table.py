@@ -6,13 +6,12 @@ from typing import Any
 
 from runtimes import make
 
-from jupyter_gpu_kernel.hub.front_end.request_file import SavedRequest
-from jupyter_gpu_kernel.hub.kernel.messages.pending_request import Decision, Taken
+from jupyter_gpu_kernel.hub.front_end.delivered import SavedRequest
+from jupyter_gpu_kernel.hub.kernel.messages.pending_request import Decision, Taken, waiting
 from jupyter_gpu_kernel.hub.kernel.messages.request_table import (
     _MAX_ANSWERED,
     _MAX_OTHERS,
     RequestTable,
-    waiting,
 )
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -58,12 +57,12 @@ def released(table: RequestTable) -> list[Message]:
 
 def successor(table: RequestTable) -> RequestTable:
     """The table of the next hub, if the hub of this one is killed now."""
-    kept: dict[str, SavedRequest] = {}
-    for msg_id, saved in table.take_changes():
+    kept: dict[bytes, SavedRequest] = {}
+    for key, saved in table.take_changes():
         if saved is None:
-            kept.pop(msg_id, None)
+            kept.pop(key, None)
         else:
-            kept[msg_id] = saved
+            kept[key] = saved
     after = RequestTable(was_up=True)
     after.recall(list(kept.values()))
     return after
@@ -141,6 +140,24 @@ def test_a_request_that_could_have_no_reply_does_not_wait() -> None:
     for one in (asked, asked, Message(Channel.SHELL, 1, (b"no JSON", b"{}", b"{}", b"{}"))):
         assert table.add(one) is Taken.WAIT
     assert table.waiting == [asked]
+
+
+def test_two_clients_of_one_manager_that_use_one_msg_id_both_get_a_reply() -> None:
+    """Their sessions are copies of one session, and each client counts its own messages."""
+    first = cell()
+    second = first.replace(parts=(first.parts[0].replace(b'"date": "2', b'"date": "3'), *first.parts[1:]))
+    assert first.msg_id == second.msg_id and first != second
+    table = RequestTable(was_up=True)
+    table.link_is_down()
+    assert [table.add(one) for one in (first, second)] == [Taken.WAIT] * 2
+    table = successor(table)
+    assert released(table) == [first, second] == table.in_flight
+    for remaining in ([second], []):
+        table.received(status(first, "busy"))
+        assert table.received(message_about(first, "execute_reply", status="ok")) is Decision.PASS
+        assert table.in_flight == remaining
+        table.validate()
+    assert successor(table).clear() == []
 
 
 # ------------------------------------------------------------------------------------------ what is in flight
@@ -260,7 +277,7 @@ def test_own_code_is_answered_until_the_kernel_was_connected_once() -> None:
     table = known(sent, was_up=False)
     assert table.link_is_down() == ([sent], []) and table.link_is_down() == ([], [])
     assert table.add(waits) is Taken.ANSWER
-    table.answered(waits.msg_id)
+    table.answered(message_about(waits, "execute_reply", status="ok"))
     table.link_is_up()
     assert released(table) == [waits], "the kernel runs it, too"
     assert table.clear() == [], "no request gets a second reply"
@@ -290,7 +307,7 @@ def test_front_ends_get_nothing_but_output_of_a_cell_that_the_hub_has_ended() ->
     ended, own = cell(), own_code()
     table = known(ended, own)
     assert table.end_in_flight() == [ended]
-    table.answered(ended.msg_id)
+    table.answered(message_about(ended, "execute_reply", status="error"))
     assert table.in_flight == [own] and table.clear() == [own]
     assert table.received(status(ended, "busy")) is Decision.DROP
     assert table.received(message_about(ended, "stream", name="stdout", text="late")) is Decision.PASS
@@ -303,7 +320,7 @@ def test_interrupts_without_end_fill_no_memory() -> None:
     for _ in range(_MAX_ANSWERED + 10):
         table.sent(last := interrupt())
         table.link_is_down()
-    assert len(table._later) == _MAX_ANSWERED
+    assert len(table._ended) == _MAX_ANSWERED
     assert table.received(message_about(last, "interrupt_reply", status="ok")) is Decision.DROP
 
 

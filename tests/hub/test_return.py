@@ -17,8 +17,7 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.cell_history import read_cell_history
-from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
-from jupyter_gpu_kernel.hub.kernel.messages.relayed_kernel import HubContext
+from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts

@@ -14,8 +14,7 @@ from runtimes import RUNTIME
 from streams import LoopThread, Node, log, until, wait_for
 
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
-from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
-from jupyter_gpu_kernel.hub.kernel.messages.relayed_kernel import HubContext
+from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import LinkTimeouts
@@ -80,7 +79,7 @@ def test_what_was_asked_before_a_switch_is_asked_of_the_other_kernel(computers: 
         )
         front.until_text(asleep, "asleep\n")
         behind = front.client.execute("stop = 1; print('behind')")
-        wait_for(lambda: len(first._relay._requests.in_flight) == 2, "both were asked")
+        wait_for(lambda: len(first._relay.table.in_flight) == 2, "both were asked")
         loop.call(first.switch, other)
         front.client.execute("0", store_history=False)
         assert front.until_text(asleep, "asleep\n")

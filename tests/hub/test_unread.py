@@ -162,8 +162,8 @@ def test_what_waits_for_the_node_is_bounded_and_refused_beyond(
             content for channel, content in printed if channel is Channel.SHELL
         ]  # also to requests of before
         assert sum(b"QueueFull" in reply for reply in replies) == 1
-        assert len(remote._relay._requests.waiting) == 1
+        assert len(remote._relay.table.waiting) == 1
     finally:
         front.edge.send = send  # type: ignore[method-assign]
-        loop.call(remote._relay._requests.clear)
+        loop.call(remote._relay.table.clear)
         loop.call(remote.resume)

@@ -16,7 +16,7 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.background import DiskThread
 from jupyter_gpu_kernel.hub.kernel.description import LeftKernel
-from jupyter_gpu_kernel.hub.kernel.messages.placeholder import KernelInfoCache
+from jupyter_gpu_kernel.hub.kernel.kernel_info import KernelInfoCache
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.vscode import sessions as vscode_sessions
 from jupyter_gpu_kernel.hub.kernel.vscode.pending_stops import PendingStops
@@ -223,9 +223,9 @@ def test_a_restart_in_an_outage_outlives_its_window(
         name(front, "/outage.ipynb")
         cell = front.client.execute("1")
         others = [front.ask("shell", "complete_request", code="1", cursor_pos=1)]
-        wait_for(lambda: len(new._relay._requests.waiting) > 1, "the requests")
+        wait_for(lambda: len(new._relay.table.waiting) > 1, "the requests")
         others.append(front.ask("control", "debug_request", command="debugInfo"))
-        wait_for(lambda: len(new._relay._requests.waiting) > 2, "the request on the control channel")
+        wait_for(lambda: len(new._relay.table.waiting) > 2, "the request on the control channel")
         loop.call(new.refuse, ConnectError("cannot be reached", hop="node"))
         assert "cannot be reached" in front.reply(cell)["evalue"]
         assert front.reply(others[0])["status"] == front.control_reply(others[1])["status"] == "error"
@@ -235,7 +235,7 @@ def test_a_restart_in_an_outage_outlives_its_window(
     with Front(again.edge.connection) as front:
         name(front, "/outage.ipynb")
         cell = front.client.execute("'treasure' in dir()")
-        wait_for(lambda: again._relay._requests.waiting[-1:], "the cell")
+        wait_for(lambda: again._relay.table.waiting[-1:], "the cell")
         node.plugged = True
         printed = str(front.finish(cell).outputs)
     assert "False" in printed and f"the previous one, {old.kernel_id}, has ended" in printed
@@ -402,7 +402,7 @@ def test_two_restarts_in_one_outage(
     with Front(second.edge.connection) as front:
         name(front, "/twice.ipynb")
         cell = front.client.execute("1")
-        wait_for(lambda: second._relay._requests.waiting[-1:], "the cell")
+        wait_for(lambda: second._relay.table.waiting[-1:], "the cell")
         node.plugged = True
         assert f"the previous one, {old.kernel_id}, has ended" in str(front.finish(cell).outputs)
     assert not (node.root / "k" / old.kernel_id).exists()

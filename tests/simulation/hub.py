@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEndSpec
-from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
-from jupyter_gpu_kernel.hub.kernel.messages.relayed_kernel import HubContext
+from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.node.link import Link

@@ -24,7 +24,7 @@ def state(episode: Episode) -> str:
         relay = remote._relay
         parts += [remote.link.state, remote.link_state.value, remote.phase.name, remote.endpoint.state.value]
         parts += [remote.status["state"], relay.placeholder.state, relay._pacer._pace.name]
-        parts += [bool(relay._pacer.waiting), bool(relay._requests.waiting), bool(relay._requests.in_flight)]
+        parts += [bool(relay._pacer.waiting), bool(relay.table.waiting), bool(relay.table.in_flight)]
     for keeper in episode.node.keepers.values():
         relay = keeper.keeper.relay
         parts += [keeper.alive, keeper.keeper.status.state, relay._state.name, relay.busy, bool(relay._early)]
@@ -84,8 +84,8 @@ def left(episode: Episode) -> list[str]:
         waits = {
             "pacer": relay._pacer.waiting,
             "outbox": remote.endpoint.outbox.size,
-            "waiting": len(relay._requests.waiting),
-            "in flight": len(relay._requests.in_flight),
+            "waiting": len(relay.table.waiting),
+            "in flight": len(relay.table.in_flight),
         }
         found += [f"hub's {name}: {size}" for name, size in waits.items() if size]
         if relay._pacer._pace.name != "LIVE":

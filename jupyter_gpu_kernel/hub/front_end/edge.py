@@ -78,7 +78,7 @@ class Edge:
         self.last_request = 0.0
         """When a client that knows the key sent a request, by `Runtime.monotonic`."""
         if known:
-            self._early.begin(SUBSCRIBE_TIMEOUT)
+            self._expect_clients(SUBSCRIBE_TIMEOUT)
         self._sockets = bind(connection, self._receive, runtime.monotonic)
 
     @property
@@ -110,7 +110,7 @@ class Edge:
         if message.channel is Channel.IOPUB:
             prefix, self._last_parent = b"kernel", parts[1]
             if self._omitted:
-                self._omitted += sum(map(len, parts))
+                self._omitted += _size(message)
         elif 0 < message.client <= len(self._identities):
             prefix = self._identities[message.client - 1]
         else:
@@ -182,9 +182,20 @@ class Edge:
             self._send_omission_notice(omitted)
         asyncio.get_running_loop().call_later(0.0 if self.is_ready else _OTHERS, self._send_early)
 
+    def _expect_clients(self, seconds: float) -> None:
+        """Messages wait from now on. `seconds`: the time in which running clients connect again."""
+        self._early.begin(seconds)
+        asyncio.get_running_loop().call_later(seconds, self._send_early_replies)
+
+    def _send_early_replies(self) -> None:
+        """Clients had time to connect. One that does not read iopub never subscribes, and needs its replies."""
+        if self._early.has_room and not self._closed:
+            for message in self._early.take_replies():
+                self.send(message)
+
     def _keep_early(self, message: Message) -> bool:
         if self._early.size >= MAX_UNREAD and self._early.has_room:  # no client has subscribed in time
-            self._omitted += sum(len(part) for one in self._early.release() for part in one.parts)
+            self._omitted += sum(map(_size, self._early.release()))
         return self._early.keep(message)
 
     def _send_early(self) -> None:
@@ -195,7 +206,7 @@ class Edge:
     def _disconnect(self, name: str) -> None:
         if name == "iopub":
             self._subscriptions = 0
-            self._early.begin(_RECONNECT)
+            self._expect_clients(_RECONNECT)
         self._sockets.disconnect(name)
 
     def _send_omission_notice(self, size: int) -> None:
@@ -229,15 +240,24 @@ class _EarlyMessages:
     def has_room(self) -> bool:
         """Whether messages of the kernel may come. Until then they stay with the keeper: what is kept here would be
         lost if this hub was killed, too, and a reply would overtake it."""
-        return self.messages is None or self._clock() > self._deadline
+        return self.messages is None or self._clock() >= self._deadline
 
     def keep(self, message: Message) -> bool:
         """Keep this message, if messages have to wait. Return whether it was kept."""
         if self.messages is None:
             return False
         self.messages.append(message.unparsed())
-        self.size += sum(map(len, message.parts))
+        self.size += _size(message)
         return True
+
+    def take_replies(self) -> list[Message]:
+        """Return the messages that wait and that are not on iopub, in order. They do not wait any more."""
+        if self.messages is None:
+            return []
+        replies = [one for one in self.messages if one.channel is not Channel.IOPUB]
+        self.messages = [one for one in self.messages if one.channel is Channel.IOPUB]
+        self.size -= sum(_size(one) for one in replies)
+        return replies
 
     def release(self) -> list[Message]:
         """Return all messages that wait, in order. From now on no message is kept."""
@@ -283,6 +303,10 @@ class _Signer:
         if sum(map(len, parts[:4])) > _MAX_SIGNED:
             return None
         return parts if hmac.compare_digest(frames[at + 1], self.sign(parts[:4])) else None
+
+
+def _size(message: Message) -> int:
+    return sum(map(len, message.parts))
 
 
 def _name(message: Message) -> str:

@@ -20,6 +20,19 @@ EXECUTED: dict[str, Any] = {"status": "ok", "execution_count": 0, "user_expressi
 """The content of the reply to code that a front end runs by itself."""
 
 
+def header_key(request: Message) -> bytes:
+    """Return what tells a request from all others of its kernel: its channel and its whole header.
+
+    A msg_id does not: the clients of one KernelManager have one session, and each client counts its own messages.
+    """
+    return bytes([request.channel]) + request.parts[0]
+
+
+def answered_key(reply: Message) -> bytes:
+    """Return the `header_key` of the request that this reply of the hub is for."""
+    return bytes([reply.channel]) + reply.parts[1]
+
+
 def needs_owner(request: Message) -> bool:
     """Return whether only the front end that owns the kernel may send this request."""
     types = ("interrupt_request", "shutdown_request")

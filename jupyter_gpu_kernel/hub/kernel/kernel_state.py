@@ -1,21 +1,41 @@
-"""What the hub knows of one remote kernel: where it is, its last status, and what its front ends want of it."""
+"""What the hub knows of one remote kernel: where it is, its last status, and what its front ends want of it. And what
+all kernels of a hub share."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import GpuKernelError
+from ...wire.runtime import Runtime
 from ..front_end.delivered import Delivered
 from ..front_end.front_ends import FrontEnd
+from ..front_end.sockets import Bind, Sockets
 from ..kernel_settings import KernelSettings
 from ..node.attachments import open_arguments
 from ..node.node_link import NodeLink
 from .description import Session, Starter
+from .kernel_info import KernelInfoCache
 from .states import LINK_STATES, PHASES, LinkState, Phase, transition
+
+
+@dataclass(frozen=True)
+class HubContext:
+    """What all kernels of a hub share.
+
+    owner: This user and computer, see `paths.owner`.
+    bind: Binds the sockets of a front end.
+    """
+
+    runtime: Runtime
+    log: logging.Logger
+    infos: KernelInfoCache | None = None
+    owner: Mapping[str, str] = field(default_factory=dict)
+    bind: Bind = Sockets
 
 
 @dataclass(frozen=True)
@@ -130,6 +150,11 @@ class KernelState:
         self.phase = transition(PHASES, self.phase, phase)
         if phase is not Phase.CLOSED:
             self.end_wanted = phase in (Phase.SHUT_DOWN, Phase.STOP)
+
+    def shutdown_requested(self, *, restart: bool) -> None:
+        """A front end has requested the kernel's shutdown, or its restart."""
+        if self.phase not in (Phase.STOP, Phase.CLOSED):
+            self.set_phase(Phase.RESTART if restart else Phase.SHUT_DOWN)
 
     def restart_begins(self) -> None:
         """The keeper is about to be told to restart the kernel."""

@@ -14,15 +14,18 @@ from ...wire.messages import Data, Lane, Message, keeper_message
 from ...wire.stream.endpoint import Endpoint
 from ..front_end.edge import Edge
 from ..front_end.front_ends import FrontEnd, FrontEndSpec
+from ..front_end.requests import wants_restart
 from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink, NoLink
 from .description import describe
-from .kernel_state import CREATED, KernelState, Origin
+from .kernel_state import CREATED, HubContext, KernelState, Origin
 from .late_start import LateStart
-from .messages.offline_notice import KEEPS_RUNNING, STARTS
+from .messages.displays import KEEPS_RUNNING, STARTS
 from .messages.relay import HubRelay
-from .messages.relayed_kernel import HubContext
 from .states import AttachTiming, LinkState, Phase
+
+_RUNS = ("starting", "waiting", "idle", "busy")
+"""The states in which the placeholder answers for the kernel."""
 
 
 class RemoteKernel(KernelState):
@@ -116,7 +119,7 @@ class RemoteKernel(KernelState):
 
     def hold(self) -> None:
         """From now on requests wait for `resume`, as their kernel is still to be started or found."""
-        self._relay.hold()
+        self._relay.table.held = True
 
     def resume(self) -> None:
         """Send the requests that were held."""
@@ -181,6 +184,7 @@ class RemoteKernel(KernelState):
             return
         self.set_phase(Phase.CLOSED)
         self.forget_absent()
+        self.late_start.hide()
         self._relay.close()
         self._attach_timing.close()
         self.front_ends.close()
@@ -216,6 +220,8 @@ class RemoteKernel(KernelState):
         self.set_link_state(LinkState.UP)
         if text := self.link.connection:
             self._relay.send(Lane.URGENT, keeper_message(do="tell", event="connection", text=text))
+        self._relay.notice.link_up()
+        self.late_start.end()
         self._relay.link_up()
 
     def detached(self, reason: str) -> None:
@@ -274,24 +280,18 @@ class RemoteKernel(KernelState):
         if self.session is not None:
             self.session.observe(self, request)
 
-    def shutdown_requested(self, *, restart: bool) -> None:
-        """A shutdown_request is sent to the kernel."""
-        if self.phase not in (Phase.STOP, Phase.CLOSED):
-            self.set_phase(Phase.RESTART if restart else Phase.SHUT_DOWN)
-
-    def cell_waits_for_start(self) -> None:
-        """A cell of the user waits for the kernel, which has not been started."""
-        self.wake()
-
     def interrupted_before_start(self) -> None:
-        """The user has interrupted the kernel, which has not been started: the cells that waited were canceled."""
+        """The user has interrupted the kernel, which has not been started."""
+        self.late_start.cancel_cells()
         if self.starter is not None:
             self.starter.interrupted()
         self.wake()
 
-    def shut_down_before_start(self, *, restart: bool) -> None:
+    def shut_down_before_start(self, request: Message) -> None:
         """A front end has requested the shutdown of the kernel, which has not been started."""
-        self.shutdown_requested(restart=restart)
+        restart = wants_restart(request)
+        self.late_start.discard_cells()
+        self._relay.placeholder.reply(request, {"status": "ok", "restart": restart})
         self.late_start.shut_down(restart=restart)
 
     def take_back(self) -> None:
@@ -307,6 +307,10 @@ class RemoteKernel(KernelState):
 
     def status_reported(self, status: dict[str, Any]) -> None:
         """The keeper reports the kernel's status."""
+        if status.get("cause"):
+            status["cause"] = f"the node says: {status['cause']}"
+        if status["state"] in _RUNS:
+            self._relay.placeholder.update_state(status["state"])
         if self.is_outdated(status):
             return
         self.status = dict(status, id=self.kernel_id)  # the id that it has here, whatever the node says

@@ -69,8 +69,8 @@ HUB = [
     Mutant(
         "an interrupt does not cancel the cells that wait",
         "hub.kernel.messages.request_table",
-        "            self._requests.pop(key_of(cell), None)\n",
-        "            self._later[id_of(cell)] = Later.ALL\n",
+        "            self._remove(header_key(cell))\n",
+        "            pass\n",
     ),
     Mutant(
         "an interrupt that was lost is not answered",
@@ -81,14 +81,14 @@ HUB = [
     Mutant(
         "an interrupt is answered here and by the kernel",
         "hub.kernel.messages.request_table",
-        "        self._set_later(key_of(request), Later.NOTHING)\n        self._forget(key_of(request))\n",
-        "        self._forget(key_of(request))\n",
+        "            pending.later = Later.NOTHING\n            self._forget(pending)\n",
+        "            self._forget(pending)\n",
     ),
     Mutant(
         "a cell with a reply stays in flight",
         "hub.kernel.messages.request_table",
-        "            self._set_later(key, Later.NO_REPLY)\n        self._forget(key)\n",
-        "            self._set_later(key, Later.NO_REPLY)\n",
+        "            pending.later = Later.NO_REPLY\n        self._forget(pending)\n",
+        "            pending.later = Later.NO_REPLY\n",
     ),
     Mutant(
         "a request that is no cell is lost with a killed hub",
@@ -99,7 +99,7 @@ HUB = [
     Mutant(
         "a request that is sent again has two replies",
         "hub.kernel.messages.request_table",
-        "            self._set_later(key, Later.NO_REPLY)\n",
+        "            pending.later = Later.NO_REPLY\n",
         "            pass\n",
     ),
     Mutant(
@@ -129,8 +129,8 @@ HUB = [
     Mutant(
         "a lost kernel's cells get no reply",
         "hub.kernel.messages.relay",
-        "self.placeholder.fail(self._requests.clear(), ",
-        "self.placeholder.fail(self._requests.clear() and [], ",
+        "self.placeholder.fail(self.table.clear(), ",
+        "self.placeholder.fail(self.table.clear() and [], ",
     ),
     Mutant(
         "what a lost kernel has sent comes after the errors",
@@ -141,8 +141,8 @@ HUB = [
     Mutant(
         "an interrupt that was answered is answered again with an error",
         "hub.kernel.messages.request_table",
-        "        self._set_later(key_of(request), Later.NOTHING)\n        self._forget(key_of(request))\n",
-        "        self._set_later(id_of(request), Later.ALL)\n",
+        "            pending.later = Later.NOTHING\n            self._forget(pending)\n",
+        "            self._set_later(pending, Later.ALL)\n",
     ),
     Mutant(
         "a released kernel stays attached",

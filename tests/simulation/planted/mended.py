@@ -8,12 +8,12 @@ MENDED = [
     Mutant(
         "output is kept for clients of a killed hub, and lost with this one",
         "hub.front_end.edge",
-        "        return self.messages is None or self._clock() > self._deadline\n",
+        "        return self.messages is None or self._clock() >= self._deadline\n",
         "        return self.size < MAX_UNREAD or self._clock() > self._deadline\n",
     ),
     Mutant(
         "cells with a reply stay in the file after an adoption",
-        "hub.front_end.request_file",
+        "hub.front_end.delivered",
         "        if not self._sizes:\n            return self.replace([])\n",
         "        if not self._sizes:\n            return None\n",
     ),
@@ -26,8 +26,8 @@ MENDED = [
     Mutant(
         "requests of a lost kernel are forgotten before they are answered",
         "hub.kernel.messages.request_table",
-        "                unanswered.append(self._requests.pop(key).message)\n",
-        "                unanswered.append(one.message)\n                self._forget(key)\n",
+        "                self._remove(key)\n                unanswered.append(one.message)\n",
+        "                self._forget(one)\n                unanswered.append(one.message)\n",
     ),
     Mutant(
         "what the keeper says in another lane counts as output that waits",

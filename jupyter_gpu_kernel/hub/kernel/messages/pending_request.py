@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Any
 
-from ....wire.messages import Channel, Message, type_of
+from ....wire.messages import Channel, Message, key_of, type_of
+from ...front_end.delivered import SavedRequest
+
+_WAITS = 4
+"""The bit of a mark for a request that waits. The lower bits are its `Later`."""
+_UNKNOWN_STATE = "?"
 
 
 class Later(enum.IntEnum):
@@ -47,6 +53,7 @@ class PendingRequest:
         not known, as a killed hub may have sent one.
     has_output: Whether front ends have received output of this cell.
     repeated: Whether a killed hub has sent this request already, or was about to send it.
+    later: What front ends get of the kernel's later messages about it.
     """
 
     message: Message
@@ -54,12 +61,25 @@ class PendingRequest:
     state: str = ""
     has_output: bool = False
     repeated: bool = False
+    later: Later = Later.ALL
 
     def __post_init__(self) -> None:
         self.msg_type = type_of(self.message)
+        self.key = key_of(self.message)
         self.message = self.message.unparsed()
         self.is_cell = self.message.channel is Channel.SHELL and self.msg_type == "execute_request"
         self.size = sum(map(len, self.message.parts))
+
+    @classmethod
+    def recalled(cls, saved: SavedRequest) -> PendingRequest:
+        """Return the request of a hub that was killed, perhaps before that hub had sent it."""
+        sent = not saved.mark & _WAITS
+        return cls(saved.message, not sent, _UNKNOWN_STATE, sent, sent, Later(saved.mark & 3))
+
+    @property
+    def saved(self) -> SavedRequest:
+        """The request as the file keeps it."""
+        return SavedRequest(_WAITS * self.waits | self.later, self.message)
 
     def observe(self, message: Message, *, is_output: bool) -> None:
         """Take note of a message on iopub about this request; `is_output`: it is no execution state."""
@@ -67,3 +87,13 @@ class PendingRequest:
             self.has_output = self.has_output or b'"execute_input"' not in message.parts[0]
         elif (state := message.content().get("execution_state")) in ("busy", "idle"):
             self.state = str(state)
+
+    def describe(self) -> dict[str, Any]:
+        """Return {"client", "parts", "state"} for a keeper, which may have to give `parts` to the kernel unchanged."""
+        parts = [part.decode("utf-8", "surrogateescape") for part in self.message.parts[:4]]
+        return {"client": self.message.client, "parts": parts, "state": self.state}
+
+
+def waiting(saved: list[SavedRequest]) -> list[SavedRequest]:
+    """Return those of a killed hub's requests that no kernel has got."""
+    return [one for one in saved if one.mark & _WAITS]

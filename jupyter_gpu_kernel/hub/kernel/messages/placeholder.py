@@ -1,26 +1,21 @@
 """The placeholder for a kernel: answers front ends while no kernel can, without claiming what is not known.
 
 It answers kernel_info requests with what the kernel itself has replied before, greets new subscribers of iopub, and
-answers requests that the kernel will never answer.
+answers requests that the kernel will never answer. Of a kernel that has not been started, in which there are no
+variables, it also knows the answers to some other requests.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import hashlib
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from ....wire.files import replace_file
 from ....wire.kernel_messages.answers import Answers
 from ....wire.kernel_messages.compose import composer
-from ....wire.messages import Channel, Message, type_of
+from ....wire.messages import Channel, Message, content_of, type_of
 from ....wire.runtime import Runtime
 from ....wire.texts import wrapped
-from ...background import DiskThread
 from ...front_end.requests import EXECUTED, has_reply, wants_restart
 
 _MAX_KERNEL_INFO = 64 * 1024
@@ -28,6 +23,12 @@ _MAX_KERNEL_INFO = 64 * 1024
 _STATES = ("starting", "restarting", "idle", "busy")
 _MAX_BUSY = 1000
 """Requests being executed that are remembered; of more the oldest are forgotten."""
+_KNOWN_ANSWERS: dict[str, dict[str, Any]] = {
+    "history_request": {"status": "ok", "history": []},
+    "comm_info_request": {"status": "ok", "comms": {}},
+    "inspect_request": {"status": "ok", "found": False, "data": {}, "metadata": {}},
+    "is_complete_request": {"status": "unknown"},
+}
 
 
 class Placeholder:
@@ -91,6 +92,16 @@ class Placeholder:
         self._answers.reply(request, json.loads(self._kernel_info))
         self._repeat_busy()
         return True
+
+    def answer_unstarted(self, request: Message) -> bool:
+        """Answer the request if the answer is known for a kernel in which nothing was executed. Return whether it was
+        answered."""
+        if self.answer(request):
+            return True
+        answer = known_answer(request)
+        if answer is not None:
+            self.reply(request, answer)
+        return answer is not None
 
     def fail(self, requests: list[Message], reason: str) -> None:
         """Answer these requests with an error, as there is no kernel any more that could answer them."""
@@ -209,53 +220,39 @@ class Placeholder:
         self._make(Channel.IOPUB, 0, "status", {"execution_state": state}, b"{}")
 
 
-class KernelInfoCache:
-    """Contents of kernel_info replies (JSON bytes) by node and Python, one file each under `folder`, so that the
-    placeholder of the next kernel has one. If a reply is lost, broken or not read yet, a front end waits a second
-    longer."""
-
-    def __init__(self, folder: Path, disk: DiskThread) -> None:
-        self._folder = folder
-        self._disk = disk
-        self._known: dict[str, bytes] = {}
-        disk.call(self._load)
-
-    def get(self, node: str, python: str) -> bytes | None:
-        """Return the reply of the last kernel there."""
-        return self._known.get(_file_name(node, python))
-
-    def put(self, node: str, python: str, content: bytes) -> None:
-        """Keep the reply of a kernel there."""
-        name = _file_name(node, python)
-        if self._known.get(name) == content:
-            return
-        self._known[name] = content
-        self._disk.call(functools.partial(self._write, name, content))
-
-    # -------------------------------------------------------------------------- in the thread
-
-    def _load(self) -> None:
-        with contextlib.suppress(OSError):
-            for path in self._folder.glob("*.json"):
-                with contextlib.suppress(OSError, ValueError):
-                    data = path.read_bytes()
-                    json.loads(data)
-                    self._known.setdefault(path.name, data)
-
-    def _write(self, name: str, content: bytes) -> None:
-        with contextlib.suppress(OSError):  # a full disk: then the next hub does not know it
-            self._folder.mkdir(mode=0o700, exist_ok=True)
-            replace_file(self._folder / name, content)
+def known_answer(request: Message) -> dict[str, Any] | None:
+    """Return the content of the reply of a kernel in which nothing was executed; None if only the kernel knows it."""
+    if type_of(request) == "kernel_info_request":
+        return plain_kernel_info()
+    if request.channel is not Channel.SHELL:
+        return None
+    if type_of(request) == "complete_request":
+        at = content_of(request).get("cursor_pos")
+        at = at if isinstance(at, int) else 0
+        return {"status": "ok", "matches": [], "cursor_start": at, "cursor_end": at, "metadata": {}}
+    return _KNOWN_ANSWERS.get(type_of(request))
 
 
-def recall(
-    infos: KernelInfoCache | None, node: str, python: str
-) -> tuple[bytes | None, Callable[[bytes], None]]:
-    """Return the reply of the last kernel of this node and Python, and the function that keeps a newer reply."""
-    if infos is None:
-        return None, lambda content: None
-    return infos.get(node, python), functools.partial(infos.put, node, python)
-
-
-def _file_name(node: str, python: str) -> str:
-    return hashlib.sha256(f"{node}\n{python}".encode()).hexdigest()[:16] + ".json"
+def plain_kernel_info() -> dict[str, Any]:
+    """Return the reply of an IPython kernel of which nothing else is known yet."""
+    mode = {"name": "ipython", "version": 3}
+    language = {
+        "name": "python",
+        "version": "3",
+        "mimetype": "text/x-python",
+        "codemirror_mode": mode,
+        "pygments_lexer": "ipython3",
+        "nbconvert_exporter": "python",
+        "file_extension": ".py",
+    }
+    return {
+        "status": "ok",
+        "protocol_version": "5.3",
+        "implementation": "ipython",
+        "implementation_version": "",
+        "language_info": language,
+        "banner": "The kernel starts with the first cell.",
+        "help_links": [],
+        "debugger": False,
+        "supported_features": [],
+    }

@@ -1,35 +1,35 @@
 """The messages of one kernel: requests of its front ends to the keeper, and the keeper's messages to the front ends.
 
 While the link is down requests wait here or in the endpoint's queue, and the placeholder answers what it can. What the
-messages mean for the kernel's life is decided in `remote_kernel.py`.
+messages mean for the kernel's life is decided in `remote_kernel.py`, which the relay asks and tells.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....errors import GpuKernelError
 from ....hub import validate
 from ....wire.kernel_messages.compose import is_user_cell
-from ....wire.messages import Channel, Data, Lane, Message, id_of, keeper_message, parent_key_of, type_of
 from ....wire.stream.endpoint import EndpointState
+from ....wire.messages import Channel, Data, Lane, Message, MessageError, id_of, keeper_message, type_of
 from ...front_end import requests
-from ...front_end.delivered import Delivered
+from ...front_end.delivered import Delivered, RequestFile
 from ...front_end.front_ends import Access, FrontEnd, FrontEnds
-from ...front_end.request_file import RequestFile
 from ...kernel_settings import KernelSettings
 from ...node.attachments import new_endpoint
 from ...node.node_link import NodeLink
+from ..kernel_info import recall
 from ..states import AttachTiming
-from .displays import TransientDisplays
-from .keeper_events import KeeperEvents
-from .not_started import UnstartedKernel
-from .offline_notice import OfflineNotice
+from .displays import OfflineNotice, TransientDisplays
 from .pacing import Pacer
 from .pending_request import Decision, Taken
-from .placeholder import Placeholder, recall
-from .relayed_kernel import HubContext, RelayedKernel
+from .placeholder import Placeholder
 from .request_table import RequestTable
+
+if TYPE_CHECKING:
+    from ..kernel_state import HubContext
+    from ..remote_kernel import RemoteKernel
 
 _INTERRUPTED = (
     "the node is out of reach; the cell is interrupted when it is back, and shows its output until then"
@@ -43,54 +43,51 @@ class HubRelay:
     def __init__(
         self,
         context: HubContext,
-        kernel: RelayedKernel,
+        kernel: RemoteKernel,
         link: NodeLink,
         attach_timing: AttachTiming,
         settings: KernelSettings,
         delivered: Delivered | None,
     ) -> None:
-        runtime, log = context.runtime, context.log
+        self._runtime, self._log = context.runtime, context.log
+        runtime = self._runtime
         self.endpoint = new_endpoint(runtime, delivered.counts if delivered else None)
-        self._runtime = runtime
         self._kernel = kernel
         self._link = link
         self._delivered = delivered
         was_up = delivered is not None and delivered.counts is not None
-        self._requests = RequestTable(was_up=was_up)
+        self.table = RequestTable(was_up=was_up)
         self._file = RequestFile(None) if delivered is None else delivered.requests
         info, learn = recall(context.infos, link.name, settings.python)
         self._keeper = ""  # its numbering
         self.placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
         self.displays = TransientDisplays(runtime, self._send_to_front_ends)
-        self.notice = OfflineNotice(runtime, self.displays.send, link.name, settings, self._requests)
-        self.not_started = UnstartedKernel(runtime, self.placeholder, self.displays.send, self._requests)
+        self.notice = OfflineNotice(runtime, self.displays, link.name, settings, self.table)
         greet, complete = self.placeholder.greet_subscriber, attach_timing.complete
         self.front_ends = FrontEnds(runtime, self._receive_request, greet, complete, delivered, context.bind)
         self._pacer = Pacer(
             self._pass_on,
             self._pacer_progressed,
-            log,
+            context.log,
             has_room=self.front_ends.make_room,
             rate_limited=lambda: self.front_ends.rate_limited,
         )
-        self._events = KeeperEvents(kernel, self._pacer, self.placeholder, self._requests, self.send, log)
         self._recall_requests()
 
     def _recall_requests(self) -> None:
         """Take over the requests of a hub that was killed, perhaps before that hub had sent them."""
         saved = self._file.recall()
-        do, cells = self._requests.recall(saved)
+        do, cells = self.table.recall(saved)
         if cells:
             self.send(Lane.URGENT, keeper_message(do=do, cells=cells, late=True))
-        if self._requests.in_flight:
-            self._events.send_unanswered()  # before anything else, as the cells are older
+        if self.table.in_flight:
+            self._send_unanswered()  # before anything else, as the cells are older
         if saved:
-            self._requests.link_down = True  # so an interrupt is answered, and ends the cells that wait
+            self.table.link_down = True  # so an interrupt is answered, and ends the cells that wait
 
     def close(self) -> None:
         """Stop passing messages on; the front ends leave."""
         self.notice.link_up()
-        self.not_started.hide()
         self.displays.clear()
         self._pacer.close()
 
@@ -98,22 +95,21 @@ class HubRelay:
 
     def command(self, do: str, **arguments: Any) -> None:
         """Send a command to the keeper: interrupt, restart, kill, signal, stop."""
-        if self._requests.not_started:
+        if self.table.not_started:
             if do == "interrupt":
-                self.not_started.cancel_cells()
                 self._kernel.interrupted_before_start()
             return
         if do == "interrupt":
-            late = self._requests.must_wait  # when it arrives the kernel may have nothing to interrupt
-            canceled = self._requests.cancel_waiting()
+            late = self.table.must_wait  # when it arrives the kernel may have nothing to interrupt
+            canceled = self.table.cancel_waiting()
             self.notice.update()
             self.placeholder.cancel(canceled)
-            arguments = {"cells": self._requests.in_flight_ids, "late": late, **arguments}
+            arguments = {"cells": self.table.in_flight_ids, "late": late, **arguments}
             if late:
                 self._end_interrupted()
         else:
             self._pacer.end_replay()  # the front end waits for the kernel's end now, not for its output
-            self._requests.forget_shutdown()
+            self.table.forget_shutdown()
         self.send(Lane.URGENT, keeper_message(do=do, **arguments))
 
     def _end_interrupted(self) -> None:
@@ -121,7 +117,7 @@ class HubRelay:
         kernel."""
         if not self._kernel.is_of_vs_code:
             return
-        cells = self._requests.end_in_flight()
+        cells = self.table.end_in_flight()
         self.placeholder.end_cells(cells, "KeyboardInterrupt", _INTERRUPTED)
         for cell in cells:
             self._report_failure_seen(id_of(cell))
@@ -132,22 +128,18 @@ class HubRelay:
         self.endpoint.send(lane, message.encode())
         self._link.pump(self.endpoint)
 
-    def hold(self) -> None:
-        """From now on requests wait for `resume`: they are for a kernel that is still to be started or found."""
-        self._requests.held = True
-
     def resume(self) -> None:
         """Send the requests that were held, unless the link is down."""
-        self._requests.held = False
+        self.table.held = False
         self._release()
 
     def _release(self) -> None:
         """Send the requests that waited and can be sent now."""
-        for pending in self._requests.release():
+        for pending in self.table.release():
             if not pending.repeated or requests.may_be_repeated(pending.message):
                 self._forward(pending.message)
                 continue
-            self._requests.end(pending.message)
+            self.table.end(pending.message)
             if pending.msg_type == "interrupt_request":  # it was sent by `_recall_requests`
                 self.placeholder.acknowledge(pending.message)
             else:
@@ -155,7 +147,7 @@ class HubRelay:
 
     def _save(self) -> None:
         """Write what has changed of the requests to their file, before anything is sent."""
-        if changes := self._requests.take_changes():
+        if changes := self.table.take_changes():
             self._file.write(changes)
             self.notice.update()
 
@@ -165,7 +157,7 @@ class HubRelay:
             self._save()
 
     def _handle_request(self, front: FrontEnd, request: Message) -> None:
-        table = self._requests
+        table = self.table
         if requests.exceeds_queue(request, table.size(self.endpoint.outbox.size)):
             return self.placeholder.reject(request, requests.QUEUE_FULL.format(self._link.name))
         if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
@@ -190,7 +182,7 @@ class HubRelay:
 
     def _take(self, request: Message) -> None:
         """Send the request, or let it wait for the link or the kernel."""
-        taken = self._requests.add(request)
+        taken = self.table.add(request)
         if taken is Taken.SEND:
             self._forward(request)
         elif taken is Taken.ANSWER:
@@ -199,17 +191,15 @@ class HubRelay:
     def _receive_before_start(self, request: Message) -> None:
         """Take a request for a kernel that has not been started, and that a cell of its user starts."""
         if type_of(request) == "shutdown_request":
-            restart = requests.wants_restart(request)
-            self.not_started.discard()
-            self.placeholder.reply(request, {"status": "ok", "restart": restart})
-            return self._kernel.shut_down_before_start(restart=restart)
+            return self._kernel.shut_down_before_start(request)
         if request.channel is Channel.SHELL:
             self._kernel.observe_shell_request(request)
-        if not self.not_started.answer(request):
+        self.table.add_kernel_info(request)
+        if not self.placeholder.answer_unstarted(request):
             self._take(request)
         if is_user_cell(request):
             self.placeholder.show_state("busy")
-            self._kernel.cell_waits_for_start()
+            self._kernel.wake()
 
     def _check_access(self, front: FrontEnd, request: Message) -> bool:
         """Return whether the kernel may get this request. If not, the hub answers the request."""
@@ -245,7 +235,7 @@ class HubRelay:
         if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
             self._pacer.end_replay()
             self._kernel.shutdown_requested(restart=requests.wants_restart(request))
-        self._requests.sent(request)
+        self.table.sent(request)
         self.displays.cell_sent(request)
         self.send(requests.lane_of_request(request), request)
 
@@ -266,11 +256,11 @@ class HubRelay:
 
     def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
-            return self._events.handle(message, self._link.name)
-        decision = self._requests.received(message)
+            return self._receive_event(message)
+        decision = self.table.received(message)
         self._save()  # before it is delivered: if need be, the keeper sends it again
-        if decision is Decision.ANSWER and self._requests.answer is not None:
-            return self.send(Lane.URGENT, self._requests.answer)
+        if decision is Decision.ANSWER and self.table.answer is not None:
+            return self.send(Lane.URGENT, self.table.answer)
         dropped = decision is Decision.DROP
         if not dropped and not self.placeholder.is_outdated(message):
             self._deliver(message)
@@ -278,6 +268,29 @@ class HubRelay:
             self.placeholder.observe(message)
         self._save_counts()
         self._acknowledge_failure(message)
+
+    def _receive_event(self, message: Message) -> None:
+        """Take an event of the keeper."""
+        try:
+            event = validate.keeper_event(message.content())
+        except (validate.Malformed, MessageError) as error:
+            text = "%s: kernel %s: ignored a malformed event of the keeper: %s"
+            return self._log.warning(text, self._link.name, self._kernel.kernel_id, error)
+        kind = event.pop("event", "")
+        if kind == "mark":  # these replies were delivered before, here or by a hub that was killed
+            for reply in event["replies"]:
+                self._report_failure_seen(reply)
+        elif kind == "successor":  # it does not know which cells its killed predecessor got
+            self._send_unanswered()
+        elif kind == "replay":
+            (self._pacer.begin_replay if event["state"] == "begin" else self._pacer.end_replay)()
+        elif kind == "state" and event["state"]:
+            self._kernel.status_reported(event)
+
+    def _send_unanswered(self) -> None:
+        """Send the keeper a list of the cells that have no reply."""
+        cells, count = self.table.describe_cells(), self.placeholder.count
+        self.send(Lane.ORDERED, keeper_message(do="unanswered", cells=cells, count=count))
 
     def _deliver(self, message: Message) -> None:
         """Send a message of the kernel to the front ends."""
@@ -305,7 +318,7 @@ class HubRelay:
     def _send_to_front_ends(self, message: Message) -> None:
         """Send a message that the hub made."""
         if message.channel in (Channel.SHELL, Channel.CONTROL):
-            self._requests.answered(parent_key_of(message))
+            self.table.answered(message)
         self._save()
         self.front_ends.send(message)
 
@@ -316,19 +329,17 @@ class HubRelay:
         kernel_id = self._kernel.kernel_id
         if self._delivered is not None and self._delivered.kernel_id != kernel_id:
             self._delivered.switch(kernel_id)  # its notebook had left that kernel, and has it again
-        self.notice.link_up()
         if self._keeper != self.endpoint.peer:
             self._keeper = self.endpoint.peer
             self._pacer.keeper_changed()
             self._hold_acknowledgements()
         self._pacer.begin_replay()
-        self.not_started.end()
-        self._requests.link_is_up()
+        self.table.link_is_up()
         self._release()
 
     def link_down(self, problem: GpuKernelError | None, silence: float, kernel: str) -> None:
         """The link is down; the node has been silent for so many seconds. `kernel`: see OfflineNotice.link_down."""
-        answered, cells = self._requests.link_is_down()
+        answered, cells = self.table.link_is_down()
         self.notice.link_down(problem, silence, kernel)
         for request in answered:
             self.placeholder.acknowledge(request)
@@ -340,12 +351,12 @@ class HubRelay:
     def kernel_lost(self, reason: str) -> None:
         """The kernel does not exist any more, or is not for its front ends: requests get an error as reply."""
         self._pacer.flush()  # before their replies, whether it is read or not
-        self.placeholder.fail(self._requests.clear(), self.notice.for_user(reason))
+        self.placeholder.fail(self.table.clear(), self.notice.for_user(reason))
         self._save()
 
     def kernel_taken(self, by: str, remedy: str) -> None:
         """Another computer has the kernel: answer the requests to which there is no reply."""
-        for request in self._requests.clear():
+        for request in self.table.clear():
             if requests.needs_owner(request):
                 self.placeholder.deny(request, by)
             elif not self.placeholder.answer(request):
@@ -354,7 +365,7 @@ class HubRelay:
 
     def discard_requests(self) -> None:
         """Forget the requests to a kernel that does not exist any more. The last of them was the kernel's shutdown."""
-        self._requests.discard_sent()
+        self.table.discard_sent()
         self._save()
 
     def switch(self, kernel_id: str) -> None:
@@ -365,7 +376,7 @@ class HubRelay:
     def unstart(self, kernel_id: str) -> None:
         """The kernel does not exist any more. Its front ends get another one, whose start requests without a reply wait
         for."""
-        self._requests.not_started = True
+        self.table.not_started = True
         self._take_endpoint(kernel_id)
         self._save()
 
@@ -376,7 +387,7 @@ class HubRelay:
         self.endpoint = new_endpoint(self._runtime, None)
         if self._delivered is not None:
             self._delivered.switch(kernel_id)
-        for interrupt in self._requests.requeue():
+        for interrupt in self.table.requeue():
             self.placeholder.acknowledge(interrupt)
 
     def set_link(self, link: NodeLink) -> None:

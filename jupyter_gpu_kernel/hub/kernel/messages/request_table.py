@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ....wire.kernel_messages.compose import is_user_cell
-from ....wire.messages import Channel, Lane, Message, control_key, id_of, key_of, parent_id_of, type_of
-from ...front_end.request_file import Change, SavedRequest
-from ...front_end.requests import has_reply, is_own_code, lane_of_request
+from ....wire.messages import Channel, Lane, Message, control_key, id_of, parent_id_of, type_of
+from ...front_end.delivered import Change, SavedRequest
+from ...front_end.requests import answered_key, has_reply, header_key, is_own_code, lane_of_request
 from .pending_request import Decision, Later, PendingRequest, Taken
 
 _MAX_ANSWERED = 1000
@@ -23,14 +23,11 @@ _MAX_OTHERS = 1000
 """Requests besides cells that were sent; of more the oldest are forgotten, as a kernel may leave some without reply."""
 _MAX_NAMED = 1000
 """Cells in flight that an interrupt names."""
-_WAITS = 4
-"""The bit of a mark for a request that waits. The lower bits are its `Later`."""
-_UNKNOWN_STATE = "?"
 
 
 class RequestTable:
     """`add` gets every request of a front end, `sent` each that is given to the keeper, `received` every message of the
-    kernel, and `answered` the msg_id of every reply that the hub makes."""
+    kernel, and `answered` every reply that the hub makes."""
 
     def __init__(self, *, was_up: bool = False) -> None:
         """`was_up`: whether the kernel was connected to a hub that was killed."""
@@ -47,10 +44,23 @@ class RequestTable:
         end, as it may be a password."""
         self._question = ""  # the msg_id of the kernel's last input_request
         self._was_up = was_up
-        self._requests: dict[str, PendingRequest] = {}  # by `key_of`
-        self._later: dict[str, Later] = {}  # by key, also after the kernel's reply; others are Later.ALL
+        self._requests: dict[bytes, PendingRequest] = {}  # by `header_key`, oldest first
+        self._by_id: dict[str, dict[bytes, PendingRequest]] = {}  # these by `key_of`, then by `header_key`
+        self._ended: dict[str, Later] = {}  # by `key_of`: of requests that are in the table no more
         self._parent = (b"", "")  # the parent of the kernel's last message: header, msg_id
         self._changes: list[Change] = []
+
+    def __repr__(self) -> str:
+        reasons = [name for name in ("held", "not_started", "link_down") if getattr(self, name)]
+        requests = ", ".join(f"{one.msg_type}{' waits' * one.waits}" for one in self._requests.values())
+        return f"<RequestTable {' '.join(reasons) or 'sends'} [{requests}]>"
+
+    def validate(self) -> None:
+        """Raise AssertionError if the parts of the table contradict each other, which is a bug."""
+        by_id = {key: one for named in self._by_id.values() for key, one in named.items()}
+        assert by_id == self._requests and all(self._by_id.values()), self
+        assert not any(one.waits and one.later is Later.OUTPUT for one in self._requests.values()), self
+        assert Later.ALL not in self._ended.values() and len(self._ended) <= _MAX_ANSWERED, self
 
     # -------------------------------------------------------------------------------------- what the table says
 
@@ -88,24 +98,16 @@ class RequestTable:
     @property
     def first_cell(self) -> PendingRequest | None:
         """The oldest cell of a user that has not ended."""
-        cells = (one for key, one in self._requests.items() if one.is_cell and key not in self._later)
+        cells = (one for one in self._requests.values() if one.is_cell and one.later is Later.ALL)
         return next((one for one in cells if is_user_cell(one.message)), None)
 
     def describe_cells(self) -> list[dict[str, Any]]:
-        """Return the cells in flight, oldest first, as a keeper needs them: [{"client", "parts", "state"}]. `parts` may
-        have to go to the kernel unchanged."""
-        return [
-            {
-                "client": one.message.client,
-                "parts": [part.decode("utf-8", "surrogateescape") for part in one.message.parts[:4]],
-                "state": one.state,
-            }
-            for one in self._in_flight()
-        ]
+        """Return the cells in flight, oldest first, as a keeper needs them."""
+        return [one.describe() for one in self._in_flight()]
 
     def _in_flight(self) -> Iterator[PendingRequest]:
-        for key, one in self._requests.items():
-            if one.is_cell and not one.waits and self._later.get(key) is not Later.OUTPUT:
+        for one in self._requests.values():
+            if one.is_cell and not one.waits and one.later is not Later.OUTPUT:
                 yield one
 
     # -------------------------------------------------------------------------------------- requests of front ends
@@ -115,7 +117,8 @@ class RequestTable:
         if not self._waits(request):
             return Taken.SEND
         never_up = self.not_started or (self.link_down and not self._was_up)
-        if never_up and is_own_code(request) and len(self._later) < _MAX_ANSWERED:
+        answered = sum(one.later is not Later.ALL for one in self._requests.values())
+        if never_up and is_own_code(request) and answered < _MAX_ANSWERED:
             self.add_answered(request)
             return Taken.ANSWER
         self._put(request, waits=True)
@@ -124,7 +127,15 @@ class RequestTable:
     def add_answered(self, request: Message) -> None:
         """Let a request wait that the hub answers, and that the kernel executes later."""
         self._put(request, waits=True)
-        self._set_later(key_of(request), Later.NOTHING)
+        for pending in self._found(request):
+            self._set_later(pending, Later.NOTHING)
+
+    def add_kernel_info(self, request: Message) -> None:
+        """The hub answers this request, if it is a kernel_info_request. The kernel gets the first of them, too, so that
+        its own reply is known next time."""
+        others = (one.msg_type for one in self._requests.values() if one.waits)
+        if type_of(request) == "kernel_info_request" and "kernel_info_request" not in others:
+            self.add_answered(request)
 
     def release(self) -> list[PendingRequest]:
         """Return the requests that waited and can be sent now, in order."""
@@ -136,29 +147,36 @@ class RequestTable:
             self.answer = request.unparsed()
         if type_of(request) != "shutdown_request":
             self.forget_shutdown()
-        key = key_of(request)
-        if not has_reply(request) or not key:
-            return self._forget(key)
-        pending = self._requests.get(key)
-        if pending is not None and pending.waits:
+        found = [one for one in self._found(request) if one.waits]
+        if not has_reply(request):
+            return self._forget(*found)
+        for pending in found:
             pending.waits = False
-            self._note(key)
-        else:
+            self._note(pending)
+        if not found:
             self._put(request, waits=False)
-        others = [key for key, one in self._requests.items() if not one.waits and not one.is_cell]
-        for oldest in others[:-_MAX_OTHERS]:
-            self._forget(oldest)
+        others = [one for one in self._requests.values() if not one.waits and not one.is_cell]
+        self._forget(*others[:-_MAX_OTHERS])
 
-    def answered(self, key: str) -> None:
-        """The hub is about to reply to this request, which is forgotten unless the kernel executes it as well."""
-        if key not in self._later:
-            self._requests.pop(key, None)
-            self._changes.append((key, None))  # also if the table has returned the request to be answered
+    def answered(self, reply: Message) -> None:
+        """The hub is about to send this reply. The request is forgotten unless the kernel executes it as well."""
+        key = answered_key(reply)
+        pending = self._requests.get(key)
+        if pending is not None and pending.later is Later.ALL:
+            self._forget(pending)
+        elif pending is None:  # the table may have returned the request to be answered
+            self._changes.append((key, None))
+
+    def discard_waiting(self) -> None:
+        """Forget the cells of users that wait: nobody waits for their replies any more."""
+        for cell in self.cancel_waiting():
+            self._changes.append((header_key(cell), None))
 
     def end(self, request: Message) -> None:
         """The hub is about to reply to this request, of which front ends get nothing else, whatever the kernel does."""
-        self._set_later(key_of(request), Later.NOTHING)
-        self._forget(key_of(request))
+        for pending in self._found(request):
+            pending.later = Later.NOTHING
+            self._forget(pending)
 
     def _waits(self, request: Message) -> bool:
         is_urgent = lane_of_request(request) is Lane.URGENT
@@ -178,16 +196,16 @@ class RequestTable:
         """
         self.link_down = True
         sent = [one for one in self._requests.values() if not one.waits]
-        own_code = [one.message for one in sent if is_own_code(one.message) and not self._was_up]
-        own_code = [one for one in own_code if key_of(one) not in self._later]
-        for request in own_code:
-            self._set_later(key_of(request), Later.NOTHING)
-        interrupts = [one.message for one in sent if one.msg_type == "interrupt_request"]
+        first = [one for one in sent if one.later is Later.ALL and not self._was_up]
+        own_code = [one for one in first if is_own_code(one.message)]
+        for one in own_code:
+            self._set_later(one, Later.NOTHING)
+        interrupts = [one for one in sent if one.msg_type == "interrupt_request"]
         self.interrupted = self.interrupted or bool(interrupts)
         cells = self._cells_before(interrupts)
-        for request in interrupts:
-            self.end(request)
-        return own_code + interrupts, cells
+        for one in interrupts:
+            self.end(one.message)
+        return [one.message for one in own_code + interrupts], cells
 
     def cancel_waiting(self) -> list[Message]:
         """The kernel is interrupted, or does not start. Forget the cells of users that wait, and return them. They stay
@@ -195,15 +213,15 @@ class RequestTable:
         self.interrupted = self.link_down
         cells = self.waiting_cells
         for cell in cells:
-            self._requests.pop(key_of(cell), None)
+            self._remove(header_key(cell))
         return cells
 
     def end_in_flight(self) -> list[Message]:
         """Return the cells of users that are in flight, which the hub ends now."""
-        cells = list(filter(is_user_cell, self.in_flight))
-        for cell in cells:
-            self._set_later(key_of(cell), Later.OUTPUT)
-        return cells
+        cells = [one for one in self._in_flight() if is_user_cell(one.message)]
+        for one in cells:
+            self._set_later(one, Later.OUTPUT)
+        return [one.message for one in cells]
 
     def clear(self) -> list[Message]:
         """The kernel is gone: forget its requests, and return those that have no reply at all. These stay in the file
@@ -212,88 +230,95 @@ class RequestTable:
         for key, one in list(self._requests.items()):
             if one.waits and self.not_started:
                 continue  # for the next kernel
-            if key not in self._later and has_reply(one.message):
-                unanswered.append(self._requests.pop(key).message)
+            if one.later is Later.ALL and has_reply(one.message):
+                self._remove(key)
+                unanswered.append(one.message)
             else:
-                self._forget(key)
+                self._forget(one)
         return unanswered
 
     def forget_shutdown(self) -> None:
         """The kernel is used again: the successor of this hub must not shut it down."""
         for key, one in list(self._requests.items()):
             if one.msg_type == "shutdown_request" and one.repeated and one.waits:
-                self._forget(key)  # nor must this hub, whose predecessor was killed
+                self._forget(one)  # nor must this hub, whose predecessor was killed
             elif one.msg_type == "shutdown_request" and not one.waits:
                 self._changes.append((key, None))
 
     def discard_sent(self) -> None:
         """Forget what was sent to a kernel that does not exist any more."""
-        for key in [key for key, one in self._requests.items() if not one.waits]:
-            self._forget(key)
+        self._forget(*[one for one in self._requests.values() if not one.waits])
 
     def requeue(self) -> list[Message]:
         """Another kernel gets the requests to which there is no reply: they wait again. Return interrupts, which the
         hub answers, as they are for no other kernel."""
-        sent = {key: one for key, one in self._requests.items() if not one.waits}
-        for key, one in sent.items():
-            if one.message.channel is Channel.SHELL and self._later.get(key) is not Later.OUTPUT:
+        sent = [one for one in self._requests.values() if not one.waits]
+        for one in sent:
+            if one.message.channel is Channel.SHELL and one.later is not Later.OUTPUT:
                 one.waits = True
-                self._note(key)
+                self._note(one)
             else:
-                self._forget(key)
-        return [one.message for one in sent.values() if one.msg_type == "interrupt_request"]
+                self._forget(one)
+        return [one.message for one in sent if one.msg_type == "interrupt_request"]
 
-    def _cells_before(self, interrupts: list[Message]) -> list[str]:
+    def _cells_before(self, interrupts: list[PendingRequest]) -> list[str]:
         """Return the msg_ids of the cells that were in flight when the last of these requests was sent."""
         if not interrupts:
             return []
-        ids = list(self._requests)
-        before = set(ids[: ids.index(key_of(interrupts[-1]))])
-        return [key for key in self.in_flight_ids if key in before]
+        requests = list(self._requests.values())
+        before = {id_of(one.message) for one in requests[: requests.index(interrupts[-1])]}
+        return [msg_id for msg_id in self.in_flight_ids if msg_id in before]
 
     # -------------------------------------------------------------------------------------- messages of the kernel
 
     def received(self, message: Message) -> Decision:
         """Take note of a message of the kernel, and return what is done with it."""
-        if not self._requests and not self._later and message.channel is Channel.IOPUB:
+        if not self._requests and not self._ended and message.channel is Channel.IOPUB:
             return Decision.PASS
         header = message.parts[0]
         is_reply = message.channel in (Channel.SHELL, Channel.CONTROL)
         is_output = not is_reply and b'"status"' not in header
         parent = self._parent_key(message, is_output=is_output)
-        later = self._later.get(parent, Later.ALL)
+        pending = self._oldest(parent)
+        later = self._ended.get(parent, Later.ALL) if pending is None else pending.later
         dropped = (
             later is Later.NOTHING
             or (later is Later.OUTPUT and not is_output)
             or (later is Later.NO_REPLY and is_reply)
         )
         if is_reply:
-            self._received_reply(parent, ends_cell=b'"execute_reply"' in header)
+            self._received_reply(pending, ends_cell=b'"execute_reply"' in header)
         elif message.channel is Channel.STDIN and not dropped:
             return self._received_question(id_of(message))
-        elif parent in self._requests and not dropped:
-            self._requests[parent].observe(message, is_output=is_output)
+        elif pending is not None and not dropped:
+            pending.observe(message, is_output=is_output)
         return Decision.DROP if dropped else Decision.PASS
 
     def _parent_key(self, message: Message, *, is_output: bool) -> str:
-        """Return the key of the message's parent, whose msg_id is that of the message before for most outputs. A status
-        may be of a request on the control channel."""
+        """Return the `key_of` the message's parent, whose msg_id is that of the message before for most outputs. A
+        status may be of a request on the control channel."""
         if message.parts[1] != self._parent[0]:
             self._parent = message.parts[1], parent_id_of(message)
         msg_id = self._parent[1]
         key = control_key(msg_id)
         if message.channel is Channel.IOPUB:
-            is_known = key in self._requests or key in self._later
-            return key if is_known and not is_output and msg_id not in self._requests else msg_id
+            is_known = key in self._by_id or key in self._ended
+            return key if is_known and not is_output and msg_id not in self._by_id else msg_id
         return key if message.channel is Channel.CONTROL else msg_id
 
-    def _received_reply(self, key: str, *, ends_cell: bool) -> None:
+    def _oldest(self, key: str) -> PendingRequest | None:
+        """Return the request that a message of the kernel is about. The kernel executes requests in order, so of
+        several with one msg_id it is the oldest."""
+        return next(iter(self._by_id.get(key, {}).values()), None)
+
+    def _received_reply(self, pending: PendingRequest | None, *, ends_cell: bool) -> None:
         if ends_cell:
             self.answer, self._question = None, ""
-        pending = self._requests.get(key)
-        if pending is not None and pending.repeated and key not in self._later:
-            self._set_later(key, Later.NO_REPLY)
-        self._forget(key)
+        if pending is None:
+            return
+        if pending.repeated and pending.later is Later.ALL:
+            pending.later = Later.NO_REPLY
+        self._forget(pending)
 
     def _received_question(self, msg_id: str) -> Decision:
         """The kernel sends its question again when its keeper was killed. A front end is asked once, and its answer is
@@ -316,51 +341,55 @@ class RequestTable:
 
         Return a command to the keeper, "interrupt" or "cancel", and the msg_ids of the cells that it is for.
         """
-        interrupts: list[Message] = []
-        for mark, message in saved:
-            sent, later, key = not mark & _WAITS, Later(mark & 3), key_of(message)
-            pending = PendingRequest(message, not sent, _UNKNOWN_STATE, has_output=sent, repeated=sent)
-            self._requests[key] = pending
-            if later is not Later.ALL:
-                self._later[key] = later
-            if pending.msg_type == "interrupt_request":
-                interrupts.append(message)
+        for one in saved:
+            pending = PendingRequest.recalled(one)
             pending.waits = pending.waits or not pending.is_cell
-        interrupted = self._cells_before(interrupts)
-        ended = [key for key, later in self._later.items() if later is Later.OUTPUT]
+            self._insert(pending)
+        recalled = list(self._requests.values())
+        interrupted = self._cells_before([one for one in recalled if one.msg_type == "interrupt_request"])
+        ended = [id_of(one.message) for one in recalled if one.later is Later.OUTPUT]
         return "interrupt" if interrupted else "cancel", ended + interrupted
 
     # -------------------------------------------------------------------------------------- the table itself
 
     def _put(self, request: Message, *, waits: bool) -> None:
-        """Add a request. One without a msg_id, or with that of a request that waits, would have no reply either."""
-        key = key_of(request)
-        before = self._requests.get(key)
-        if key and (before is None or not before.waits):
-            self._later.pop(key, None)  # a front end may use its key again
-            self._requests[key] = PendingRequest(request, waits)
-            self._note(key)
+        """Add a request. One without a msg_id, or with the header of one that waits, would have no reply either."""
+        before = self._requests.get(header_key(request))
+        if id_of(request) and (before is None or not before.waits):
+            self._note(self._insert(PendingRequest(request, waits)))
 
-    def _set_later(self, key: str, later: Later) -> None:
-        self._later[key] = later
-        self._note(key)
-        if len(self._later) > _MAX_ANSWERED:
-            oldest = next(iter(self._later))
-            del self._later[oldest]
-            self._forget(oldest)
+    def _found(self, request: Message) -> list[PendingRequest]:
+        """Return the request in the table, if the table has it."""
+        pending = self._requests.get(header_key(request))
+        return [] if pending is None else [pending]
 
-    def _forget(self, key: str) -> None:
-        if self._requests.pop(key, None) is not None:
+    def _insert(self, pending: PendingRequest) -> PendingRequest:
+        key = header_key(pending.message)
+        self._ended.pop(pending.key, None)  # a front end may use its msg_id again
+        self._requests[key] = self._by_id.setdefault(pending.key, {})[key] = pending
+        return pending
+
+    def _remove(self, key: bytes) -> None:
+        pending = self._requests.pop(key)
+        del self._by_id[pending.key][key]
+        if not self._by_id[pending.key]:
+            del self._by_id[pending.key]
+
+    def _forget(self, *ended: PendingRequest) -> None:
+        """These have their replies, or get none. What front ends get of later messages about them stays known."""
+        for pending in ended:
+            key = header_key(pending.message)
+            self._remove(key)
             self._changes.append((key, None))
+            if pending.later is not Later.ALL:
+                self._ended[pending.key] = pending.later
+                if len(self._ended) > _MAX_ANSWERED:
+                    del self._ended[next(iter(self._ended))]
 
-    def _note(self, key: str) -> None:
-        """The request with this msg_id is to be in the file."""
-        pending = self._requests.get(key)
-        if pending is not None:
-            mark = _WAITS * pending.waits | self._later.get(key, Later.ALL)
-            self._changes.append((key, SavedRequest(mark, pending.message)))
+    def _set_later(self, pending: PendingRequest, later: Later) -> None:
+        pending.later = later
+        self._note(pending)
 
-
-def waiting(saved: list[SavedRequest]) -> list[SavedRequest]:
-    """Return those of a killed hub's requests that no kernel has got."""
-    return [one for one in saved if one.mark & _WAITS]
+    def _note(self, pending: PendingRequest) -> None:
+        """The request is to be in the file."""
+        self._changes.append((header_key(pending.message), pending.saved))
