@@ -16,11 +16,12 @@ from ..wire.runtime import Runtime
 from . import sanitize
 from .clients.client_connection import ClientConnection
 from .kernel.cell_history import read_cell_history
+from .kernel.kernel_state import Origin
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
 from .kernel.vscode.notebook import is_file
 from .kernel_settings import KernelSettings
-from .kernels import Arrival, Kernels, front_end_of
+from .kernels import Kernels, front_end_of
 from .node.node import Node
 from .node.nodes import Nodes, conflict, distinct, kernels_of, not_found
 from .rpc import Call
@@ -47,22 +48,22 @@ class FrontEndOperations:
         returning = self._kernels.pop_returning(settings, call)
         if returning is not None:
             return await self._serve(returning, call, restart=True)
-        arrival = self._kernels.arrival(settings, call)
+        origin = self._kernels.origin(settings, call)
         try:
-            return await self._start(settings, call, arrival)
+            return await self._start(settings, call, origin)
         except GpuKernelError:  # and not where the window has gone, with all of its launchers
-            if arrival.session is not None:
-                arrival.session.start_failed()
+            if origin.session is not None:
+                origin.session.start_failed()
             raise
 
-    async def _start(self, settings: KernelSettings, call: Call, arrival: Arrival) -> dict[str, Any]:
+    async def _start(self, settings: KernelSettings, call: Call, origin: Origin) -> dict[str, Any]:
         kernel_id = _kernel_id(call.arguments.get("kernel") or self._runtime.new_id()[:12])
-        if arrival.starter is not None:
-            restarted_on = arrival.session.restarted_on if arrival.session is not None else ""
-            settings = await arrival.starter.prepare(settings, call, restarted_on)
+        if origin.starter is not None:
+            restarted_on = origin.session.restarted_on if origin.session is not None else ""
+            settings = await origin.starter.prepare(settings, call, restarted_on)
         no_link = self._nodes.no_link(settings)
         if no_link is not None:  # a cell of its user starts it
-            return await self._serve(self._kernels.create(kernel_id, settings, call, no_link, arrival), call)
+            return await self._serve(self._kernels.create(kernel_id, settings, call, no_link, origin), call)
         node = self._nodes.of(settings)
         self._nodes.record_start(kernel_id, node)
         node.add_name(settings.name)
@@ -71,7 +72,7 @@ class FrontEndOperations:
         python = settings.python or await node.best_python(call, settings.setup)
         link = node.begin_link(python, call)
         settings = settings.replace(python=python)
-        return await self._serve(self._kernels.create(kernel_id, settings, call, link, arrival), call)
+        return await self._serve(self._kernels.create(kernel_id, settings, call, link, origin), call)
 
     async def op_attach(self, call: Call) -> dict[str, Any]:
         """Add a front end to a kernel of this hub, or to one that runs on a node of `specs`. The result is that of
@@ -88,8 +89,8 @@ class FrontEndOperations:
             link = await node.link(node.python, call)
             remote = self._kernels.find(kernel_id, node)  # another front end may have come to it meanwhile
             if remote is None:
-                arrival = self._kernels.arrival(settings, call)
-                remote = self._kernels.create(kernel_id, settings, call, link, arrival)
+                origin = self._kernels.origin(settings, call)
+                remote = self._kernels.create(kernel_id, settings, call, link, origin)
         front = remote.front_ends.of(call.client) or remote.front_ends.add(front_end_of(call))
         try:
             await self._until_usable(remote, call)
@@ -114,8 +115,8 @@ class FrontEndOperations:
             if no_link is None:
                 settings = settings.replace(python=settings.python or node.python)
             link = no_link or self._kernels.open_link(settings)
-            arrival = self._kernels.arrival(settings, call)
-            remote = self._kernels.create(kernel_id, settings, call, link, arrival)
+            origin = self._kernels.origin(settings, call)
+            remote = self._kernels.create(kernel_id, settings, call, link, origin)
         self._kernels.watch_client(remote, call)
         return _answer(remote, call.client)
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import HubError, KernelStartError
 from ..wire.runtime import Runtime
@@ -47,17 +48,6 @@ RECONNECT_TIMEOUT = 10.0
 """Seconds in which a front end that left may return."""
 _SAVE_WITHIN = 2.0
 """Seconds that the hub's end waits for files to be written."""
-
-
-class Arrival(NamedTuple):
-    """How a front end comes to its kernel.
-
-    how: see Origin. session: finds out the notebook of VS Code. starter: starts the kernel when its user runs a cell.
-    """
-
-    how: str
-    session: VSCodeSession | None
-    starter: KernelStarter | None
 
 
 class Kernels:
@@ -153,24 +143,24 @@ class Kernels:
 
     # -------------------------------------------------------------------------------------- front ends come
 
-    def arrival(self, settings: KernelSettings, call: Call) -> Arrival:
+    def origin(self, settings: KernelSettings, call: Call) -> Origin:
         """Return how the front end of this call, `start`, `attach` or `adopt`, comes to a kernel with these
         settings."""
         how = "create" if call.op == "start" else call.op
-        return Arrival(how, self._session(settings, call), self._starter(settings))
+        return Origin(how, session=self._session(settings, call), starter=self._starter(settings))
 
     def create(
-        self, kernel_id: str, settings: KernelSettings, call: Call, link: NodeLink, arrival: Arrival
+        self, kernel_id: str, settings: KernelSettings, call: Call, link: NodeLink, origin: Origin
     ) -> RemoteKernel:
         """Make a kernel for the call's client, which serves its first front end."""
-        how, session, starter = arrival
+        how, session, starter = origin.how, origin.session, origin.starter
         delivered = Delivered(self._delivered(settings, kernel_id))
         try:
             if how != "adopt":
                 delivered.requests.replace([])  # nobody waits for the replies of another front end
             elif isinstance(link, NoLink):  # what was sent, was sent to a kernel that may not exist any more
                 delivered.requests.replace(waiting(delivered.requests.recall()))
-            origin = Origin(how, delivered, session, starter)
+            origin = replace(origin, delivered=delivered)
             remote = RemoteKernel(self._context, kernel_id, settings, front_end_of(call), link, origin)
         except BaseException:
             # The ports are in use. A client that adopts the kernel tries again, and needs the counts.

@@ -22,6 +22,7 @@ def state(episode: Episode) -> str:
     parts = [episode.hub.alive]
     for remote in episode.hub.kernels:
         relay = remote._relay
+        relay.table.validate()
         parts += [remote.link.state, remote.link_state.value, remote.phase.name, remote.endpoint.state.value]
         parts += [remote.status["state"], relay.placeholder.state, relay._pacer._pace.name]
         parts += [bool(relay._pacer.waiting), bool(relay.table.waiting), bool(relay.table.in_flight)]

@@ -1,35 +1,17 @@
-"""How a remote kernel is described to clients and to others that outlive it, and the interfaces of its launcher's
-session and of its starter."""
+"""How a remote kernel is described to clients, and to others that outlive it; and the interface of its starter."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...errors import GpuKernelError
-from ...wire.messages import Message
 from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink
 from .states import LinkState
 
-
-class Session(Protocol):
-    """Finds out which notebook the kernel's launcher belongs to: see `vscode/sessions.py`."""
-
-    @property
-    def notebook(self) -> str:
-        """The path of the notebook; "" while it is not known."""
-
-    @property
-    def from_vs_code(self) -> bool:
-        """Whether a request was seen that only VS Code sends."""
-
-    @property
-    def expected(self) -> bool:
-        """Whether this may be a restart or a return, rather than VS Code's first kernel of this kernelspec."""
-
-    def observe(self, remote: Any, request: Message) -> None:
-        """Take note of a request on the shell channel of this RemoteKernel."""
+if TYPE_CHECKING:
+    from .remote_kernel import RemoteKernel
 
 
 class LeftKernel(NamedTuple):
@@ -41,31 +23,43 @@ class LeftKernel(NamedTuple):
 
 
 class Starter(Protocol):
-    """Starts one kernel when its user runs a cell: see `pending/starter.py`. `remote` is the RemoteKernel."""
+    """Starts one kernel when its user runs a cell: see `pending/starter.py`."""
+
+    async def prepare(self, settings: KernelSettings, call: Any, restarted_on: str) -> KernelSettings:
+        """A front end wants a kernel with these settings: sign in, and return the settings. They lead to a node if the
+        kernel is to be used there at once. `restarted_on`: the host of the kernel that this one may replace."""
+
+    def begin(self, remote: RemoteKernel, *, adopted: bool) -> None:
+        """Start this kernel as often as its user runs a cell and it does not exist, until the hub has left it.
+
+        `adopted`: a hub that was killed had the kernel before."""
 
     def interrupted(self) -> None:
         """The user has interrupted the kernel, which has not been started: no cell waits any more."""
 
-    def restart(self, remote: Any) -> None:
+    def restart(self, remote: RemoteKernel) -> None:
         """The kernel does not exist any more, or only on a host that is lost: the next cell starts another one."""
 
-    def replace(self, remote: Any, left: LeftKernel, stop: Callable[[], Awaitable[None]]) -> bool:
+    def replace(self, remote: RemoteKernel, left: LeftKernel, stop: Callable[[], Awaitable[None]]) -> bool:
         """The front end has replaced the kernel `left` by this one, which starts in the job or on the host of the old
         one. `stop` is called when this kernel has started there, or cannot. Return False if it cannot start there; then
         `stop` is not called."""
 
-    def lost(self, remote: Any, error: GpuKernelError) -> bool:
+    def lost(self, remote: RemoteKernel, error: GpuKernelError) -> bool:
         """The kernel's keeper does not exist any more, or could not be started. Return whether this is handled, with
         `LateStart.failed` or `RemoteKernel.end`, in a moment."""
 
-    async def find_left(self, remote: Any, notebook: str) -> bool:
+    async def find_left(self, remote: RemoteKernel, notebook: str) -> bool:
         """The notebook is known now. Return whether the kernel that it has left elsewhere is used."""
 
-    async def host_lost(self, remote: Any) -> bool:
+    async def host_lost(self, remote: RemoteKernel) -> bool:
         """Return whether a kernel that is restarted has to start elsewhere."""
+        return False
 
-    async def set_priority(self, remote: Any, priority: int) -> None:
+    async def set_priority(self, remote: RemoteKernel, priority: int) -> None:
         """Give the kernel, which has not been started, another priority."""
+        remote.settings = remote.settings.replace(priority=priority)
+        remote.show_status(priority=priority)
 
 
 def describe(

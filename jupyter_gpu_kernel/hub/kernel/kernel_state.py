@@ -8,7 +8,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
@@ -18,9 +18,12 @@ from ..front_end.sockets import Bind, Sockets
 from ..kernel_settings import KernelSettings
 from ..node.attachments import open_arguments
 from ..node.node_link import NodeLink
-from .description import Session, Starter
+from .description import Starter
 from .kernel_info import KernelInfoCache
 from .states import LINK_STATES, PHASES, LinkState, Phase, transition
+
+if TYPE_CHECKING:
+    from .vscode.sessions import VSCodeSession
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,13 @@ class Origin:
     how: "create" a kernel; "attach" to a kernel that runs; or "adopt" a kernel of a hub that was killed, whose front
         end uses these ports already.
     delivered: The file with what front ends have received.
-    session: Finds out which notebook the kernel belongs to.
+    session: Finds out which notebook of VS Code the kernel belongs to.
     starter: Starts the kernel when its user runs a cell. Until then the kernel has a `NoLink`.
     """
 
     how: str = "create"
     delivered: Delivered | None = None
-    session: Session | None = None
+    session: VSCodeSession | None = None
     starter: Starter | None = None
 
 

@@ -18,7 +18,7 @@ from ..kernel.states import Phase
 from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink
 from ..node.nodes import Nodes
-from ..rpc import REPORT_BUG, Call
+from ..rpc import REPORT_BUG
 
 
 class KernelStarter(Starter, ABC):
@@ -32,15 +32,8 @@ class KernelStarter(Starter, ABC):
         self._stop_replaced: Callable[[], Awaitable[None]] | None = None
         self._tasks = BackgroundTasks()
 
-    @abstractmethod
-    async def prepare(self, settings: KernelSettings, call: Call, restarted_on: str) -> KernelSettings:
-        """A front end wants a kernel with these settings: sign in, and return the settings. They lead to a node if the
-        kernel is to be used there at once. `restarted_on`: the host of the kernel that this one may replace."""
-
     def begin(self, remote: RemoteKernel, *, adopted: bool) -> None:
-        """Start this kernel as often as its user runs a cell and it does not exist, until the hub has left it.
-
-        `adopted`: a hub that was killed had the kernel before."""
+        """Start this kernel as often as its user runs a cell and it does not exist, until the hub has left it."""
         self._tasks.spawn(self._run(remote, adopted))
 
     async def _run(self, remote: RemoteKernel, adopted: bool) -> None:
@@ -61,23 +54,9 @@ class KernelStarter(Starter, ABC):
         """Start the kernel when a cell waits; return when it does not exist any more. Raise why it cannot be
         started."""
 
-    # -------------------------------------------------------------------------------------- calls of the kernel
-
-    def interrupted(self) -> None:
-        """Note that the user has interrupted the kernel: no cell waits any more."""
-
     def restart(self, remote: RemoteKernel) -> None:
         """Prepare for another kernel, as the kernel does not exist any more: the next cell starts one."""
         self._undo(remote)
-
-    async def host_lost(self, remote: RemoteKernel) -> bool:
-        """Return whether a kernel that is restarted has to start elsewhere."""
-        return False
-
-    async def set_priority(self, remote: RemoteKernel, priority: int) -> None:
-        """Give the kernel, which has not been started, another priority."""
-        remote.settings = remote.settings.replace(priority=priority)
-        remote.show_status(priority=priority)
 
     # -------------------------------------------------------------------------------------- helpers
 
