@@ -36,6 +36,7 @@ class Starter(Protocol):
 
     def interrupted(self) -> None:
         """The user has interrupted the kernel, which has not been started: no cell waits any more."""
+        return None
 
     def restart(self, remote: RemoteKernel) -> None:
         """The kernel does not exist any more, or only on a host that is lost: the next cell starts another one."""
