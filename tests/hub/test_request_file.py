@@ -66,6 +66,17 @@ def test_requests_without_a_reply_are_found_in_order_with_their_marks(tmp_path: 
     assert not path.exists() and recall(path.with_name("k")) == []
 
 
+def test_requests_of_two_clients_that_use_one_msg_id_are_both_found(tmp_path: Path) -> None:
+    """As the clients of one KernelManager do."""
+    header = b'{"msg_id": "1", "msg_type": "execute_request", "date": "%d"}'
+    requests = [Message(Channel.SHELL, 1, (header % n, b"{}", b"{}", b'{"code": "1"}')) for n in range(2)]
+    file = RequestFile(tmp_path / "k")
+    add(file, *requests)
+    assert recall(tmp_path / "k") == requests
+    remove(file, requests[0])
+    assert recall(tmp_path / "k") == requests[1:]
+
+
 def test_what_a_user_enters_at_a_prompt_is_never_written(tmp_path: Path) -> None:
     """It may be a password."""
     file = RequestFile(tmp_path / "k")
