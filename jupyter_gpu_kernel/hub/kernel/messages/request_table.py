@@ -126,8 +126,8 @@ class RequestTable:
 
     def add_answered(self, request: Message) -> None:
         """Let a request wait that the hub answers, and that the kernel executes later."""
-        self._put(request, waits=True)
-        for pending in self._found(request):
+        pending = self._put(request, waits=True)
+        if pending is not None:
             self._set_later(pending, Later.NOTHING)
 
     def add_kernel_info(self, request: Message) -> None:
@@ -147,14 +147,15 @@ class RequestTable:
             self.answer = request.unparsed()
         if type_of(request) != "shutdown_request":
             self.forget_shutdown()
-        found = [one for one in self._found(request) if one.waits]
-        if not has_reply(request):
-            return self._forget(*found)
-        for pending in found:
+        pending = self._requests.get(header_key(request))
+        if pending is None or not pending.waits:
+            if has_reply(request):
+                self._put(request, waits=False)
+        elif has_reply(request):
             pending.waits = False
             self._note(pending)
-        if not found:
-            self._put(request, waits=False)
+        else:
+            self._forget(pending)
         others = [one for one in self._requests.values() if not one.waits and not one.is_cell]
         self._forget(*others[:-_MAX_OTHERS])
 
@@ -174,7 +175,8 @@ class RequestTable:
 
     def end(self, request: Message) -> None:
         """The hub is about to reply to this request, of which front ends get nothing else, whatever the kernel does."""
-        for pending in self._found(request):
+        pending = self._requests.get(header_key(request))
+        if pending is not None:
             pending.later = Later.NOTHING
             self._forget(pending)
 
@@ -352,16 +354,15 @@ class RequestTable:
 
     # -------------------------------------------------------------------------------------- the table itself
 
-    def _put(self, request: Message, *, waits: bool) -> None:
-        """Add a request. One without a msg_id, or with the header of one that waits, would have no reply either."""
+    def _put(self, request: Message, *, waits: bool) -> PendingRequest | None:
+        """Add a request. One without a msg_id, or with the header of one that waits, would have no reply either: return
+        None."""
         before = self._requests.get(header_key(request))
-        if id_of(request) and (before is None or not before.waits):
-            self._note(self._insert(PendingRequest(request, waits)))
-
-    def _found(self, request: Message) -> list[PendingRequest]:
-        """Return the request in the table, if the table has it."""
-        pending = self._requests.get(header_key(request))
-        return [] if pending is None else [pending]
+        if not id_of(request) or (before is not None and before.waits):
+            return None
+        pending = self._insert(PendingRequest(request, waits))
+        self._note(pending)
+        return pending
 
     def _insert(self, pending: PendingRequest) -> PendingRequest:
         key = header_key(pending.message)
