@@ -4,5 +4,5 @@
   verifies and signs messages. `requests.py` is what the hub reads in them.
 - `sockets.py` are the five sockets of a front end, `watched_socket.py` is one of them on the event loop, and
   `local_peers.py` refuses connections of other users.
-- `delivered.py` are the files by which the successor of a killed hub goes on.
+- `delivered.py` has the files by which the successor of a killed hub goes on.
 """
