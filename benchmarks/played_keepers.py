@@ -18,8 +18,8 @@ from typing import Any
 from jupyter_gpu_kernel.agent.keeper.server import HubEvents, KeeperServer
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.log import Log
-from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.paths import Root
+from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire import PROTOCOL
 from jupyter_gpu_kernel.wire.kernel_messages.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message, lane_of

@@ -9,18 +9,19 @@ from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.kernel_context import KernelContext
 from jupyter_gpu_kernel.agent.kernel_settings import CurrentSettings, KernelSettings
-from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.relay.requests import InternalRequests
 from jupyter_gpu_kernel.agent.story import Story
+from jupyter_gpu_kernel.agent.system.loop import Loop
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.kernel_messages.answers import Answers
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
 def context(loop: Loop, folder: Path, **settings: Any) -> KernelContext:
-    """Of a kernel with these settings, whose story is in `folder`."""
-    current = CurrentSettings(KernelSettings(**settings))
-    return KernelContext(loop, ProcessControl(), current, folder, Story(folder / "story", RUNTIME.time))
+    """Of a kernel with these settings, whose files are in `folder`, with its story in the file `story`."""
+    current, story = CurrentSettings(KernelSettings(**settings)), Story(folder / "story", RUNTIME.time)
+    return KernelContext(loop, ProcessControl(), current, Root(folder), folder, story)
 
 
 class Messages(NamedTuple):

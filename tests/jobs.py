@@ -13,7 +13,7 @@ import pytest
 from keepers import AGENT, Hub, Place
 from waiting import DEADLINE, eventually
 
-from jupyter_gpu_kernel.agent.mux.keepers import Refused
+from jupyter_gpu_kernel.agent.refused import Refused
 
 JOB = "17"
 

@@ -17,13 +17,13 @@ from typing import Any
 from runtimes import RUNTIME, make
 from waiting import DEADLINE
 
-from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.exit.descendants import ROOT, TAG
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
-from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.refused import Refused
 from jupyter_gpu_kernel.agent.story import read_story
+from jupyter_gpu_kernel.agent.system import procfs
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.stream.frames import FrameReader

@@ -25,7 +25,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
@@ -39,7 +39,7 @@ from jupyter_gpu_kernel.hub.several_hosts.placement import Offer
 from jupyter_gpu_kernel.hub.ssh import Attempt
 from jupyter_gpu_kernel.hub.transport.stream import CommandStream
 
-NO_LAPSE = """from jupyter_gpu_kernel.agent.keeper import housekeeping
+NO_LAPSE = """from jupyter_gpu_kernel.agent.keeper.limits import housekeeping
 housekeeping.LAPSES_AFTER = 600.0"""
 """In the agent: what the hub forgets to end would end by itself only after the test."""
 

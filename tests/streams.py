@@ -28,9 +28,10 @@ from typing import Any, NamedTuple, TypeVar
 from runtimes import RUNTIME
 from waiting import DEADLINE, eventually
 
-from jupyter_gpu_kernel.agent.mux.handlers import Refused, RequestHandlers
+from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.refused import Refused
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.kernel_info import KernelInfoCache

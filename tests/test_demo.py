@@ -173,7 +173,7 @@ def test_simulated_gpus_say_so_and_the_first_is_taken(work):
 def test_the_agent_finds_all_but_the_first_of_them_free(cluster):
     from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import NvidiaSmi
     from jupyter_gpu_kernel.agent.gpus.judge import judge
-    from jupyter_gpu_kernel.agent.process_control import ProcessControl
+    from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
     from jupyter_gpu_kernel.wire.runtime import Runtime
 
     path = os.environ["PATH"]

@@ -16,7 +16,7 @@ from typing import Callable, List
 from ..wire.runtime import Runtime
 from .keeper.client import receive_request
 from .paths import FolderError, Root, agent_folder
-from .process_control import ProcessControl, detach
+from .system.process_control import ProcessControl, detach
 
 USAGE = 2
 NO_ZMQ = 92

@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .kernel_settings import CurrentSettings
-from .loop import Loop
-from .process_control import ProcessControl
+from .paths import Root
 from .story import Story
+from .system.loop import Loop
+from .system.process_control import ProcessControl
 
 
 class KernelContext(NamedTuple):
-    """The event loop, the system's processes, and the settings, folder and story of the keeper's kernel."""
+    """The event loop, the system's processes, the agent's folder, and the settings, folder and story of one kernel."""
 
     loop: Loop
     processes: ProcessControl
     settings: CurrentSettings
+    root: Root
     folder: Path
     story: Story

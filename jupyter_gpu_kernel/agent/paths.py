@@ -138,9 +138,7 @@ class Root:
 
     def kernels(self) -> List[str]:
         """Ids of the kernels that have a folder."""
-        folder = self.path / "k"
-        names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-        return sorted(filter(is_kernel_id, names))
+        return _names(self.path / "k", is_kernel_id)
 
     def make_kernel(self, kernel_id: str) -> Path:
         """Make the folder of one kernel, mode 0700; return it."""
@@ -156,8 +154,7 @@ class Root:
 
     def jobs(self) -> List[str]:
         """Ids of the jobs that have a folder."""
-        folder = self.path / _JOBS
-        return sorted(filter(is_job_id, os.listdir(str(folder)))) if folder.is_dir() else []
+        return _names(self.path / _JOBS, is_job_id)
 
     def job_output(self, job_id: str) -> Path:
         """The file with the output of one job (may not exist)."""
@@ -177,6 +174,11 @@ class Root:
 def job_folder(root: Path, job_id: str) -> Path:
     """The folder of one job, in the agent's folder `root`."""
     return root / _JOBS / job_id
+
+
+def _names(folder: Path, is_valid: Callable[[str], bool]) -> List[str]:
+    """The valid names in this folder, which need not exist, in order."""
+    return sorted(filter(is_valid, os.listdir(str(folder)))) if folder.is_dir() else []
 
 
 def _make(*folders: Path) -> None:

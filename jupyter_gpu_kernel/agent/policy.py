@@ -18,18 +18,21 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from .kernel_settings import KernelSettings
+from .refused import Refused
 
 PATH = Path("/etc/jupyter-gpu-kernel/policy.json")
 STRICT_GPUS = 1
 STRICT_IDLE = 3600.0
 STRICT_HOLD = 24 * 3600.0
 EVERY_GPU = "*"
-_MAX_RESERVED = 1000
 _LONGEST = 1e12  # seconds
 
 
-class PolicyError(Exception):
+class PolicyError(Refused):
     """The kernel's settings request something that the site does not allow."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("policy", text)
 
 
 class Policy(NamedTuple):
@@ -162,7 +165,7 @@ def _reservations(value: Any) -> Optional[Dict[str, Sequence[str]]]:
         if names is None or not (gpu.isdigit() or gpu.startswith(("GPU-", "MIG-", "AMD-"))):
             return None
         found[gpu] = names
-    return found if len(found) <= _MAX_RESERVED else None
+    return found
 
 
 def _strings(value: Any) -> Optional[List[str]]:

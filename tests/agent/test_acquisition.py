@@ -18,7 +18,6 @@ from leases import read_leases, take_lease
 from runtimes import RUNTIME, ManualLoop
 from waiting import DEADLINE
 
-from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.gpus.acquisition import (
     EARLY_SAMPLES,
     EARLY_WITHIN,
@@ -34,6 +33,7 @@ from jupyter_gpu_kernel.agent.gpus.sharing import announcements
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder
 from jupyter_gpu_kernel.agent.gpus.sharing.release_watch import INTERVAL
 from jupyter_gpu_kernel.agent.gpus.sharing.turns import UNTAKEN_FOR
+from jupyter_gpu_kernel.agent.system import procfs
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 HANG = SmiError("hang", "nvidia-smi does not answer")

@@ -17,7 +17,7 @@ from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import gpu_reader
 from jupyter_gpu_kernel.agent.gpus.early_reading import EarlyReading, EarlyReadings, Reading
 from jupyter_gpu_kernel.agent.gpus.sampler import SampleReader
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 PROCESSES = ProcessControl()

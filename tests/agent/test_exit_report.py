@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import List
 
 import pytest
+from contexts import context
 from keepers import Hub, Place
 from practice_gpus import Gpus
 from runtimes import RUNTIME
@@ -14,9 +15,8 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.agent.exit import node_checks
 from jupyter_gpu_kernel.agent.exit.report import ExitReport
-from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
-from jupyter_gpu_kernel.agent.story import Story, read_story
+from jupyter_gpu_kernel.agent.story import read_story
+from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.messages import keeper_message
 
 
@@ -24,11 +24,10 @@ def test_the_loop_goes_on_while_the_cause_is_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """nvidia-smi answers when a later turn of the loop lets it."""
-    go, folder = tmp_path / "go", tmp_path / "k1"
+    go = tmp_path / "go"
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.02; done\necho No devices were found\n")
     program.chmod(0o700)
-    folder.mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(node_checks, "TIMEOUT", DEADLINE)
     loop, reported = Loop(RUNTIME), []  # type: ignore[var-annotated]
@@ -37,7 +36,7 @@ def test_the_loop_goes_on_while_the_cause_is_looked_for(
         reported.append(text)
         loop.stop()
 
-    ending = ExitReport(loop, ProcessControl(), folder, Story(tmp_path / "story", RUNTIME.time))
+    ending = ExitReport(context(loop, tmp_path, id="k1"))
     ending.process_started(os.getpid(), guard=True)
     ending.explain(-11, "", {}, ["GPU-1"], done)
     assert not reported

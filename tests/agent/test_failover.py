@@ -15,8 +15,8 @@ from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.exit.reason import UNKNOWN, EndFacts, explain
 from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
-from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.process.adopted_process import AdoptedProcess
+from jupyter_gpu_kernel.agent.system.loop import Loop
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
 STRANGER = (

@@ -14,7 +14,7 @@ from keepers import Place
 from malformed import NO_OBJECTS
 from waiting import DEADLINE
 
-from jupyter_gpu_kernel.agent.mux.keepers import Refused
+from jupyter_gpu_kernel.agent.refused import Refused
 from jupyter_gpu_kernel.wire import PROTOCOL
 from jupyter_gpu_kernel.wire.stream.frames import MAGIC, Frame, FrameReader, Kind, json_frame
 

@@ -18,14 +18,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from waiting import DEADLINE, eventually
 
-from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.spare import packets
 from jupyter_gpu_kernel.agent.spare.files import environment_mark
 from jupyter_gpu_kernel.agent.spare.packets import KernelStart
 from jupyter_gpu_kernel.agent.spare.places import MAX_SPARES, SparePlace, is_short
 from jupyter_gpu_kernel.agent.spare.proc_title import reserve, reserved_variable
 from jupyter_gpu_kernel.agent.spare.server import _MAX_ASKING
-from jupyter_gpu_kernel.agent.usual_modules import UsualModules
+from jupyter_gpu_kernel.agent.spare.usual_packages import UsualPackages
+from jupyter_gpu_kernel.agent.system import procfs
 from jupyter_gpu_kernel.wire.fields import FieldError
 
 pytestmark = [
@@ -242,14 +242,14 @@ def test_a_package_that_was_rejected_is_tried_again_in_a_changed_environment(
         pytest.skip("this machine is short of memory: there are no spare interpreters")
     path = tmp_path / "spare" / "modules.json"
     path.parent.mkdir()
-    modules = UsualModules(path, "an older one" if changed else environment_mark())
+    modules = UsualPackages(path, "an older one" if changed else environment_mark())
     modules.record(["traitlets", "there_is_no_such_package"])
     modules.reject("traitlets", "it has several threads")
     one = Spare(tmp_path)
     try:
         rejected = json.loads(path.read_text())["rejected"]
         assert set(rejected) == {"there_is_no_such_package", *([] if changed else ["traitlets"])}
-        assert UsualModules(path).usual() == (["traitlets"] if changed else [])
+        assert UsualPackages(path).usual() == (["traitlets"] if changed else [])
     finally:
         one.process.kill()
         one.process.wait()

@@ -13,10 +13,10 @@ from jobs import JOB, Job, job
 from keepers import Place
 from waiting import eventually
 
-from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.job.process import _remove_stale
-from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.paths import Root
+from jupyter_gpu_kernel.agent.refused import Refused
+from jupyter_gpu_kernel.agent.system import procfs
 
 __all__ = ["job"]
 

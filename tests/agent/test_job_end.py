@@ -17,7 +17,7 @@ from waiting import eventually
 
 from jupyter_gpu_kernel.agent.job.end_notices import EndNotices
 from jupyter_gpu_kernel.agent.job.slurm_job import Controller, parse_facts, read_job
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 from jupyter_gpu_kernel.wire.slurm import expand
 from jupyter_gpu_kernel.wire.texts import duration

@@ -23,12 +23,12 @@ from typing import List, NamedTuple
 import pytest
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, SmiError
 from jupyter_gpu_kernel.agent.gpus.devices.nvidia_csv import fields_of, parse
 from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import NvidiaSmi
 from jupyter_gpu_kernel.agent.gpus.judge import choose, judge
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.system import procfs
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 
 ME, GONE = os.getpid(), 2**22 + 1
 OWNER = procfs.user_name(os.getuid())

@@ -15,7 +15,7 @@ import pytest
 from keepers import AGENT, Hub, Place
 from waiting import DEADLINE, eventually
 
-from jupyter_gpu_kernel.agent.mux.keepers import Refused
+from jupyter_gpu_kernel.agent.refused import Refused
 from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.wire.messages import keeper_message
 from jupyter_gpu_kernel.wire.stream.frames import MAGIC, Frame, FrameReader, Kind, json_frame

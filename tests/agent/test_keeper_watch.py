@@ -16,14 +16,20 @@ from jupyter_gpu_kernel.agent.in_kernel.usage import Usage
 from jupyter_gpu_kernel.agent.story import Story
 
 begun, go = sys.argv[1:]
-successor = f"open({begun!r}, 'w').close(); open({go!r}).read(); input()"  # what it has to know is one line
+successor = f'''  # what it has to know is one line
+import os, socket
+from jupyter_gpu_kernel.agent.system.unix_sockets import send_descriptors
+pipe, held = os.pipe()
+send_descriptors(socket.socket(fileno=os.dup(0)), b"-", [pipe])
+open({begun!r}, 'w').close(); open({go!r}).read(); input()
+'''
 orphan = KeeperWatch(Guard(Usage()), Story(begun + '.story', time.time), lambda: [], OutputWindow(), 0.0)
 command = [sys.executable, "-c", successor]
 orphan._successor = {"command": command, "cwd": "/", "environ": dict(os.environ), "settings": {}}
 started = []
 thread = threading.Thread(target=lambda: started.append(orphan._start()))
 thread.start()
-open(begun).close()  # the successor runs, and has its end of the new pipe
+open(begun).close()  # the successor runs, and has made the new pipe
 child = os.fork()
 if not child:
     select.select([], [], [])

@@ -23,10 +23,11 @@ from jupyter_gpu_kernel.agent.exit import leftovers
 from jupyter_gpu_kernel.agent.in_kernel.keeper_watch import MAX_STARTS, START_TIMEOUT
 from jupyter_gpu_kernel.agent.keeper.client import KeeperTimeout, ask_keeper
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
-from jupyter_gpu_kernel.agent.mux.keepers import SUCCESSOR_TIMEOUT, Refused
+from jupyter_gpu_kernel.agent.mux.keepers import SUCCESSOR_TIMEOUT
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.refused import Refused
 from jupyter_gpu_kernel.agent.story import Story
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED
 
 NOTEBOOK = {"name": "gpu", "notebook": "/home/me/a.ipynb"}

@@ -13,14 +13,14 @@ from typing import Iterator, List
 
 import pytest
 import zmq
+from contexts import context
 from runtimes import RUNTIME, ManualLoop, make
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
-from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.process.kernel_process import KernelProcess
 from jupyter_gpu_kernel.agent.process.kernel_sockets import DELIMITER
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.kernel_messages.compose import Parts
 from jupyter_gpu_kernel.wire.messages import Channel
 
@@ -42,9 +42,8 @@ def test_a_process_that_ended_is_not_connected_to(folder: Path, monkeypatch: pyt
     program.chmod(0o700)
     loop = ManualLoop()
     ready: List[int] = []
-    kernel = KernelProcess(
-        loop, ProcessControl(), folder, lambda channel, client, parts: None, lambda total: None
-    )
+    nobody = context(loop, folder, id="k")
+    kernel = KernelProcess(nobody, lambda channel, client, parts: None, lambda total: None)
     before = os.listdir("/proc/self/fd")
     kernel.start(str(program), dict(os.environ), None, lambda: ready.append(1))
     eventually(lambda: kernel.reap() is not None, "the process's end")
@@ -60,13 +59,14 @@ from pathlib import Path
 from jupyter_gpu_kernel.agent.process.adopted_process import AdoptedProcess
 from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.process.kernel_process import KernelProcess
-from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.runtime import Runtime
+sys.path.insert(0, sys.argv[3])
+from contexts import context
 
 pid, folder, loop = int(sys.argv[1]), Path(sys.argv[2]), Loop(Runtime())
-kernel = KernelProcess(loop, ProcessControl(), folder, lambda channel, client, parts: None, lambda total: None)
-kernel.adopt(AdoptedProcess(loop, pid, lambda: None), KeeperPipe(os.open(os.devnull, os.O_WRONLY)))
+kernel = KernelProcess(context(loop, folder, id="k"), lambda channel, client, parts: None, lambda total: None)
+kernel.adopt(AdoptedProcess(loop, pid, lambda: None), KeeperPipe())
 os.setuid(65534)
 kernel.signal_group(signal.SIGKILL)
 """
@@ -79,7 +79,8 @@ def test_what_is_not_ours_to_end_is_let_go(folder: Path) -> None:
     (folder / "connection.json").write_text('{"key": "key"}')
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as other:
         try:
-            subprocess.check_call([sys.executable, "-c", NOBODY, str(other.pid), str(folder)])
+            tests = str(Path(__file__).parents[1])
+            subprocess.check_call([sys.executable, "-c", NOBODY, str(other.pid), str(folder), tests])
             assert other.poll() is None
         finally:
             other.kill()
@@ -88,8 +89,8 @@ def test_what_is_not_ours_to_end_is_let_go(folder: Path) -> None:
 def test_large_messages_hold_up_nobody(folder: Path) -> None:
     """Between two of them the loop has time for others: for an interrupt."""
     (folder / "connection.json").write_text('{"key": "key"}')
-    context = zmq.Context()
-    with context.socket(zmq.XPUB) as iopub, subprocess.Popen(["sleep", "600"]) as process:
+    sockets = zmq.Context()
+    with sockets.socket(zmq.XPUB) as iopub, subprocess.Popen(["sleep", "600"]) as process:
         iopub.bind(f"ipc://{folder}/z-2")
         loop, came = Loop(RUNTIME), 0
 
@@ -99,15 +100,15 @@ def test_large_messages_hold_up_nobody(folder: Path) -> None:
             if came in (1, 50):
                 loop.later(0, loop.stop)
 
-        kernel = KernelProcess(loop, ProcessControl(), folder, on_message, lambda total: None)
-        kernel.adopt(process, KeeperPipe(os.open(os.devnull, os.O_WRONLY)))
+        kernel = KernelProcess(context(loop, folder, id="k"), on_message, lambda total: None)
+        kernel.adopt(process, KeeperPipe())
         iopub.recv()  # it has subscribed
         parts = make("stream", {"name": "stdout", "text": "x" * 1_000_000})
         signature = hmac.new(b"key", b"".join(parts), "sha256").hexdigest().encode()
         for _ in range(50):
             iopub.send_multipart([b"stream", DELIMITER, signature, *parts])
         iopub.close(linger=-1)
-        context.term()  # returns when all but what one socket's buffer takes are there
+        sockets.term()  # returns when all but what one socket's buffer takes are there
         loop.run()
         assert came == 1
         loop.run()

@@ -20,7 +20,7 @@ from jupyter_gpu_kernel.agent.gpus.judge import Criteria, judge
 from jupyter_gpu_kernel.agent.gpus.requirements import Requirements, wait_reason
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
-from jupyter_gpu_kernel.agent.keeper.hold_limit import HoldAdvice, HoldClock
+from jupyter_gpu_kernel.agent.keeper.limits.hold_limit import HoldAdvice, HoldClock
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 
 
@@ -85,7 +85,7 @@ SHARES = textwrap.dedent("""
     import os, sys
     from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
     from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue
-    from jupyter_gpu_kernel.agent.loop import Loop
+    from jupyter_gpu_kernel.agent.system.loop import Loop
     from jupyter_gpu_kernel.wire.runtime import Runtime
 
     runtime = Runtime()
@@ -115,7 +115,7 @@ def test_what_ones_other_kernels_have_or_get_first(priority: int, share: int) ->
 WAITERS = textwrap.dedent("""
     import os, signal
     from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue
-    from jupyter_gpu_kernel.agent.loop import Loop
+    from jupyter_gpu_kernel.agent.system.loop import Loop
     from jupyter_gpu_kernel.wire.runtime import Runtime
 
     ready, write = os.pipe()
@@ -147,7 +147,7 @@ OFFERS = textwrap.dedent("""
     from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
     from jupyter_gpu_kernel.agent.gpus.offer import read_offer
     from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-    from jupyter_gpu_kernel.agent.process_control import ProcessControl
+    from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
     from jupyter_gpu_kernel.wire.runtime import Runtime
 
     leases = LeaseTaker(Runtime(), {"id": "o1"}).take_all(["GPU-of-another-vendor"])
@@ -165,7 +165,7 @@ def test_a_node_where_the_user_has_enough_offers_none(tmp_path: Path) -> None:
 OTHERS_PLACE = textwrap.dedent("""
     import os, signal, sys
     from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue
-    from jupyter_gpu_kernel.agent.loop import Loop
+    from jupyter_gpu_kernel.agent.system.loop import Loop
     from jupyter_gpu_kernel.wire.runtime import Runtime
 
     ready, write = os.pipe()
@@ -183,7 +183,7 @@ OTHERS_PLACE = textwrap.dedent("""
 OFFER_BESIDE = OTHERS_PLACE + textwrap.dedent("""
     from jupyter_gpu_kernel.agent.gpus.offer import read_offer
     from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-    from jupyter_gpu_kernel.agent.process_control import ProcessControl
+    from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 
     for users in ((), ("61236",), ("61235",)):
         settings = KernelSettings(gpus=1, ignore_place=users)
@@ -230,7 +230,7 @@ LISTED = OTHERS_PLACE + textwrap.dedent("""
     from jupyter_gpu_kernel.agent.gpus.sharing.turns import UNTAKEN_FOR
     from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
     from jupyter_gpu_kernel.agent.paths import Root
-    from jupyter_gpu_kernel.agent.process_control import ProcessControl
+    from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 
     mine = os.fork()
     if not mine:

@@ -21,8 +21,8 @@ from jupyter_gpu_kernel.agent.gpus.devices.nvidia_csv import FIELDS, OPTIONAL, p
 from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import NvidiaSmi
 from jupyter_gpu_kernel.agent.gpus.devices.smi_runner import MAX_OUTPUT
 from jupyter_gpu_kernel.agent.gpus.sampler import Sampler
-from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.agent.process_control import ProcessControl, TimeoutExpired
+from jupyter_gpu_kernel.agent.system.loop import Loop
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl, TimeoutExpired
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 UUID = "GPU-00000000-0000-0000-0000-%012d"

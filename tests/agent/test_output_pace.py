@@ -15,7 +15,7 @@ from jupyter_gpu_kernel.agent.keeper.output_pace import AHEAD, RATE, OutputPace
 from jupyter_gpu_kernel.agent.keeper.server import HubEvents, KeeperServer
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.log import Log
-from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")

@@ -14,7 +14,7 @@ from keepers import Hub, Place
 from runtimes import Clock
 
 from jupyter_gpu_kernel.agent.in_kernel.output_window import PIECE, WINDOW, OutputWindow
-from jupyter_gpu_kernel.agent.read_marks import DELIMITER, add_mark, read_mark
+from jupyter_gpu_kernel.agent.kernel_protocol import DELIMITER, add_mark, read_mark
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
 COUNT = 24

@@ -16,10 +16,10 @@ from runtimes import RUNTIME
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
-from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.paths import FolderError, Root, touch
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.refused import Refused
 from jupyter_gpu_kernel.agent.story import KEEP_DAYS, Story, forget_old_stories, read_story
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.stream.frames import FrameReader, Kind, json_frame
 
 
@@ -220,7 +220,7 @@ def test_old_stories_go(tmp_path: Path) -> None:
 DETACH = """
 import sys
 from pathlib import Path
-from jupyter_gpu_kernel.agent.process_control import detach
+from jupyter_gpu_kernel.agent.system.process_control import detach
 def work(begun):
     {work}
 sys.exit(detach(work, Path(sys.argv[1])))

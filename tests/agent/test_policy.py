@@ -11,7 +11,7 @@ import pytest
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.mux.handlers import Refused, RequestHandlers
+from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.policy import (
     EVERY_GPU,
@@ -21,7 +21,8 @@ from jupyter_gpu_kernel.agent.policy import (
     PolicyError,
     read_policy,
 )
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.refused import Refused
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 
 
 @pytest.fixture()

@@ -14,9 +14,9 @@ from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit.node_checks import memory_daemon
 from jupyter_gpu_kernel.agent.in_kernel import usage
-from jupyter_gpu_kernel.agent.keeper.idle_timer import cuda_is_open, tree_cpu
+from jupyter_gpu_kernel.agent.keeper.limits.idle_timer import cuda_is_open, tree_cpu
 from jupyter_gpu_kernel.agent.process.signals import sigterm_is_pending
-from jupyter_gpu_kernel.agent.procfs import command_name, sees_other_files, start_ticks
+from jupyter_gpu_kernel.agent.system.procfs import command_name, sees_other_files, start_ticks
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
 

@@ -15,11 +15,10 @@ from jupyter_gpu_kernel.agent.gpus.manager import GpuCallbacks, GpuManager
 from jupyter_gpu_kernel.agent.keeper.lifetime import Replacement
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.log import Log
-from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.relay.reattach import GreetingText, Reattach
 from jupyter_gpu_kernel.agent.relay.requests import InternalRequests
-from jupyter_gpu_kernel.agent.story import Story
+from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.kernel_messages.answers import Answers
 
 SINCE = 1234.0
@@ -35,14 +34,12 @@ class New:
         self._root = Root(folder)
         self._root.make_kernel("new")
         self._answers = Answers(lambda *message: None)
-        self._story = Story(folder / "story", RUNTIME.time)
         self._gpus = self._manager("new")
         reattach = Reattach(
             Log(RUNTIME, folder, KernelSettings(), print), self._answers, lambda *message: None
         )
-        self.replacement = Replacement(
-            self._root, "new", self._loop, self._gpus, GreetingText(KernelSettings(), reattach), self._story
-        )
+        self._context = context(self._loop, folder, id="new", gpus=1)
+        self.replacement = Replacement(self._context, self._gpus, GreetingText(KernelSettings(), reattach))
 
     def _manager(self, kernel_id: str) -> GpuManager:
         messages = Messages(InternalRequests(RUNTIME, lambda *message: None), self._answers)

@@ -8,7 +8,7 @@ from typing import List, Tuple
 import pytest
 from runtimes import ManualLoop
 
-from jupyter_gpu_kernel.agent.keeper.housekeeping import LAPSES_AFTER, Housekeeping
+from jupyter_gpu_kernel.agent.keeper.limits.housekeeping import LAPSES_AFTER, Housekeeping
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 
 

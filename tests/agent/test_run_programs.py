@@ -13,7 +13,7 @@ from processes import has_ended
 from runtimes import RUNTIME
 from waiting import DEADLINE, eventually
 
-from jupyter_gpu_kernel.agent.process_control import Limit, ProcessControl, run_programs
+from jupyter_gpu_kernel.agent.system.process_control import Limit, ProcessControl, run_programs
 
 FORKS = "print(os.fork(), flush=True); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
@@ -37,7 +37,7 @@ def test_several_run_at_once_and_are_returned_in_order(tmp_path: Path) -> None:
 
 def test_more_than_a_pipe_holds_and_more_than_is_wanted() -> None:
     code = "sys.stdout.write('x' * 3_000_000); sys.stderr.write('y' * 300_000); sys.exit(7)"
-    (ended,) = run_programs(RUNTIME, ProcessControl(), [python(code)], limit(most=2_000_000), errors=True)
+    (ended,) = run_programs(RUNTIME, ProcessControl(), [python(code)], limit(most=2_000_000))
     assert (ended.status, len(ended.output), ended.errors) == (7, 2_000_000, b"y" * 300_000)
 
 
@@ -60,7 +60,7 @@ def test_what_is_cancelled_is_killed(tmp_path: Path) -> None:
 def test_output_is_read_also_if_the_disk_is_full(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from jupyter_gpu_kernel.agent.process_control import Limit, ProcessControl, run_programs\n"
+        "from jupyter_gpu_kernel.agent.system.process_control import Limit, ProcessControl, run_programs\n"
         "from jupyter_gpu_kernel.wire.runtime import Runtime\n"
         "limit = Limit(Runtime().monotonic() + 60)\n"
         "print(run_programs(Runtime(), ProcessControl(), [['echo', 'printed']], limit)[0].output)\n"

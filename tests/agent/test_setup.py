@@ -16,8 +16,8 @@ from waiting import eventually
 from jupyter_gpu_kernel.agent.exit import leftovers
 from jupyter_gpu_kernel.agent.exit.descendants import SETUP, find_descendants
 from jupyter_gpu_kernel.agent.keeper.setup import trim
-from jupyter_gpu_kernel.agent.mux.keepers import Refused
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.refused import Refused
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.messages import keeper_message
 from jupyter_gpu_kernel.wire.stream.frames import Kind, json_frame
 

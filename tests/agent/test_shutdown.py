@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Iterator
 
 import pytest
+from contexts import context
 from runtimes import RUNTIME, ManualLoop
 
 from jupyter_gpu_kernel.agent.exit.descendants import Cleanup
-from jupyter_gpu_kernel.agent.keeper.idle_timer import IdleTimer
 from jupyter_gpu_kernel.agent.keeper.lifetime import FETCH_TIMEOUT, Shutdown
+from jupyter_gpu_kernel.agent.keeper.limits.idle_timer import IdleTimer
 from jupyter_gpu_kernel.agent.keeper.server import HubEvents, KeeperServer
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.log import Log
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.messages import Lane, keeper_message
 
 
@@ -45,7 +45,7 @@ def leaving(loop: ManualLoop, server: KeeperServer) -> Shutdown:
     """Of a kernel that has been idle for longer than it may."""
     idle_timer = IdleTimer(KernelSettings(idle_timeout=1.0), loop.time)
     loop.advance(2.0)
-    cleanup = Cleanup(loop.later, ProcessControl(), Path("no folder", "k", "no kernel"))
+    cleanup = Cleanup(context(loop, server.path.parent, id="no-kernel"))
     return Shutdown(loop, server, idle_timer, cleanup)
 
 

@@ -15,12 +15,12 @@ from keepers import Hub, Place, keeper_of
 from runtimes import RUNTIME, make
 from waiting import eventually
 
-from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.exit.descendants import TAG, find_descendants
-from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.spare import packets
 from jupyter_gpu_kernel.agent.spare.client import ForkedProcess
 from jupyter_gpu_kernel.agent.spare.places import SparePlace, retire_all, spares_running
+from jupyter_gpu_kernel.agent.system import procfs
+from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 pytestmark = [

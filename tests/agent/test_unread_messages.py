@@ -14,7 +14,7 @@ from zmq.utils.monitor import recv_monitor_message
 from jupyter_gpu_kernel.agent.in_kernel import unread_messages
 from jupyter_gpu_kernel.agent.in_kernel.output_window import PIECE, OutputWindow
 from jupyter_gpu_kernel.agent.in_kernel.unread_messages import LastReplies, UnreadMessages
-from jupyter_gpu_kernel.agent.read_marks import DELIMITER, read_mark
+from jupyter_gpu_kernel.agent.kernel_protocol import DELIMITER, read_mark
 
 DEADLINE_MS = int(DEADLINE * 1000)
 

@@ -24,7 +24,7 @@ from waiting import eventually
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
 from jupyter_gpu_kernel.agent.gpus.sharing.turns import WaitingKernel, gpu_bit, gpu_bits, in_turn
 from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import QueueReader, WaitQueue
-from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 PREFIX = "jupyter-gpu-kernel/wait/"
@@ -149,7 +149,7 @@ TURNS = textwrap.dedent("""
     import os, signal
     from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
     from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import QueueReader, WaitQueue
-    from jupyter_gpu_kernel.agent.loop import Loop
+    from jupyter_gpu_kernel.agent.system.loop import Loop
     from jupyter_gpu_kernel.wire.runtime import Runtime
 
     runtime = Runtime()
@@ -244,7 +244,7 @@ def test_who_confirms_its_leases_is_not_counted_twice(
 def test_the_death_of_a_keeper_frees_its_place(ids: List[str]) -> None:
     code = (
         "import sys; from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue\n"
-        "from jupyter_gpu_kernel.agent.loop import Loop\nfrom jupyter_gpu_kernel.wire.runtime import Runtime\n"
+        "from jupyter_gpu_kernel.agent.system.loop import Loop\nfrom jupyter_gpu_kernel.wire.runtime import Runtime\n"
         f"queue = WaitQueue(Loop(Runtime()), {ids[0]!r}); queue.join(1); queue.announce(['GPU-1'])\n"
         "print('joined', flush=True); sys.stdin.read()"
     )

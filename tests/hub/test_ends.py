@@ -17,7 +17,7 @@ from keepers import keeper_of
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.exit import leftovers
-from jupyter_gpu_kernel.agent.procfs import boot_id
+from jupyter_gpu_kernel.agent.system.procfs import boot_id
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.node.link import Link
 
@@ -172,7 +172,7 @@ from jupyter_gpu_kernel.agent.keeper.system import KeeperSystem
 from jupyter_gpu_kernel.agent.kernel_settings import settings_from
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.policy import read_policy
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.runtime import Runtime
 root, policy = map(pathlib.Path, sys.argv[1:])
 sys.argv[0] = 'agent'

@@ -34,7 +34,7 @@ from jupyter_gpu_kernel.agent import policy
 policy.PATH = Path(POLICY)
 policy.read_policy.__defaults__ = (policy.PATH,)
 
-from jupyter_gpu_kernel.agent.keeper import hold_limit as limit
+from jupyter_gpu_kernel.agent.keeper.limits import hold_limit as limit
 
 limit.NOTICE, limit.WAITED, limit.INTERVAL, limit.HOOK_TIME, limit.STAGGER = 0.3, 0.0, 0.1, 0.3, 0.0
 advise = limit.HoldClock.advise
@@ -49,7 +49,7 @@ SETTINGS: dict[str, Any] = {"gpus": 1}
 WAITER = """
 import os, sys
 from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue
-from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 os.setgroups([])

@@ -20,9 +20,9 @@ from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.exit import leftovers
 from jupyter_gpu_kernel.agent.exit.descendants import Descendant, end_all, find_descendants, open_gpus
-from jupyter_gpu_kernel.agent.mux.handlers import Refused
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
-from jupyter_gpu_kernel.agent.procfs import boot_id, start_ticks
+from jupyter_gpu_kernel.agent.refused import Refused
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.system.procfs import boot_id, start_ticks
 from jupyter_gpu_kernel.hub.node.link import Link
 
 pytestmark = [

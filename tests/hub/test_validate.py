@@ -275,7 +275,7 @@ def test_every_remedy_of_a_keeper_is_known() -> None:
 
 def test_every_refusal_of_an_agent_has_a_remedy() -> None:
     files = Path(reason.__file__).parents[1].rglob("*.py")
-    sent = r'(?:Refused\(|SmiError\(|"error": {"code":)\s*"(\w+)"'
+    sent = r'(?:Refused\(|super\(\).__init__\(|SmiError\(|"error": {"code":)\s*"(\w+)"'
     codes = {code for file in files for code in re.findall(sent, file.read_text())}
     assert len(codes) > 10
     without = {code for code in codes if not AgentRefusal("no", code=code, hop="gpu2").remedy}

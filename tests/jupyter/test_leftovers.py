@@ -18,7 +18,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.pinned_code.checkout import Checkouts
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 
 pytestmark = pytest.mark.full
 

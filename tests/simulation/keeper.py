@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.agent.exit.reason import EndFacts, ExitReason, explain
+from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.failover.successor import RunningKernel, Successor
 from jupyter_gpu_kernel.agent.keeper.keeper import Keeper
+from jupyter_gpu_kernel.agent.kernel_context import KernelContext
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.policy import Policy
-from jupyter_gpu_kernel.agent.story import Story
 
 from . import invariants
 from .kernel import ModelKernel
@@ -49,12 +50,12 @@ class _Cleanup:
 class _ExitReport:
     """Explains a kernel's end by the real rules, from what the model knows."""
 
-    def __init__(self, loop: Any, story: Story) -> None:
+    def __init__(self, context: KernelContext) -> None:
         self.cleanup = _Cleanup()
         self.reason = ExitReason("")
-        self._loop, self._story = loop, story
-        self._stop_reason = ""
-        self._signal = 0
+        self._loop, self._story = context.loop, context.story
+        self.stop_reason = ""
+        self.signal_sent = 0
 
     def process_started(self, *_: Any, **__: Any) -> dict[str, Any]:
         return {}
@@ -62,14 +63,8 @@ class _ExitReport:
     def guard_switched(self, on: bool) -> None:
         """Nothing depends on it."""
 
-    def signal_sent(self, number: int) -> None:
-        self._signal = number
-
-    def stop_requested(self, reason: str) -> None:
-        self._stop_reason = reason
-
     def explain(self, returncode: int, requested: str, _: Any, __: Any, done: Callable[[str], None]) -> None:
-        self.reason = explain(EndFacts(returncode, requested, self._stop_reason, self._signal))
+        self.reason = explain(EndFacts(returncode, requested, self.stop_reason, self.signal_sent))
         text = f"the kernel ended: {self.reason}"
         self._story.tell("end", text, returncode=returncode, asked=requested)
         if requested:
@@ -103,19 +98,19 @@ class _System:
         self.process.listener = Listener(self.process.world, self.process, self.loop)
         return self.process.listener
 
-    def kernel(self, folder: Path, on_message: Any, on_mark: Any, _: Any) -> KernelEnd:
-        return KernelEnd(self.process, folder, on_message, on_mark)
+    def kernel(self, context: KernelContext, on_message: Any, on_mark: Any, _: Any) -> KernelEnd:
+        return KernelEnd(self.process, context.folder, on_message, on_mark)
 
-    def running_process(self, pid: int, on_end: Callable[[], Any]) -> ModelKernel:
+    def running_process(self, _: Any, pid: int, on_end: Callable[[], Any]) -> ModelKernel:
         kernel = self.process.node.processes[pid]
         kernel.on_end = lambda: self.loop.later(0.001, on_end)
         return kernel
 
-    def exit_report(self, folder: Path, story: Story) -> _ExitReport:
-        return _ExitReport(self.loop, story)
+    def exit_report(self, context: KernelContext) -> _ExitReport:
+        return _ExitReport(context)
 
     def signals(
-        self, kernel: KernelEnd, cells: Any, story: Story, on_child: Callable[[], None], _: Any
+        self, _: Any, kernel: KernelEnd, cells: Any, on_child: Callable[[], None], __: Any
     ) -> _Signals:
         kernel.on_child = on_child
         return _Signals()
@@ -134,7 +129,7 @@ class KeeperProcess(Process):
         if running is None:
             self.keeper = Keeper(self.system, node.root, settings, Policy(Path("none")))  # type: ignore[arg-type]
         else:
-            self.keeper = Successor(self.system, node.root, running)  # type: ignore[arg-type]
+            self.keeper = Successor(self.system, node.root, running, KeeperPipe())  # type: ignore[arg-type]
 
     def begin(self) -> None:
         """Start the kernel, or take it over."""

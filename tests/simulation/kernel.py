@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from jupyter_gpu_kernel.agent.kernel_protocol import REPEAT_INPUT, SESSION, TAKEN_OVER
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.takeover import REPEAT_INPUT, SESSION, TAKEN_OVER
 from jupyter_gpu_kernel.wire.messages import Channel
 
 from .world import Event, Process

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jupyter_gpu_kernel.agent.kernel_protocol import returned
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.read_marks import returned
 from jupyter_gpu_kernel.wire.messages import Channel
 
 from .kernel import KILLED, ModelKernel, Parts

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
-from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 EPOCH = 1_800_000_000.0

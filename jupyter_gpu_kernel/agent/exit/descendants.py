@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
-from typing import Callable, List, NamedTuple, Set
+from typing import TYPE_CHECKING, Iterator, List, NamedTuple, Set, Tuple
 
 from ...wire.runtime import Runtime
 from ...wire.texts import one_line
-from .. import procfs
 from ..paths import is_kernel_id
-from ..process_control import ProcessControl, open_pidfd
+from ..system import procfs
+from ..system.process_control import ProcessControl, open_pidfd
+
+if TYPE_CHECKING:
+    from ..kernel_context import KernelContext  # which needs ZeroMQ, unlike `attach`
 
 TAG = "JUPYTER_GPU_KERNEL_ID"
 """The variable with the id of the kernel that a process belongs to."""
@@ -63,13 +65,10 @@ class Descendant(NamedTuple):
 class Cleanup:
     """Ends what a kernel has started: `terminate` whenever its process has ended, `kill` when nothing may remain."""
 
-    def __init__(
-        self, later: Callable[[float, Callable[[], None]], object], processes: ProcessControl, folder: Path
-    ) -> None:
-        """`later(seconds, callback)` sets a timer; `folder`: the kernel's."""
-        self._later = later
-        self._processes = processes
-        self._kernel_id, self._root = folder.name, str(folder.parent.parent)
+    def __init__(self, context: KernelContext) -> None:
+        self._later = context.loop.later
+        self._processes = context.processes
+        self._kernel_id, self._root = context.settings.now.id, str(context.root.path)
         self._ending: List[Descendant] = []
 
     @property
@@ -118,19 +117,22 @@ def find_descendants(kernel_id: str = "", tag: str = TAG, root: str = "") -> Lis
 def kernels_with_keeper() -> Set[str]:
     """Return the ids of the kernels for which a keeper of this user runs, whether or not their folders exist, and of
     the checks that run."""
-    commands = [procfs.arguments(pid) for pid in procfs.pids() if _is_own(pid)]
-    return {words[-1] for words in commands if words[-2:-1] in _WITH_ID}
+    return {kernel_id for _, kernel_id in _keepers()}
 
 
 def hidden_keeper(kernel_id: str) -> int:
     """Return the pid of a keeper of this kernel that sees other files than we do, as a session may have a /tmp of its
     own; 0 if there is none."""
-    keepers = [pid for pid in procfs.pids() if _is_own(pid) and _serves(procfs.arguments(pid), kernel_id)]
+    keepers = [pid for pid, served in _keepers() if served == kernel_id]
     return next(filter(procfs.sees_other_files, keepers), 0)
 
 
-def _serves(words: List[str], kernel_id: str) -> bool:
-    return words[-2:-1] in _WITH_ID and words[-1] == kernel_id
+def _keepers() -> Iterator[Tuple[int, str]]:
+    """The pid of each keeper of this user, and the id of its kernel."""
+    for pid in filter(_is_own, procfs.pids()):
+        words = procfs.arguments(pid)
+        if words[-2:-1] in _WITH_ID:
+            yield pid, words[-1]
 
 
 def end_all(runtime: Runtime, processes: ProcessControl, found: List[Descendant]) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ...wire.runtime import Runtime
-from ..file_lock import is_locked, take_lock
 from ..paths import Root
-from ..process_control import ProcessControl
-from ..procfs import boot_id, booted_at
 from ..story import Story, read_story
-from ..unix_sockets import has_listener
+from ..system.file_lock import is_locked, take_lock
+from ..system.process_control import ProcessControl
+from ..system.procfs import boot_id, booted_at
+from ..system.unix_sockets import has_listener
 from .descendants import SETUP, TAG, Descendant, end_all, find_descendants, kernels_with_keeper, open_gpus
 from .node_checks import kills_sessions, user_lingers
 from .reason import ExitReason, KeeperFacts, explain_keeper

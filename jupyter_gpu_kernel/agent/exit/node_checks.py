@@ -17,8 +17,8 @@ from ...wire.runtime import Runtime
 from ..gpus.devices.gpu import SmiError
 from ..gpus.devices.gpu_reader import GpuReader
 from ..in_kernel.signal_rules import MEMORY_DAEMONS
-from ..process_control import Limit, ProcessControl, run_programs
-from ..procfs import command_name, pids, read_text, user_name
+from ..system.process_control import Limit, ProcessControl, run_programs
+from ..system.procfs import command_name, pids, read_text, user_name
 
 MIB = 1024 * 1024
 PROC = Path("/proc")
@@ -135,9 +135,9 @@ def _read_counter(text: str, name: str) -> Optional[int]:
 def unwritable_folders(runtime: Runtime, processes: ProcessControl, folders: List[str]) -> List[str]:
     """Return those folders that cannot be written to, each with the reason. Blocks for TIMEOUT seconds at most."""
     command = [sys.executable, "-I", "-S", "-c", _WRITE_PROBE, *folders]
-    (ended,) = run_programs(runtime, processes, [command], Limit(runtime.monotonic() + TIMEOUT), errors=True)
+    (ended,) = run_programs(runtime, processes, [command], Limit(runtime.monotonic() + TIMEOUT))
     found = []
-    for line in ended.output.decode("utf-8", "replace").splitlines():
+    for line in ended.text.splitlines():
         folder, finished, problem = line.partition("\0")
         if problem or not finished:
             found.append(f"{folder}: {problem or 'its file system does not answer'}")

@@ -87,20 +87,19 @@ def explain(facts: EndFacts) -> ExitReason:
 
 
 def _killed(facts: EndFacts) -> ExitReason:
-    """Explain a SIGKILL, whose sender is unknown, from the circumstances."""
-    reason = _sigkill_reason(facts)
-    if reason is not None:
-        return reason
-    return ExitReason(
+    """Explain a SIGKILL, whose sender is unknown."""
+    unknown = ExitReason(
         "it was killed (SIGKILL) by an unknown sender: a person, a cleanup job of the site, or a service",
         "there is no sign of the OOM killer, and memory was not short",
         _both(remedies.ASK_ADMINISTRATORS, NEW_KERNEL),
     )
+    return _from_circumstances(facts, unknown)
 
 
-def _sigkill_reason(facts: EndFacts) -> Optional[ExitReason]:
+def _from_circumstances(facts: EndFacts, otherwise: ExitReason) -> ExitReason:
+    """Return the first reason for a SIGKILL that fits; `otherwise`: where none does."""
     tests = (_oom, _memory_daemon, _after_sigterm, _low_memory, _job)
-    return next((reason for reason in (test(facts) for test in tests) if reason is not None), None)
+    return next((reason for reason in (test(facts) for test in tests) if reason is not None), otherwise)
 
 
 def _unknown_status(facts: EndFacts) -> ExitReason:
@@ -110,14 +109,12 @@ def _unknown_status(facts: EndFacts) -> ExitReason:
         return _crashed(facts._replace(returncode=-_FAULTS.get(fault, signal.SIGSEGV)))
     if facts.sigterm.get("action") == ENDED:
         return _terminated(facts)
-    reason = _sigkill_reason(facts)
-    if reason is not None:
-        return reason
-    return ExitReason(
+    unknown = ExitReason(
         "it ended for an unknown reason",
         "its first keeper was killed, so its exit status is unknown; memory was not short",
         _both(remedies.EXIT_KILL_OR_CRASH, NEW_KERNEL),
     )
+    return _from_circumstances(facts, unknown)
 
 
 def _oom(facts: EndFacts) -> Optional[ExitReason]:
@@ -200,9 +197,7 @@ def _terminated(facts: EndFacts) -> ExitReason:
         seconds = REPEAT_ENDS.get(str(term.get("kind")), 0.0)
         return ExitReason(f"a second SIGTERM from {sender} within {seconds:.0f} s ended it", when, NEW_KERNEL)
     return ExitReason(
-        f"SIGTERM from {sender} ended it while it was not in use",
-        when,
-        _both(remedies.IN_USE, NEW_KERNEL),
+        f"SIGTERM from {sender} ended it while it was not in use", when, _both(remedies.IN_USE, NEW_KERNEL)
     )
 
 
@@ -222,11 +217,7 @@ def _exited(facts: EndFacts) -> ExitReason:
         return ExitReason(f"it was ended by {signal_name(-facts.returncode)}", "", NEW_KERNEL)
     traced = facts.stderr.rpartition("Traceback (most recent call last):\n")
     last = traced[2].strip().rpartition("\n")[2][:300] if traced[1] else ""
-    return ExitReason(
-        f"it exited with status {facts.returncode}",
-        last,
-        remedies.EXIT,
-    )
+    return ExitReason(f"it exited with status {facts.returncode}", last, remedies.EXIT)
 
 
 def _with_node_problems(facts: EndFacts, reason: ExitReason) -> ExitReason:

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
 
 from ..gpus.devices.gpu_reader import gpu_reader
-from ..loop import Loop
+from ..kernel_context import KernelContext
 from ..paths import read_tail
-from ..process_control import ProcessControl
-from ..procfs import boot_id
-from ..story import Story
+from ..system.loop import Loop
+from ..system.procfs import boot_id
 from .descendants import Cleanup
 from .node_checks import (
     PROC,
@@ -45,24 +44,31 @@ _FASTEST_USE = 2048
 
 
 class ExitReport:
-    """The parts that deal with a kernel's end. `reason` is that of the last end."""
+    """Observes each process of a kernel from its start on, and reports its end. `reason` is that of the last end."""
 
-    def __init__(self, loop: Loop, processes: ProcessControl, folder: Path, story: Story) -> None:
-        """`folder`: the kernel's."""
-        self.cleanup = Cleanup(loop.later, processes, folder)
+    def __init__(self, context: KernelContext) -> None:
+        self.cleanup = Cleanup(context)
         self.reason = ExitReason("")
-        self._loop = loop
-        self._processes = processes
-        self._stderr = folder / "stderr"
-        self._story = story
-        self._collector: Optional[FactCollector] = None  # of the kernel's present process, or of the last one
+        self.guard = True
+        """Whether the guard against SIGTERM is on in the present process."""
+        self.signal_sent = 0
+        """The last signal that was sent to this process for a front end."""
+        self.stop_reason = ""
+        """The reason given with a request to stop this process."""
+        self._loop = context.loop
+        self._processes = context.processes
+        self._story = context.story
+        self._stderr = context.folder / "stderr"
 
     def process_started(self, pid: int, guard: bool) -> Dict[str, Any]:
         """Observe this process of the kernel. Return what the story tells of its start: {boot, cgroup, job, keeper}.
 
         `guard`: whether its guard against SIGTERM is on.
         """
-        self._collector = FactCollector(self._loop, self._stderr, pid, guard)
+        self.guard, self.signal_sent, self.stop_reason = guard, 0, ""
+        self._cgroup = Cgroup(pid)
+        self._oom_kills_before = self._oom_kills()
+        self._memory = MemorySamples(self._loop)
         return {
             "cgroup": own_cgroup(),
             "job": scheduler_job(os.environ),
@@ -72,18 +78,7 @@ class ExitReport:
 
     def guard_switched(self, on: bool) -> None:
         """Note that the guard was switched on or off in the kernel."""
-        if self._collector is not None:
-            self._collector.guard = on
-
-    def signal_sent(self, number: int) -> None:
-        """Note that this signal was sent to the kernel for a front end."""
-        if self._collector is not None:
-            self._collector.signal_sent = number
-
-    def stop_requested(self, reason: str) -> None:
-        """Note that the kernel was requested to stop, for this reason."""
-        if self._collector is not None:
-            self._collector.stop_reason = reason
+        self.guard = on
 
     def explain(
         self,
@@ -101,9 +96,8 @@ class ExitReport:
         sigterm: The story's last entry about a SIGTERM.
         gpus: The UUIDs of the kernel's GPUs.
         """
-        assert self._collector is not None  # no process ends that was not started
         leftovers = self.cleanup.terminate()
-        facts = self._collector.facts(returncode, requested, sigterm)
+        facts = self._facts(returncode, requested, sigterm)
 
         def tell(facts: EndFacts) -> None:
             self.reason = explain(facts)
@@ -134,26 +128,8 @@ class ExitReport:
                 facts = facts._replace(gpu_problem=gpu_problem(smi, gpus))
         return facts
 
-
-class FactCollector:
-    """Observes one process of a kernel from its start until `facts(…)`, when it has ended."""
-
-    def __init__(self, loop: Loop, stderr: Path, pid: int, guard: bool) -> None:
-        """`stderr`: the file with the standard error of the process."""
-        self.guard = guard
-        """Whether the guard against SIGTERM is on."""
-        self.signal_sent = 0
-        """The last signal that was sent for a front end."""
-        self.stop_reason = ""
-        """The reason given with a request to stop."""
-        self._loop = loop
-        self._stderr = stderr
-        self._cgroup = Cgroup(pid)
-        self._oom_kills_before = self._oom_kills()
-        self._memory = MemorySamples(loop)
-
-    def facts(self, returncode: int, requested: str, sigterm: Mapping[str, Any]) -> EndFacts:
-        """Return the facts of the process's end. `sigterm`: the story's last entry about a SIGTERM."""
+    def _facts(self, returncode: int, requested: str, sigterm: Mapping[str, Any]) -> EndFacts:
+        """Return what is known of the end of the process without checks of the node."""
         self._memory.stop()
         kills = [now - before for now, before in zip(self._oom_kills(), self._oom_kills_before)]
         return EndFacts(

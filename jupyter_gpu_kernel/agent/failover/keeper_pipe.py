@@ -22,11 +22,8 @@ _PIPE_SIZE = 1 << 20
 class KeeperPipe:
     """The keeper's end, for JSON objects in one line each. A write never blocks on a kernel that does not read."""
 
-    def __init__(self, fd: int = -1) -> None:
-        """`fd`: the write end of the pipe to a kernel that runs already."""
-        self._fd = fd
-        if fd >= 0:
-            os.set_blocking(fd, False)
+    def __init__(self) -> None:
+        self._fd = -1
 
     def open(self) -> int:
         """Make a new pipe; return the kernel's end, which the caller closes once the kernel has it."""

@@ -1,9 +1,9 @@
 """A keeper that takes over the running kernel of a killed keeper.
 
 The kernel starts the successor, and writes what it needs to know to its stdin. The successor takes the folder's lock,
-the log, the GPU leases and a new pipe, and connects to the kernel's sockets under the identity of the killed keeper, so
-that replies still arrive. The kernel sends again what the killed keeper may not have read, and the successor what the
-kernel may not have received: a kernel drops a request whose signature it knows, so each cell runs once.
+the log and the GPU leases, makes a new pipe, and connects to the kernel's sockets under the identity of the killed
+keeper, so that replies still arrive. The kernel sends again what the killed keeper may not have read, and the successor
+what the kernel may not have received: a kernel drops a request whose signature it knows, so each cell runs once.
 
 The kernel is not a child of the successor: see `process/adopted_process.py`.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, List, NamedTuple
@@ -19,15 +20,16 @@ from typing import IO, Any, Callable, Dict, List, NamedTuple
 from ...wire.kernel_messages.compose import make
 from ...wire.messages import Channel, Lane, keeper_message
 from ...wire.runtime import Runtime
-from ..file_lock import lock_now
 from ..keeper.keeper import Keeper
 from ..keeper.system import KeeperSystem
+from ..kernel_protocol import REPEAT_INPUT, SESSION, TAKEN_OVER
 from ..kernel_settings import KernelSettings, settings_from
 from ..paths import Root
-from ..process_control import ProcessControl, detach
-from ..procfs import start_ticks
 from ..relay.requests import CLIENT
-from ..takeover import REPEAT_INPUT, SESSION, TAKEN_OVER
+from ..system.file_lock import lock_now
+from ..system.process_control import ProcessControl, detach
+from ..system.procfs import start_ticks
+from ..system.unix_sockets import send_descriptors
 from .keeper_pipe import KeeperPipe
 
 LOCK_TIMEOUT = 10.0
@@ -37,50 +39,52 @@ LOCK_TIMEOUT = 10.0
 class RunningKernel(NamedTuple):
     """The kernel to take over.
 
-    pipe: The descriptor of this process's end of the pipe to the kernel.
     gpus: The UUIDs of the kernel's GPUs.
     guard: Whether the kernel's guard against SIGTERM is on.
     """
 
     pid: int
-    pipe: int
     gpus: List[str]
     guard: bool
     settings: KernelSettings
 
     @classmethod
     def read(cls, stream: IO[str]) -> RunningKernel:
-        """Read what `KeeperWatch` writes: one line, as a process that a cell forked may hold the stream open. No
-        process that this one starts inherits the pipe."""
+        """Read what `KeeperWatch` writes: one line, as a process that a cell forked may hold the stream open."""
         info: Dict[str, Any] = json.loads(stream.readline())
         settings = settings_from(info["settings"])
-        kernel = cls(info["kernel"], info["keeper_pipe"], info["gpus"], info["guard"], settings)
-        os.set_inheritable(kernel.pipe, False)
-        return kernel
+        return cls(info["kernel"], info["gpus"], info["guard"], settings)
 
 
 def run(root: Root, kernel_id: str) -> int:
-    """Start the successor as a daemon; return as `detach` does."""
-    runtime, kernel = Runtime(), RunningKernel.read(sys.stdin)
-    folder = root.kernel(kernel_id)
+    """Start the successor as a daemon, and send the kernel its end of a new pipe; return as `detach` does."""
+    runtime, kernel, pipe = Runtime(), RunningKernel.read(sys.stdin), KeeperPipe()
+    folder, kernels_end = root.kernel(kernel_id), pipe.open()
 
     def keep(started: Callable[[], None]) -> None:
         _lock(runtime, folder)  # held as long as this process lives
         if not start_ticks(kernel.pid):
             raise ProcessLookupError("the kernel has ended, too")
-        keeper = Successor(KeeperSystem(runtime, ProcessControl()), root, kernel)
+        os.close(kernels_end)
+        keeper = Successor(KeeperSystem(runtime, ProcessControl()), root, kernel, pipe)
         started()
         keeper.run()
 
-    return detach(keep, folder / "log")
+    status = detach(keep, folder / "log")
+    if status == 0:
+        with socket.socket(fileno=os.dup(0)) as sock:
+            send_descriptors(sock, b"\0", [kernels_end])
+    return status
 
 
 class Successor(Keeper):
     """A keeper that begins with a running kernel. After a restart of that kernel it is a keeper like any other."""
 
-    def __init__(self, system: KeeperSystem, root: Root, kernel: RunningKernel) -> None:
+    def __init__(self, system: KeeperSystem, root: Root, kernel: RunningKernel, pipe: KeeperPipe) -> None:
+        """`pipe`: the new pipe to the kernel."""
         super().__init__(system, root, kernel.settings, policy=None)
         self._running = kernel
+        self._new_pipe = pipe
         self._last_replies: Dict[str, Any] = {}  # with a status, once it was taken over
 
     def _begin(self) -> None:
@@ -90,8 +94,8 @@ class Successor(Keeper):
             self._running.gpus, self.settings.now.held_since
         )  # before others see that nobody has them
         facts = self.exit_report.process_started(self._running.pid, self._running.guard)
-        process = self.system.running_process(self._running.pid, self._reap)
-        self.kernel.adopt(process, KeeperPipe(self._running.pipe))
+        process = self.system.running_process(self.loop, self._running.pid, self._reap)
+        self.kernel.adopt(process, self._new_pipe)
         self._save_settings()
         self.story.tell("succession", f"the keeper was killed: process {os.getpid()} took over", **facts)
         self.status.become("busy")

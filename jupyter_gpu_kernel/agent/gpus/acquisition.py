@@ -12,9 +12,9 @@ from collections import deque
 from pathlib import Path
 from typing import Callable, Deque, Dict, List, Optional, Sequence
 
-from .. import procfs
 from ..kernel_context import KernelContext
-from ..loop import Timer
+from ..system import procfs
+from ..system.loop import Timer
 from .allocation import Allocation, job_gpus
 from .claim import Claim, ClaimPending
 from .devices.gpu import SmiError

@@ -10,7 +10,7 @@ import os
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ...wire.runtime import Runtime
-from ..process_control import ProcessControl
+from ..system.process_control import ProcessControl
 from .devices.gpu import Gpu, SmiError
 from .devices.gpu_reader import device_variable, gpu_reader
 

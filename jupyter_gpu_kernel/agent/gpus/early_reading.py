@@ -16,7 +16,7 @@ from typing import Iterator, List, NamedTuple, Optional
 
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings
-from ..process_control import ProcessControl
+from ..system.process_control import ProcessControl
 from .allocation import Allocation
 from .devices.gpu import Gpu, SmiError
 from .devices.gpu_reader import gpu_reader

@@ -14,8 +14,8 @@ from ...wire.kernel_messages.answers import Answers
 from ...wire.messages import Channel, Message
 from ...wire.texts import STOP_HINT, duration, with_program
 from ..kernel_context import KernelContext
-from ..loop import Timer
 from ..relay.requests import InternalRequests
+from ..system.loop import Timer
 from .acquisition import Acquisition
 from .gate import Gate
 from .hours import GpuTime

@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings
-from ..process_control import ProcessControl
+from ..system.process_control import ProcessControl
 from .allocation import Allocation
 from .devices.gpu import SmiError
 from .judge import Verdict, choose, require_usable

@@ -9,8 +9,8 @@ import threading
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from ...wire.runtime import Runtime
-from .. import procfs
-from ..process_control import ProcessControl
+from ..system import procfs
+from ..system.process_control import ProcessControl
 from .devices.gpu import WITHOUT, Gpu, SmiError
 from .devices.gpu_reader import gpu_reader
 from .devices.smi_runner import TIMEOUT
@@ -22,7 +22,7 @@ from .sharing.lease import Holder, LeaseReader, gpu_of
 from .sharing.wait_queue import QueueReader
 
 if TYPE_CHECKING:  # attach, which calls judge_now, runs without pyzmq
-    from ..loop import Loop
+    from ..system.loop import Loop
 
 _CLOSE_TIMEOUT = 2.0
 

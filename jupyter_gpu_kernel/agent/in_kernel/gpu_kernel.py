@@ -27,13 +27,13 @@ from typing import Any, Callable, ContextManager, Dict, List, Optional, TypeVar,
 from ...wire.runtime import Runtime
 from ...wire.slurm import expand
 from ...wire.texts import duration, wrapped
-from .. import procfs
 from ..exit.node_checks import read_memory
 from ..gpus.devices.gpu import SmiError
 from ..gpus.devices.gpu_reader import device_variable, gpu_reader
 from ..gpus.devices.visible_devices import variables, visible_uuids
 from ..keeper.client import KeeperTimeout, ask_keeper
-from ..process_control import ProcessControl
+from ..system import procfs
+from ..system.process_control import ProcessControl
 from . import pinned_imports
 from .done_functions import AFTER, Cell, DoneFunctions
 from .guard import Guard
@@ -46,14 +46,14 @@ F = TypeVar("F", bound=Callable[[], object])
 D = TypeVar("D", bound=Callable[[Cell], object])
 _guard = Guard(Usage())
 done_functions = DoneFunctions(lambda request, text: _guard.report_failure(request, text))
-_given: Optional[List[str]] = None  # the GPUs from the keeper, also if a cell changes the environment
+_given: List[str] = []  # the GPUs from the keeper, also if a cell changes the environment
 _code: Dict[str, Any] = {}  # the pinned code, from the keeper
 
 
 def bind(guard: Guard) -> None:
-    """Set the guard of this kernel, which may not be installed."""
-    global _guard
-    _guard = guard
+    """Set the guard of this kernel, which may not be installed, before any cell runs."""
+    global _guard, _given
+    _guard, _given = guard, visible_gpus()
 
 
 def status() -> Dict[str, Any]:
@@ -254,9 +254,9 @@ def skip(number: int) -> None:
     shell.execution_count = max(shell.execution_count, number + 1)
 
 
-def given_gpus(initial: List[str]) -> List[str]:
-    """Return the GPUs from the keeper. `initial`: those that were visible when the process started."""
-    return initial if _given is None else _given
+def given_gpus() -> List[str]:
+    """Return the GPUs from the keeper: at the start of this process, or before the first user cell."""
+    return _given
 
 
 def magic(line: str) -> None:

@@ -31,8 +31,8 @@ import traceback
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from ...wire.texts import wrapped
-from .. import procfs
-from ..process_control import open_signalfd
+from ..system import procfs
+from ..system.process_control import open_signalfd
 from .hooks import OUTPUT_LIMIT, TERM, Countdown, Hooks, main_thread_id
 from .signal_rules import ENDED, Sender, classify, decide, sentence
 from .usage import Usage, is_computing
@@ -69,7 +69,7 @@ class Guard:
         self.keeper_socket = os.path.join(os.path.dirname(report_socket), "keeper") if report_socket else ""
         """The path of the keeper's socket."""
         self._write = write
-        self._reports = _ReportSocket(report_socket)
+        self._report_socket = report_socket
         self._times: Dict[str, float] = {}  # of the last SIGTERM, by the kind of its sender
         self._job_ends: Optional[float] = None  # when a scheduler's SIGTERM came
         self._job_lock = threading.Lock()
@@ -108,7 +108,7 @@ class Guard:
         """Switch the guard on or off for the user, and report it. Main thread only."""
         self.switch(on)
         text = f"the guard was switched {'on' if on else 'off'}"
-        self._reports.send("guard", {"time": time.time(), "on": on, "text": text})
+        self._report("guard", time=time.time(), on=on, text=text)
 
     @contextlib.contextmanager
     def cell(self, request: Any, by_user: bool) -> Iterator[None]:
@@ -193,12 +193,12 @@ class Guard:
         repeated = self._in_job and sender.kind in ("scheduler", "unknown") and self._is_repeated()
         kind = "scheduler" if repeated else sender.kind
         action = decide(kind, in_use, None if before is None else now - before, self._in_job)
-        report = dict(sender._asdict(), time=clock, in_use=in_use, action=action)
+        if not repeated:
+            self.count += 1
+            self.last = sentence(sender, time.strftime("%H:%M:%S", time.localtime(clock)), action)
+        self._report("sigterm", **sender._asdict(), time=clock, in_use=in_use, action=action)
         if repeated:
-            return self._reports.send("sigterm", report)
-        self.count += 1
-        self.last = sentence(sender, time.strftime("%H:%M:%S", time.localtime(clock)), action)
-        self._reports.send("sigterm", report)
+            return
         self.say(self.last)
         if action == ENDED:
             self._end(run_hooks=not in_use)
@@ -218,7 +218,15 @@ class Guard:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _report_output(self, text: str) -> None:
-        self._reports.send("hook", {"time": time.time(), "text": text})
+        self._report("hook", time=time.time(), text=text)
+
+    def _report(self, event: str, **fields: Any) -> None:
+        """Send an event to the keeper, which writes the event into the story. Never blocks."""
+        report = json.dumps(dict(fields, event=event)).encode()
+        kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+        # Where there is no keeper, or where the keeper is too slow, the story lacks this event.
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sock:
+            sock.sendto(report, self._report_socket)
 
     # -------------------------------------------------------------------------------------- the main thread
 
@@ -233,24 +241,6 @@ class Guard:
         self._strays += 1
         if self._thread.ident is not None:
             signal.pthread_kill(self._thread.ident, signal.SIGTERM)
-
-
-class _ReportSocket:
-    """Sends events to the keeper, which writes them into the story. Never blocks."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if path else None
-        if self._socket is not None:
-            self._socket.setblocking(False)
-
-    def send(self, event: str, fields: Dict[str, Any]) -> None:
-        if self._socket is None:
-            return
-        with contextlib.suppress(
-            OSError
-        ):  # there is no keeper, or it is too slow: the story lacks this event
-            self._socket.sendto(json.dumps(dict(fields, event=event)).encode(), self._path)
 
 
 # -------------------------------------------------------------------------------------- child processes

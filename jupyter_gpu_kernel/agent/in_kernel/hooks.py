@@ -18,7 +18,7 @@ import traceback
 from typing import Any, Callable, List, Optional
 
 from ...wire.runtime import Runtime
-from ..process_control import Limit, ProcessControl, run_programs
+from ..system.process_control import Limit, ProcessControl, run_programs
 
 OUTPUT_LIMIT = 4000
 """The length of the output that is reported."""
@@ -198,13 +198,11 @@ def kill_wait() -> Optional[float]:
     """Return the seconds between Slurm's SIGTERM and its SIGKILL; None outside of a Slurm job."""
     if "SLURM_JOB_ID" not in os.environ:
         return None
-    runtime = Runtime()
+    runtime, command = Runtime(), ["scontrol", "show", "config"]
     limit = Limit(runtime.monotonic() + _SCONTROL_TIMEOUT)
     try:
-        (ended,) = run_programs(
-            runtime, ProcessControl(), [["scontrol", "show", "config"]], limit, errors=True
-        )
+        (ended,) = run_programs(runtime, ProcessControl(), [command], limit)
     except OSError:
         return DEFAULT_KILL_WAIT
-    found = _KILL_WAIT.search(ended.output.decode("utf-8", "replace"))
+    found = _KILL_WAIT.search(ended.text)
     return max(5.0, float(found[1])) if found else DEFAULT_KILL_WAIT  # Slurm waits at least 5 s

@@ -1,7 +1,8 @@
 """Runs in the kernel: watches the keeper, and starts another one if the keeper was killed, or crashed because of a bug.
 
 The keeper holds the other end of a pipe, and has written into it how to start its successor: see
-`failover/keeper_pipe.py`. The successor gets an end of a new pipe, and says on the control channel when it receives.
+`failover/keeper_pipe.py`. The successor makes a new pipe, sends its other end over the socket that is its stdin, and
+says on the control channel when it receives.
 
 If the keeper was killed at the end of the scheduler's job in which they run, the kernel ends at once.
 
@@ -12,9 +13,11 @@ that it started.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -25,8 +28,9 @@ from ...wire.runtime import Runtime
 from ..exit.descendants import ROOT, TAG, end_all, find_descendants
 from ..job.client import job_is_over
 from ..paths import job_folder
-from ..process_control import ProcessControl
 from ..story import Story
+from ..system.process_control import ProcessControl
+from ..system.unix_sockets import receive_descriptors
 from .guard import Guard
 from .output_window import OutputWindow
 
@@ -41,12 +45,7 @@ _RETRY_INTERVAL = 0.2
 
 
 def watch(
-    pipe: int,
-    guard: Guard,
-    report_socket: str,
-    gpus: Gpus,
-    window: OutputWindow,
-    limit: float = LIMIT,
+    pipe: int, guard: Guard, report_socket: str, gpus: Gpus, window: OutputWindow, limit: float = LIMIT
 ) -> None:
     """Watch in a thread. `pipe`: a descriptor. `report_socket`: the path of the socket to which the guard reports."""
     os.set_inheritable(pipe, False)
@@ -68,13 +67,6 @@ class KeeperWatch:
         self._limit = limit
         self._successor: Dict[str, Any] = {}  # {command, environ, cwd, settings}
         self._starts: List[float] = []
-        self._write_end = -1  # the successor's end of the new pipe, while it is open in this process
-        self._pipe_lock = threading.Lock()
-        os.register_at_fork(
-            before=self._pipe_lock.acquire,
-            after_in_parent=self._pipe_lock.release,
-            after_in_child=self._forked,
-        )
 
     def watch(self, pipe: int) -> None:
         """Replace each keeper that dies. When that is not possible any more, end the kernel."""
@@ -127,46 +119,40 @@ class KeeperWatch:
         return len(self._starts) <= MAX_STARTS
 
     def _start(self) -> Tuple[int, str]:
-        """Start a successor; return (pipe, "") once it serves, or (-1, why it does not)."""
-        successor = self._successor
-        with self._pipe_lock:
-            pipe, self._write_end = os.pipe()
-        write_end = self._write_end
-        try:
-            process = subprocess.Popen(
-                successor["command"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                cwd=successor["cwd"], env=successor["environ"], pass_fds=[write_end], start_new_session=True,
-            )  # fmt: skip
+        """Start a successor; return (pipe, "") once it serves, or (-1, why it does not).
+
+        Its end of the pipe is never in this process: a process that a cell forks could hold that end open.
+        """
+        ours, theirs = socket.socketpair()
+        with ours:
             try:
-                error = process.communicate(self._successor_input(write_end), START_TIMEOUT)[1]
-            except subprocess.TimeoutExpired:
-                process.kill()  # and nothing waits for it: in a file system that hangs it does not end
-                error = b"it did not start in time"
-        except OSError as failure:
-            os.close(pipe)
-            return -1, str(failure)
-        finally:
-            self._close_write_end()
-        if process.returncode == 0:
-            return pipe, ""
-        os.close(pipe)
+                with theirs:
+                    process = subprocess.Popen(
+                        self._successor["command"], cwd=self._successor["cwd"], env=self._successor["environ"],
+                        stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                        start_new_session=True,
+                    )  # fmt: skip
+            except OSError as failure:
+                return -1, str(failure)
+            error = self._wait_for(process, ours)
+            if process.returncode == 0:
+                return receive_descriptors(ours, 1, 1)[1][0], ""
         return -1, error.decode("utf-8", "replace").strip()[-500:]
 
-    def _close_write_end(self) -> None:
-        with self._pipe_lock:
-            os.close(self._write_end)
-            self._write_end = -1
+    def _wait_for(self, process: subprocess.Popen[bytes], sock: socket.socket) -> bytes:
+        """Tell the process what it needs to know, and wait until it has started the successor; return its errors."""
+        sock.settimeout(START_TIMEOUT)
+        try:
+            with contextlib.suppress(OSError):  # it has ended, and its errors say why
+                sock.sendall(self._successor_input())
+            return process.communicate(timeout=START_TIMEOUT)[1]
+        except subprocess.TimeoutExpired:
+            process.kill()  # and nothing waits for it: in a file system that hangs it does not end
+            return b"it did not start in time"
 
-    def _forked(self) -> None:
-        """In a process that a cell has forked: close the pipe, which is to end when the successor dies."""
-        if self._write_end >= 0:
-            os.close(self._write_end)
-            self._write_end = -1
-        self._pipe_lock.release()
-
-    def _successor_input(self, pipe: int) -> bytes:
+    def _successor_input(self) -> bytes:
         """The kernel, as the successor reads it: see `failover.successor.RunningKernel`."""
-        info = {"kernel": os.getpid(), "keeper_pipe": pipe, "gpus": self._gpus(), "guard": self._guard.on}
+        info = {"kernel": os.getpid(), "gpus": self._gpus(), "guard": self._guard.on}
         return json.dumps(dict(info, settings=self._successor["settings"])).encode() + b"\n"
 
     # -------------------------------------------------------------------------------------- no successor

@@ -34,16 +34,14 @@ import types
 from pathlib import Path
 from typing import Any, List, Union
 
-from ..takeover import TAKEN_OVER, keeper_identity
-from ..usual_modules import VARIABLE as MODULES
-from ..usual_modules import UsualModules
+from ..kernel_protocol import TAKEN_OVER, keeper_identity
+from ..spare.usual_packages import MODULES_VARIABLE, UsualPackages, used_packages
 from . import gpu_kernel, keeper_watch
 from .guard import Guard
 from .hooks import TERM
 from .output_window import OutputWindow, kernel_members, limit_streams, thread_members
 from .unread_messages import InputRequest, LastReplies, UnreadMessages
 from .usage import LINGER, Usage
-from .used_packages import used_packages
 
 CONTROL_TIMEOUT = 2.0
 """Seconds that the control thread has to end after a shutdown."""
@@ -69,16 +67,13 @@ def run(argv: List[str]) -> None:
     guard = create_guard(window)
     keeper = os.environ.pop("JUPYTER_GPU_KERNEL_KEEPER_FD", "")
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_ORPHAN", keeper_watch.LIMIT))
+    gpu_kernel.bind(guard)
     if keeper:
-        initial = gpu_kernel.visible_gpus()
-        keeper_watch.watch(
-            int(keeper), guard, report_socket, functools.partial(gpu_kernel.given_gpus, initial), window, limit
-        )  # fmt: skip
+        keeper_watch.watch(int(keeper), guard, report_socket, gpu_kernel.given_gpus, window, limit)
     ready = os.environ.pop("JUPYTER_GPU_KERNEL_READY_FD", "")
-    modules = os.environ.pop(MODULES, "")
+    modules = os.environ.pop(MODULES_VARIABLE, "")
     handlers = log_handlers()
     restore_sys(argv)
-    gpu_kernel.bind(guard)
     atexit.register(gpu_kernel.done_functions.finish, os.getpid())
     disable_debugger()
     kernelapp: Any = importlib.import_module("ipykernel.kernelapp")
@@ -99,7 +94,7 @@ def run(argv: List[str]) -> None:
     stop_control_thread(app)
     if modules and app.shell is not None:
         with contextlib.suppress(Exception):  # variables of the user may be of any class
-            UsualModules(Path(modules)).record(used_packages(app.shell.user_ns))
+            UsualPackages(Path(modules)).record(used_packages(app.shell.user_ns))
 
 
 def log_handlers() -> List[Any]:
@@ -255,20 +250,15 @@ def kernel_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMe
 
 def write_to_cells(window: OutputWindow, cells: List[Any], text: str) -> None:
     """Write to stderr of the cells with these requests, also if user code has replaced sys.stderr. From any thread."""
-    with window.passing():
-        _write_to_cells(cells, text)
-
-
-def _write_to_cells(cells: List[Any], text: str) -> None:
     kernelapp: Any = importlib.import_module("ipykernel.kernelapp")
-    kernel = kernelapp.IPKernelApp.instance().kernel
     OutStream: Any = importlib.import_module("ipykernel.iostream").OutStream
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, OutStream):  # so that earlier output of the cell comes first
-            stream.flush()
-    for parent in cells:
-        content = {"name": "stderr", "text": text}
-        kernel.session.send(kernel.iopub_socket, "stream", content, parent=parent, ident=b"stream.stderr")
+    kernel, content = kernelapp.IPKernelApp.instance().kernel, {"name": "stderr", "text": text}
+    with window.passing():
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, OutStream):  # so that earlier output of the cell comes first
+                stream.flush()
+        for parent in cells:
+            kernel.session.send(kernel.iopub_socket, "stream", content, parent=parent, ident=b"stream.stderr")
 
 
 def iopub_class(base: Any, window: OutputWindow) -> Any:

@@ -23,7 +23,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, Iterator, Sequence, Set
 
-from ..read_marks import add_mark, message_parts
+from ..kernel_protocol import add_mark, message_parts
 from .unread_messages import UnreadOutput, as_bytes, is_of_keeper
 
 WINDOW = 8 * 1024 * 1024

@@ -11,8 +11,7 @@ import re
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
-from ..read_marks import DELIMITER, message_parts
-from ..takeover import REPEAT_INPUT, SESSION
+from ..kernel_protocol import DELIMITER, REPEAT_INPUT, SESSION, message_parts
 
 MAX_REPLIES = 1024 * 1024
 """Bytes of replies that are kept; the last one is kept also if it is larger."""

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any, Dict, Iterator, List, Set, Tuple
 
-from .. import procfs
+from ..system import procfs
 
 LINGER = 600.0
 """Seconds that a kernel counts as in use after its user was last active."""

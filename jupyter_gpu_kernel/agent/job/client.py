@@ -12,10 +12,10 @@ from typing import Any, Dict, List, Optional
 from ...wire.fields import FieldError, number, text
 from ...wire.stream.frames import FrameError, FrameReader, Kind, json_frame
 from ...wire.texts import one_line
-from .. import procfs
 from ..paths import FolderError, Root
-from ..process_control import TimeoutExpired
-from ..unix_sockets import has_listener
+from ..system import procfs
+from ..system.process_control import TimeoutExpired
+from ..system.unix_sockets import has_listener
 
 TIMEOUT = 5.0
 """Seconds that the job's process has to answer."""

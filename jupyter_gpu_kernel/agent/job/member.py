@@ -8,8 +8,8 @@ from typing import Any, Callable, Dict, Mapping, Optional
 from ...wire.fields import FieldError, number, text, texts
 from ...wire.slurm import MAX_HOSTS
 from ..kernel_settings import KernelSettings
-from ..loop import Loop
 from ..paths import Root
+from ..system.loop import Loop
 from .client import JobConnection, JobGone
 
 LATEST = 253_402_300_799

@@ -18,9 +18,9 @@ from ...wire.fields import text
 from ...wire.files import private
 from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP, TAG, find_descendants
-from ..loop import Loop
 from ..paths import Root, agent_command
-from ..process_control import ChildProcess, ProcessControl, Streams, become_subreaper, next_ended_child
+from ..system.loop import Loop
+from ..system.process_control import ChildProcess, ProcessControl, Streams, become_subreaper, next_ended_child
 from .client import SOCKET, job_is_over
 from .output import adopt_output, own_output
 from .signals import Received, SignalReader

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from typing import Callable, NamedTuple
 
-from .. import procfs
-from ..loop import Loop
-from ..process_control import open_signalfd
+from ..system import procfs
+from ..system.loop import Loop
+from ..system.process_control import open_signalfd
 
 CAUGHT = frozenset(
     {

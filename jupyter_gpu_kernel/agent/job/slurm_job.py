@@ -13,9 +13,9 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from ...wire.runtime import Runtime
 from ...wire.slurm import END_REASONS, expand, job_fields
-from ..loop import Loop
 from ..paths import is_job_id
-from ..process_control import Limit, ProcessControl, run_programs
+from ..system.loop import Loop
+from ..system.process_control import Limit, ProcessControl, run_programs
 
 TIMEOUT = 5.0
 """Seconds that the controller has to answer."""
@@ -101,10 +101,10 @@ def read_facts(runtime: Runtime, processes: ProcessControl, job_id: str) -> JobF
     command = ["env", "-u", "SLURM_TIME_FORMAT", "TZ=UTC", "scontrol", "--oneliner", "show", "job", job_id]
     try:
         limit = Limit(runtime.monotonic() + TIMEOUT, most=65536)
-        (ended,) = run_programs(runtime, processes, [command], limit, errors=True)
+        (ended,) = run_programs(runtime, processes, [command], limit)
     except OSError:
         return JobFacts()
-    return parse_facts(ended.output.decode("utf-8", "replace"))
+    return parse_facts(ended.text)
 
 
 def parse_facts(line: str) -> JobFacts:

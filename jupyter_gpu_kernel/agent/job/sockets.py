@@ -15,9 +15,9 @@ from typing import Any, Callable, Dict, Set
 
 from ...wire.fields import FieldError
 from ...wire.stream.frames import Frame, FrameError, Kind, reply_frame
-from ..frame_connection import FrameConnection
-from ..loop import Loop
-from ..unix_sockets import listen
+from ..system.frame_connection import FrameConnection
+from ..system.loop import Loop
+from ..system.unix_sockets import listen
 
 MAX_CONNECTIONS = 256
 MAX_PENDING = 1 << 20

@@ -4,7 +4,6 @@
   is what a keeper uses of its node, and `lifetime.py` the end of the kernel and of the keeper.
 - `server.py` is the socket at which hubs attach. `commands.py` does what hubs ask, `status.py` is what they are told of
   the kernel, and `output_pace.py` slows a kernel whose output is not read.
-- `idle_timer.py` and `hold_limit.py` decide when an idle kernel ends and when GPUs are given back, `housekeeping.py`
-  applies the first, and `job_notices.py` warns before the end of a Slurm job.
+- `limits/` decides when an idle kernel ends and when its GPUs are given back, and warns before the end of a Slurm job.
 - `client.py` starts keepers' processes and sends requests to keepers, for `attach`; `setup.py` runs set-up lines first.
 """

@@ -18,8 +18,8 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence
 from ...wire.runtime import Runtime
 from ...wire.stream.frames import FrameError, FrameReader, Kind, json_frame
 from ..kernel_settings import KernelSettings, settings_from
-from ..process_control import ChildProcess
-from ..unix_sockets import listen, receive_descriptors, send_descriptors
+from ..system.process_control import ChildProcess
+from ..system.unix_sockets import listen, receive_descriptors, send_descriptors
 
 TIMEOUT = 5.0
 """Seconds a keeper has to reply."""

@@ -18,7 +18,6 @@ from ..story import Limited
 if TYPE_CHECKING:
     from .keeper import Keeper
 
-"""Characters about other hosts in one command."""
 MAX_OTHERS = 1000
 """Other kernels of the notebook that one request names."""
 _OWNER_KEYS = ("owner", "by")
@@ -40,34 +39,59 @@ def read_unanswered(command: Dict[str, Any]) -> List[Message]:
 
 
 class KernelCommands:
-    """Executes commands of the hub: {"do": …}. Unknown commands are ignored, malformed ones raise FieldError."""
+    """Executes the commands and answers the requests of hubs: both are {"do": …}. Malformed ones raise FieldError."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._story = Limited(keeper.story, keeper.loop.time)
-        self._handlers: Dict[str, Callable[[Dict[str, Any]], None]] = {
-            "interrupt": self._interrupt,
+        self._commands: Dict[str, Callable[[Dict[str, Any]], None]] = {
+            "interrupt": self._abort_and_interrupt,
             "cancel": keeper.relay.aborts.handle,
             "failure_seen": keeper.relay.aborts.handle,
             "restart": self._restart,
             "revive": self._revive,
             "kill": self._signal,
             "signal": self._signal,
-            "stop": self._stop,
+            "stop": lambda command: keeper.stop(text(command, "why", "on request")),
             "tell": self._tell,
-            "notebook": self._notebook,
+            "notebook": self._set_notebook,
             "unanswered": keeper.set_unanswered,
         }
         if keeper.job_notices is not None:
-            self._handlers["job"] = keeper.job_notices.set_end_time
+            self._commands["job"] = keeper.job_notices.set_end_time
+        self._requests: Dict[str, Handler] = {
+            "status": self._report_status,
+            "stop": self._stop,
+            "pause": self._begin_pause,
+            "resume": lambda _: keeper.pause.end(),
+            "return": self._return,
+            "owner": self._owner,
+            "confirm": self._confirm,
+            "priority": self._set_priority,
+            "interrupt": lambda _: keeper.relay.interrupt(),
+            "restart": self._restart,
+            "missed": keeper.relay.reattach.missed_cells,
+            "fresh": self._fresh,
+            "journal": keeper.relay.reattach.journal,
+        }
 
-    def handle(self, command: Dict[str, Any]) -> None:
-        """Execute one command."""
-        handler = self._handlers.get(text(command, "do"))
+    def execute(self, command: Dict[str, Any]) -> None:
+        """Execute a command of the attached hub. Unknown commands are ignored."""
+        handler = self._commands.get(text(command, "do"))
         if handler is not None:
             handler(command)
 
-    def _interrupt(self, command: Dict[str, Any]) -> None:
+    def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Return the reply to a request, which may come on any connection."""
+        do = text(request, "do")
+        handler = self._requests.get(do)
+        if handler is None:
+            return {"error": {"code": "unknown", "text": f"unknown request: {do!r}"}}
+        return handler(request) or {"ok": True}
+
+    # -------------------------------------------------------------------------------------- commands
+
+    def _abort_and_interrupt(self, command: Dict[str, Any]) -> None:
         self._keeper.relay.aborts.handle(command)
         self._keeper.relay.interrupt()
 
@@ -81,47 +105,16 @@ class KernelCommands:
     def _signal(self, command: Dict[str, Any]) -> None:
         self._keeper.send_signal(number(command, "number", signal.SIGKILL, least=1, most=signal.NSIG - 1))
 
-    def _stop(self, command: Dict[str, Any]) -> None:
-        self._keeper.stop(text(command, "why", "on request"))
-
     def _tell(self, command: Dict[str, Any]) -> None:
         self._story.tell(text(command, "event", most=64), text(command, "text"))
 
-    def _notebook(self, command: Dict[str, Any]) -> None:
+    def _set_notebook(self, command: Dict[str, Any]) -> None:
         notebook = text(command, "notebook")
         self._story.tell("notebook", f"the kernel's notebook is {notebook}", notebook=notebook)
         self._keeper.settings.change(notebook=notebook)
         self._keeper.status.tell()
 
-
-class KernelRequests:
-    """Handles requests: {"do": …}; each has a reply. Malformed requests raise FieldError."""
-
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
-        self._handlers: Dict[str, Handler] = {
-            "status": self._report_status,
-            "stop": self._stop,
-            "pause": self._begin_pause,
-            "resume": self._end_pause,
-            "return": self._return,
-            "owner": self._owner,
-            "confirm": self._confirm,
-            "priority": self._set_priority,
-            "interrupt": self._interrupt,
-            "restart": self._restart,
-            "missed": keeper.relay.reattach.missed_cells,
-            "fresh": self._fresh,
-            "journal": keeper.relay.reattach.journal,
-        }
-
-    def handle(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """The reply to one request."""
-        do = text(request, "do")
-        handler = self._handlers.get(do)
-        if handler is None:
-            return {"error": {"code": "unknown", "text": f"unknown request: {do!r}"}}
-        return handler(request) or {"ok": True}
+    # -------------------------------------------------------------------------------------- requests
 
     def _report_status(self, request: Dict[str, Any]) -> Dict[str, Any]:
         return {
@@ -154,9 +147,6 @@ class KernelRequests:
     def _begin_pause(self, _: Dict[str, Any]) -> None:
         if self._keeper.relay.busy:
             self._keeper.pause.begin_when(lambda: not self._keeper.server.attached)
-
-    def _end_pause(self, _: Dict[str, Any]) -> None:
-        self._keeper.pause.end()
 
     def _return(self, request: Dict[str, Any]) -> None:
         """Another front end attaches. Output that the previous front end has not received is kept for the new one. If
@@ -191,14 +181,6 @@ class KernelRequests:
         place = self._keeper.relay.gpus.set_priority(priority)
         self._keeper.status.tell()
         return {"priority": priority, "place": place}
-
-    def _interrupt(self, _: Dict[str, Any]) -> None:
-        """The user interrupts a kernel that no front end of the hub has."""
-        self._keeper.relay.interrupt()
-
-    def _restart(self, _: Dict[str, Any]) -> None:
-        """The user restarts a kernel that no front end of the hub has."""
-        self._keeper.restart("restarted by the user")
 
     def _fresh(self, request: Dict[str, Any]) -> None:
         """The kernel asks for a restart, which begins after the reply to the cell that asks."""

@@ -21,7 +21,6 @@ from ..kernel_context import KernelContext
 from ..kernel_settings import CurrentSettings, KernelSettings
 from ..log.log import Log
 from ..log.requests import request_type
-from ..loop import Timer
 from ..paths import Root
 from ..pinned_code.kernel_code import KernelCode
 from ..policy import Policy
@@ -31,12 +30,13 @@ from ..process.signals import Pause
 from ..relay.relay import Relay, RelayCallbacks
 from ..spare.client import Spare
 from ..story import Story
-from .commands import KernelCommands, KernelRequests, read_unanswered
-from .hold_limit import HoldLimit
-from .housekeeping import Housekeeping
-from .idle_timer import IdleTimer
-from .job_notices import JobNotices
+from ..system.loop import Timer
+from .commands import KernelCommands, read_unanswered
 from .lifetime import EndRequest, Replacement, Shutdown
+from .limits.hold_limit import HoldLimit
+from .limits.housekeeping import Housekeeping
+from .limits.idle_timer import IdleTimer
+from .limits.job_notices import JobNotices
 from .output_pace import OutputPace
 from .server import HubEvents, KeeperServer, RejectedInput
 from .status import Status
@@ -64,16 +64,17 @@ class Keeper:
         reading of the GPUs, see `gpus/early_reading.py`."""
         self.system = system
         self.loop = system.loop
-        self._context = self._make_context(root, policy.apply(settings) if policy else settings)
-        self.settings, self.folder, self.story = self._context[2:]
+        self._context = context = self._make_context(root, policy.apply(settings) if policy else settings)
+        self.settings, self.folder, self.story = context.settings, context.folder, context.story
         if policy and str(policy):
             self.story.tell("policy", str(policy))
-        self.job = self._join_job(root) if self.settings.now.job else None
-        self._make_kernel(root)
-        self._make_relay(root, early)
+        self.job: Optional[Membership] = None
+        if self.settings.now.job:
+            self.job = Membership(self.loop, root, self.settings.now, self._job_event, self._job_over)
+        self._make_kernel()
+        self._make_relay(early)
         self.job_notices = None if self.job is None else JobNotices(self, self.job)
         self._commands = KernelCommands(self)
-        self._requests = KernelRequests(self)
         self._hold_limit = HoldLimit(self)
         self._housekeeping = Housekeeping(self)
         self._end_request = EndRequest.NONE
@@ -85,34 +86,27 @@ class Keeper:
         story = Story(root.story(settings.id), runtime.time)
         current = CurrentSettings(settings, self._save_settings)
         folder = root.make_kernel(settings.id)
-        return KernelContext(self.loop, self.system.processes, current, folder, story)
+        return KernelContext(self.loop, self.system.processes, current, root, folder, story)
 
-    def _join_job(self, root: Root) -> Membership:
-        return Membership(self.loop, root, self.settings.now, self._job_event, self._job_over)
-
-    def _make_kernel(self, root: Root) -> None:
+    def _make_kernel(self) -> None:
         """Make the kernel's process, which is still to be started, and what concerns its life."""
-        loop, processes, settings = self.loop, self.system.processes, self.settings.now
-        spare = Spare(loop, processes, root.path, settings, self._reap)
-        self.kernel = self.system.kernel(
-            self.folder,
-            self._from_kernel,
-            self._marked,
-            spare,
-        )
-        self.exit_report = self.system.exit_report(self.folder, self.story)
-        self.idle_timer = IdleTimer(settings, loop.time)
-        self.pause = Pause(loop, processes, self.kernel, self.story)
+        context = self._context
+        spare = Spare(context, self._reap)
+        self.kernel = self.system.kernel(context, self._from_kernel, self._marked, spare)
+        self.exit_report = self.system.exit_report(context)
+        self.idle_timer = IdleTimer(context.settings.now, self.loop.time)
+        self.pause = Pause(context, self.kernel)
         self.status = Status(self)
 
-    def _make_relay(self, root: Root, early: int) -> None:
+    def _make_relay(self, early: int) -> None:
         """Make the server for hubs, the relay between hubs and kernel, and what needs both."""
         loop, settings = self.loop, self.settings.now
         self.log = Log(loop.runtime, self.folder, settings, partial(self.story.tell, "journal"))
         self._rejected_input = RejectedInput(self.story, loop.time)
         events = HubEvents(
-            self._from_hub, self._handle_request, self._attached, self._detached, self._rejected_input.report
-        )
+            self._from_hub, lambda request: self._commands.answer(request), self._attached, self._detached,
+            self._rejected_input.report,
+        )  # fmt: skip
         self.server = KeeperServer(loop, self.folder / "keeper", self.log, events, self.system.listen)
         self._output_pace = OutputPace(loop, self.server, self.log, self.kernel.return_mark)
         self._shutdown = Shutdown(loop, self.server, self.idle_timer, self.exit_report.cleanup)
@@ -126,11 +120,11 @@ class Keeper:
             RelayCallbacks(lambda *request: self._code.pin(*request), self.idle_timer.used),
         )
         self.gpus: GpuManager = relay.gpus
-        self._code = KernelCode(self._context, root, relay.internal_requests)
+        self._code = KernelCode(self._context, relay.internal_requests)
         self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
-        self.replacement = Replacement(root, settings.id, loop, self.gpus, relay.greeting_text, self.story)
+        self.replacement = Replacement(self._context, self.gpus, relay.greeting_text)
         self._signals = self.system.signals(
-            self.kernel, relay.executions, self.story, self._reap, self.exit_report.guard_switched
+            self._context, self.kernel, relay.executions, self._reap, self.exit_report.guard_switched
         )
 
     def _gpus_changed_state(self, state: str) -> None:
@@ -171,7 +165,7 @@ class Keeper:
         self.relay.kernel_starting()
         self.replacement.kernel_starting()
         settings = self.settings.now
-        env = kernel_environment(settings, self.folder, self.gpus.acquisition.environment())
+        env = kernel_environment(self._context, self.gpus.acquisition.environment())
         try:
             self.kernel.start(settings.python, env, self._code.cwd, self.ready.begin)
         except OSError as error:
@@ -264,7 +258,7 @@ class Keeper:
         if replaced_by is not None:
             self.replacement.set_replaced_by(replaced_by)
         self.story.tell("stop", f"stopped: {why}")
-        self.exit_report.stop_requested(why)
+        self.exit_report.stop_reason = why
         self.pause.end()
         if self.status.state != "ended" and self.ready.up:
             if self.replacement.replaced:
@@ -291,7 +285,7 @@ class Keeper:
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the kernel's process group for a front end."""
-        self.exit_report.signal_sent(number)
+        self.exit_report.signal_sent = number
         self.kernel.signal_group(number)
 
     def _prepare_shutdown(self, restart: bool) -> None:
@@ -352,7 +346,7 @@ class Keeper:
 
     def _from_hub(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
-            return self._commands.handle(message.content())
+            return self._commands.execute(message.content())
         try:
             self._request(message)
         except (FieldError, MessageError) as error:  # the kernel would ignore it, too
@@ -365,9 +359,6 @@ class Keeper:
         if self.relay.admit(message):
             self.relay.handle_request(message)
         self._signals.watch_cell()
-
-    def _handle_request(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        return self._requests.handle(request)
 
     def set_unanswered(self, command: Dict[str, Any]) -> None:
         """The hub, whose predecessor was killed, lists the cells that have no reply. Handle those that never came."""

@@ -13,11 +13,11 @@ from typing import List, Optional
 from ..exit.descendants import Cleanup
 from ..gpus.manager import GpuManager
 from ..gpus.sharing.lease_transfer import LeaseReceiver
-from ..loop import Loop, Timer
-from ..paths import Root, is_kernel_id
+from ..kernel_context import KernelContext
+from ..paths import is_kernel_id
 from ..relay.reattach import GreetingText
-from ..story import Story
-from .idle_timer import IdleTimer
+from ..system.loop import Loop, Timer
+from .limits.idle_timer import IdleTimer
 from .server import KeeperServer
 
 FETCH_TIMEOUT = 3.0
@@ -101,25 +101,17 @@ class _Phase(enum.Enum):
 class Replacement:
     """Passes the GPUs on to a kernel that replaces this keeper's kernel, or receives those of a replaced kernel."""
 
-    def __init__(
-        self,
-        root: Root,
-        kernel_id: str,
-        loop: Loop,
-        gpus: GpuManager,
-        greeting_text: GreetingText,
-        story: Story,
-    ) -> None:
-        self._root = root
-        self._id = kernel_id
+    def __init__(self, context: KernelContext, gpus: GpuManager, greeting_text: GreetingText) -> None:
+        self._root = context.root
+        self._story = context.story
+        self._id = context.settings.now.id
         self._gpus = gpus
         self._greeting_text = greeting_text
-        self._story = story
         self._phase = _Phase.STARTING
         self._replaced_by = ""
         self._received: List[socket.socket] = []  # leases for the kernel, until it is up
         self._received_since: Optional[float] = None
-        self._receiver = LeaseReceiver(loop, root.kernel(self._id), self._receive)
+        self._receiver = LeaseReceiver(context.loop, context.root.kernel(self._id), self._receive)
 
     @property
     def replaced(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Callable, Optional
 
 from ..log.log import Log
-from ..loop import Loop, Timer
+from ..system.loop import Loop, Timer
 from .server import KeeperServer
 
 AHEAD = 8 * 1024 * 1024

@@ -16,12 +16,12 @@ from ...wire.fields import FieldError
 from ...wire.messages import Data, Lane, Message, MessageError
 from ...wire.stream.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, EndpointState, ProtocolError
 from ...wire.stream.frames import CHUNK, MAX_PAYLOAD, Frame, FrameError, Kind, reply_frame
-from ..frame_connection import FrameConnection
 from ..log.hub_reader import HubReader
 from ..log.log import Log
-from ..loop import Loop
 from ..story import Limited, Story
-from ..unix_sockets import listen
+from ..system.frame_connection import FrameConnection
+from ..system.loop import Loop
+from ..system.unix_sockets import listen
 
 MAX_CONNECTIONS = 64
 _WAITING_CONNECTIONS = 16

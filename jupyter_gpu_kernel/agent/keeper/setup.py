@@ -18,8 +18,8 @@ from ...wire.files import private, replace_file
 from ...wire.runtime import Runtime
 from ..exit.descendants import ROOT, SETUP, end_all, find_descendants
 from ..paths import Root, agent_command, read_tail
-from ..process_control import ChildProcess, ProcessControl, Streams
 from ..story import Story
+from ..system.process_control import ChildProcess, ProcessControl, Streams
 from .client import LOG_TAIL, StartError, StartRequest, start_keeper
 
 TIMEOUT = 60.0

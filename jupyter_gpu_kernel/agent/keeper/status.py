@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Dict
 
 from ...wire import PROTOCOL
 from ...wire.messages import Lane, keeper_message
-from ..procfs import boot_id
-from .idle_timer import cuda_is_open
+from ..system.procfs import boot_id
+from .limits.idle_timer import cuda_is_open
 
 if TYPE_CHECKING:
     from .keeper import Keeper
@@ -26,7 +26,7 @@ class Status:
         self.state = "starting"
         self._since = self._time()
         self._extra: Dict[str, Any] = {}
-        self._busy_was_told = False
+        self._busy_was_reported = False
 
     @property
     def has_opened_gpus(self) -> bool:
@@ -36,14 +36,14 @@ class Status:
     def become(self, state: str, **extra: Any) -> None:
         """Change the state, and tell the hub. `extra`: fields of this state that the hub gets as well."""
         self.state, self._since, self._extra = state, self._time(), extra
-        self._busy_was_told = state == "busy"
+        self._busy_was_reported = state == "busy"
         self._keeper.gpus.gpu_time.update(state)
         self.tell()
 
     def seen(self, state: str) -> None:
-        """Change the state without telling the hub, which sees it in the kernel's messages, unless the hub was told by
-        the successor of a killed keeper that the kernel is busy."""
-        if state != self.state and self._busy_was_told:
+        """Change the state without telling the hub, which sees it in the kernel's messages, unless the
+        successor of a killed keeper has reported to the hub that the kernel is busy."""
+        if state != self.state and self._busy_was_reported:
             self.become(state)
         elif state != self.state:
             self.state, self._since = state, self._time()

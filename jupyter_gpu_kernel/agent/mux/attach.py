@@ -18,10 +18,10 @@ from ...wire.runtime import Runtime
 from ...wire.stream.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, json_frame, reply_frame
 from ...wire.stream.window import MOST
 from ..paths import Root
-from ..process_control import ProcessControl
+from ..refused import Refused
 from ..story import forget_old_stories
+from ..system.process_control import ProcessControl
 from .handlers import RequestHandlers
-from .keepers import Refused
 
 SILENCE = 60
 """Seconds without data from the hub, which pings every few seconds. Then the link is dead, and this process ends."""

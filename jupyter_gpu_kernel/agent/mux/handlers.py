@@ -32,11 +32,12 @@ from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..kernel_settings import settings_from
 from ..paths import Root, is_kernel_id
 from ..policy import PATH, PolicyError, read_policy
-from ..process_control import ProcessControl
-from ..procfs import booted_at
+from ..refused import Refused
 from ..spare.places import retire_all
 from ..story import KEEP_DAYS, read_story
-from .keepers import SUCCESSOR_TIMEOUT, Keepers, Refused, protocol_of
+from ..system.process_control import ProcessControl
+from ..system.procfs import booted_at
+from .keepers import SUCCESSOR_TIMEOUT, Keepers, protocol_of
 
 MAX_STORY = 3 * 1024 * 1024
 """Bytes at the end of a story that are read, and sent in one reply: the wire's frames take 4 MiB."""

@@ -18,19 +18,19 @@ from ...wire.files import private
 from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP, TAG, hidden_keeper
 from ..exit.leftovers import Leftovers, has_keeper, is_being_served
-from ..file_lock import lock_now
 from ..gpus.early_reading import EarlyReadings
 from ..job.client import JobChild, job_is_over, why_no_process
 from ..keeper.client import LOG_TAIL, KeeperTimeout, StartError, ask_keeper, start_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
 from ..kernel_settings import KernelSettings
 from ..paths import Root, agent_command, is_job_id, read_tail
-from ..pinned_code.checkout import Checkouts, Pin
-from ..pinned_code.git import PinError
-from ..policy import PolicyError, read_policy
-from ..process_control import ChildProcess, ProcessControl, Streams
+from ..pinned_code.checkout import Checkouts
+from ..policy import read_policy
+from ..refused import Refused
 from ..story import read_story
-from ..unix_sockets import NO_LISTENER
+from ..system.file_lock import lock_now
+from ..system.process_control import ChildProcess, ProcessControl, Streams
+from ..system.unix_sockets import NO_LISTENER
 
 START_TIMEOUT = SETUP_TIMEOUT + 10.0
 SUCCESSOR_TIMEOUT = 25.0
@@ -39,14 +39,6 @@ CONNECT_TIMEOUT = 20.0
 """Seconds that a busy keeper has to accept a connection."""
 _POLL_INTERVAL = 0.05
 _THREADS = 16
-
-
-class Refused(Exception):
-    """A request that cannot be served; `code` is one word for programs."""
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 class Keepers:
@@ -248,19 +240,14 @@ class Keepers:
         """Raise Refused if the folder (`cwd`) does not exist, or has no such revision (`code`)."""
         cwd = _cwd(settings)
         if settings.code:
-            try:
-                self.checkouts.find(cwd, settings.code)
-            except PinError as error:
-                raise Refused("code", str(error)) from None
+            self.checkouts.find(cwd, settings.code)
 
     def create(self, settings: KernelSettings) -> Optional[socket.socket]:
         """Start the keeper; return a socket to it. If an `attach` whose link broke is starting the keeper already, wait
-        for its start. The folder's lock passes to the keeper, which holds it as long as it lives.
+        for its start. The folder's lock passes to the keeper, which holds it as long as it lives. Raises Refused if the
+        keeper cannot be started.
         """
-        try:
-            read_policy(self._policy).apply(settings)
-        except PolicyError as error:
-            raise Refused("policy", str(error)) from None
+        read_policy(self._policy).apply(settings)
         path = self.root.make_kernel(settings.id) / "lock"
         lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -298,7 +285,7 @@ class Keepers:
             with open(str(folder / "log"), "ab", opener=private) as log:
                 return self._processes.start(command, Streams(log), cwd=cwd, env=_environment())
 
-        pin = self._pin(settings, cwd)
+        pin = self.checkouts.make(settings.id, cwd, settings.code) if settings.code else None
         settings = settings.replace(pin={} if pin is None else pin._asdict())  # the hub does not choose it
         try:
             with self._early_readings.begin(settings) as early:
@@ -314,15 +301,6 @@ class Keepers:
         """Raise Refused if the job's process does not run here."""
         if not is_job_id(job) or job_is_over(self.root.job(job)):
             raise Refused("job", why_no_process(job))
-
-    def _pin(self, settings: KernelSettings, cwd: str) -> Optional[Pin]:
-        """The code that the kernel is to run, if the settings ask for a commit."""
-        if not settings.code:
-            return None
-        try:
-            return self.checkouts.make(settings.id, cwd, settings.code)
-        except PinError as error:
-            raise Refused("code", str(error)) from None
 
 
 def protocol_of(reply: Dict[str, Any]) -> int:

@@ -23,9 +23,9 @@ from typing import IO, Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
 from ...wire import revisions
 from ...wire.runtime import Runtime
 from ...wire.texts import one_line
-from ..file_lock import lock_now
 from ..paths import FolderError, Root, check_private
-from ..process_control import ProcessControl
+from ..system.file_lock import lock_now
+from ..system.process_control import ProcessControl
 from .git import MAX_OUTPUT, Git, PinError
 
 _MOST_TAGS = 5000
@@ -123,8 +123,10 @@ class Checkouts:
         if problem:
             raise PinError(f"{one_line(revision)!r} is not a revision: {problem}")
         git = Git(self._runtime, self._processes, folder, LIMIT, cancelled)
-        top = _top(git, folder)
-        return git, top, _commit(git, revision, top)
+        nowhere = f"git finds no repository with files at {one_line(folder)}"
+        top = git.line("rev-parse", "--show-toplevel", problem=nowhere)
+        missing = f"there is no commit {one_line(revision)!r} in {one_line(top)}"
+        return git, top, git.line("rev-parse", "--verify", revision + "^{commit}", problem=missing)
 
     def _git(self, folder: str) -> Git:
         return Git(self._runtime, self._processes, folder, LIMIT)
@@ -208,13 +210,6 @@ class Checkouts:
         return found
 
 
-def _top(git: Git, folder: str) -> str:
-    try:
-        return git.line("rev-parse", "--show-toplevel")
-    except PinError as error:
-        raise PinError(f"git finds no repository with files at {one_line(folder)}: {error}") from None
-
-
 def _store(git: Git, folder: str) -> str:
     """The `.git` folder that has the repository's objects, also if `folder` is in a worktree of git's."""
     option = "--git-common-dir"
@@ -222,14 +217,6 @@ def _store(git: Git, folder: str) -> str:
     if found == option:  # git before 2.5 does not know it, and has no worktrees
         found = git.line("rev-parse", "--git-dir")
     return os.path.abspath(os.path.join(folder, found))
-
-
-def _commit(git: Git, revision: str, top: str) -> str:
-    try:
-        return git.line("rev-parse", "--verify", revision + "^{commit}")
-    except PinError as error:
-        where = f"there is no commit {one_line(revision)!r} in {one_line(top)}"
-        raise PinError(f"{where}: {error}") from None
 
 
 def _exists(git: Git, name: str) -> bool:

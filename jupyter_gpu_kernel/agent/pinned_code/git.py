@@ -12,7 +12,8 @@ from typing import Callable, Dict
 
 from ...wire.runtime import Runtime
 from ...wire.texts import one_line
-from ..process_control import Limit, ProcessControl, run_programs
+from ..refused import Refused
+from ..system.process_control import Limit, ProcessControl, run_programs
 
 MAX_OUTPUT = 1 << 20
 """Bytes that are read of what a command prints."""
@@ -21,8 +22,11 @@ _KEPT = ("GIT_EXEC_PATH",)
 _ASKING = ("SSH_ASKPASS", "DISPLAY")
 
 
-class PinError(Exception):
+class PinError(Refused):
     """Why code cannot be pinned, in words for the user."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("code", text)
 
 
 class Git:
@@ -53,9 +57,12 @@ class Git:
             )
         self._program = program
 
-    def line(self, *arguments: str, folder: str = "") -> str:
-        """Run a command; return the first line that it prints."""
-        return self.run(*arguments, folder=folder).split("\n", 1)[0]
+    def line(self, *arguments: str, problem: str = "") -> str:
+        """Run a command; return the first line that it prints. `problem`: what its failure means."""
+        try:
+            return self.run(*arguments).split("\n", 1)[0]
+        except PinError as error:
+            raise PinError(f"{problem}: {error}" if problem else str(error)) from None
 
     def run(self, *arguments: str, folder: str = "") -> str:
         """Run a command; return what it prints. Raises PinError, with git's own words, if it fails or takes too long.
@@ -70,7 +77,7 @@ class Git:
         limit = Limit(self._deadline, self._cancelled, MAX_OUTPUT)
         try:
             (ended,) = run_programs(
-                self._runtime, self._processes, [command], limit, errors=True, cwd=where, env=self._env
+                self._runtime, self._processes, [command], limit, cwd=where, env=self._env
             )
         except OSError as error:
             raise PinError(f"git cannot be run: {error}") from None

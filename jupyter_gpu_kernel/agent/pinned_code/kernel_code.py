@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Callable, Dict, Optional, Union
 
 from ..kernel_context import KernelContext
-from ..paths import Root
 from ..relay.requests import InternalRequests
 from .checkout import LIMIT, Checkouts, Pin
 from .git import PinError
@@ -21,15 +20,10 @@ OnDone = Callable[[str], None]
 class KernelCode:
     """`cwd` is where the kernel's process starts; `pin` changes it before the first cell."""
 
-    def __init__(
-        self,
-        context: KernelContext,
-        root: Root,
-        internal_requests: InternalRequests,
-    ) -> None:
+    def __init__(self, context: KernelContext, internal_requests: InternalRequests) -> None:
         """The settings have the pin if it was made at the start."""
         self._loop = context.loop
-        self._checkouts = Checkouts(context.loop.runtime, context.processes, root)
+        self._checkouts = Checkouts(context.loop.runtime, context.processes, context.root)
         self._settings = context.settings
         self._kernel_id = context.settings.now.id
         self._internal_requests = internal_requests

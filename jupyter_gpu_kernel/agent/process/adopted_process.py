@@ -7,9 +7,9 @@ import os
 from typing import Callable, Optional
 
 from ..exit.reason import UNKNOWN
-from ..loop import Loop
-from ..process_control import open_pidfd
-from ..procfs import start_ticks, zombie_status
+from ..system.loop import Loop
+from ..system.process_control import open_pidfd
+from ..system.procfs import start_ticks, zombie_status
 
 _POLL_INTERVAL = 0.5
 """Seconds, where there are no process descriptors (Linux before 5.3, Python before 3.9)."""

@@ -7,30 +7,26 @@ import sys
 from pathlib import Path
 from typing import Dict
 
-from ..kernel_settings import KernelSettings
-from ..usual_modules import VARIABLE as MODULES
-from ..usual_modules import modules_file
+from ..kernel_context import KernelContext
+from ..spare.usual_packages import MODULES_VARIABLE, modules_file
 
-_PRIVATE = (
-    *("JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTER_GPU_KERNEL_SPARE", "JUPYTER_GPU_KERNEL_SPARE_IDLE"),
-)
+_PRIVATE = ("JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTER_GPU_KERNEL_SPARE", "JUPYTER_GPU_KERNEL_SPARE_IDLE")
 
 
-def kernel_environment(settings: KernelSettings, folder: Path, gpus: Dict[str, str]) -> Dict[str, str]:
+def kernel_environment(context: KernelContext, gpus: Dict[str, str]) -> Dict[str, str]:
     """Return the environment. The setting `env` overrides everything but our own variables."""
+    settings, root = context.settings.now, context.root.path
     env = {key: value for key, value in os.environ.items() if key not in _PRIVATE}
     env.update(_activated(env))
-    env.update(_ipython_folder(env, folder))
+    env.update(_ipython_folder(env, root))
     env.update(settings.env)
     env.update(gpus)
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     env["JUPYTER_GPU_KERNEL_ID"] = settings.id
-    env["JUPYTER_GPU_KERNEL_ROOT"] = str(
-        folder.parent.parent
-    )  # shows which agent a leftover process belongs to
+    env["JUPYTER_GPU_KERNEL_ROOT"] = str(root)  # shows which agent a leftover process belongs to
     if settings.spare != "off" and not settings.job:
-        env[MODULES] = str(modules_file(folder.parent.parent, settings.python))
-    env["JUPYTER_GPU_KERNEL_STORY"] = str(folder / "story")
+        env[MODULES_VARIABLE] = str(modules_file(root, settings.python))
+    env["JUPYTER_GPU_KERNEL_STORY"] = str(context.folder / "story")
     env["JUPYTER_GPU_KERNEL_SIGTERM"] = settings.sigterm
     if settings.job:
         env["JUPYTER_GPU_KERNEL_JOB"] = settings.job
@@ -53,12 +49,12 @@ def _activated(env: Dict[str, str]) -> Dict[str, str]:
     return found
 
 
-def _ipython_folder(env: Dict[str, str], folder: Path) -> Dict[str, str]:
+def _ipython_folder(env: Dict[str, str], root: Path) -> Dict[str, str]:
     """The user's IPython folder if it has a profile and is writable, else ours: a full home must not end a kernel."""
     own = Path(env.get("IPYTHONDIR") or os.path.expanduser("~/.ipython"))
     if (own / "profile_default").is_dir() and _writable(own / "profile_default"):
         return {}
-    return {"IPYTHONDIR": str(folder.parent.parent / "ipython")}
+    return {"IPYTHONDIR": str(root / "ipython")}
 
 
 def _writable(folder: Path) -> bool:

@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
-from typing import Callable, Dict, Optional, Protocol, Tuple
+from typing import Callable, Dict, Optional, Tuple
 
 from ...wire.messages import Channel
 from ..failover.keeper_pipe import KeeperPipe
-from ..loop import Loop
+from ..kernel_context import KernelContext
+from ..kernel_protocol import returned
 from ..paths import agent_command, read_tail
-from ..process_control import ProcessControl, Streams
-from ..read_marks import returned
 from ..spare.client import Spare
 from ..spare.packets import KernelStart
+from ..system.process_control import Process, Streams
 from .kernel_sockets import KernelSockets, OnMessage
 
 STDERR_TAIL = 4000
 PREPARE_AFTER = 2.0
 """Seconds that a kernel has been ready when the next start is prepared, which takes CPU time."""
-
-
-class Process(Protocol):
-    """The part of a process that `KernelProcess` uses. The kernel's process need not be a child of this keeper: a spare
-    interpreter may have forked it, or a killed keeper may have started it."""
-
-    @property
-    def pid(self) -> int:
-        """The id of the process."""
-
-    def poll(self) -> Optional[int]:
-        """Return None while the process runs, then its return code."""
 
 
 class KernelProcess:
@@ -40,33 +27,27 @@ class KernelProcess:
 
     def __init__(
         self,
-        loop: Loop,
-        processes: ProcessControl,
-        folder: Path,
+        context: KernelContext,
         on_message: OnMessage,
         on_mark: Callable[[int], object],
         spare: Optional[Spare] = None,
     ) -> None:
         """`spare`: from which the process is forked, if that is possible."""
-        self.folder = folder
+        self.folder = context.folder
         self.pid = 0
         self.forked = False
         """Whether the present process was forked from a spare interpreter."""
         self.pipe = KeeperPipe()
-        self._loop = loop
-        self._processes = processes
-        self._sockets = KernelSockets(loop, folder, on_message, on_mark)
+        self._loop = context.loop
+        self._processes = context.processes
+        self._sockets = KernelSockets(context.loop, context.folder, on_message, on_mark)
         self._spare = spare
         self._process: Optional[Process] = None
         self._last_start: Optional[Tuple[str, KernelStart]] = None
         self._ready_fd = -1  # the process writes to it when its sockets are bound
 
     def start(
-        self,
-        python: str,
-        env: Dict[str, str],
-        cwd: Optional[str],
-        on_ready: Callable[[], None],
+        self, python: str, env: Dict[str, str], cwd: Optional[str], on_ready: Callable[[], None]
     ) -> None:
         """Start the process in a session of its own. `on_ready()` is called when its sockets are bound. Raises OSError
         if the process cannot be started."""

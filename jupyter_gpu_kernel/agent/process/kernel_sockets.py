@@ -19,10 +19,9 @@ import zmq
 
 from ...wire.files import replace_file
 from ...wire.messages import MAX_CLIENTS, MAX_PARTS, Channel
-from ..loop import Loop
-from ..read_marks import DELIMITER, read_mark
+from ..kernel_protocol import DELIMITER, keeper_identity, read_mark
 from ..relay.requests import InternalRequests
-from ..takeover import keeper_identity
+from ..system.loop import Loop
 
 DRAIN_TIMEOUT = 1.0
 """Seconds to read the last output of a process that has ended, where another process holds its socket open."""

@@ -20,11 +20,12 @@ from typing import Any, Callable, Dict, Optional
 
 from ...wire.fields import FieldError, load_object, number, text
 from ..in_kernel.signal_rules import Sender
-from ..loop import Loop, Timer
-from ..process_control import ChildProcess, ProcessControl, Streams
-from ..procfs import read_text
+from ..kernel_context import KernelContext
 from ..relay.requests import Executions
-from ..story import Limited, Story
+from ..story import Limited
+from ..system.loop import Loop, Timer
+from ..system.process_control import ChildProcess, ProcessControl, Streams
+from ..system.procfs import read_text
 from .kernel_process import KernelProcess
 
 INTERVAL = 0.5
@@ -49,23 +50,23 @@ class Signals:
 
     def __init__(
         self,
-        loop: Loop,
+        context: KernelContext,
         kernel: KernelProcess,
         cells: Executions,
-        story: Story,
         on_child: Callable[[], None],
         on_guard: Callable[[bool], None],
     ) -> None:
         self.last_sigterm: Dict[str, Any] = {}
         """The story's entry about the last SIGTERM that the kernel got."""
+        loop = context.loop
         self._now = loop.runtime.time
-        self._story = story
-        self._limited_story = Limited(story, loop.time)
+        self._story = context.story
+        self._limited_story = Limited(context.story, loop.time)
         self._on_child = on_child
         self._on_guard = on_guard
         self._guard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._catch_signals(loop)
-        self._bind(loop, kernel.folder / "story")
+        self._bind(loop, context.folder / "story")
         self._pending_sigterm = PendingSigterm(loop, kernel, cells, self._sigterm_is_pending)
 
     def watch_cell(self) -> None:
@@ -172,11 +173,11 @@ def _id(report: Dict[str, Any], key: str) -> Optional[int]:
 class Pause:
     """`begin` stops the kernel's process group, `end` continues it. Both may be called again."""
 
-    def __init__(self, loop: Loop, processes: ProcessControl, kernel: KernelProcess, story: Story) -> None:
-        self._loop = loop
-        self._processes = processes
+    def __init__(self, context: KernelContext, kernel: KernelProcess) -> None:
+        self._loop = context.loop
+        self._processes = context.processes
+        self._story = context.story
         self._kernel = kernel
-        self._story = story
         self._timer: Optional[Timer] = None
         self._detaching: Optional[Timer] = None
         self._resumer: Optional[_Resumer] = None

@@ -23,8 +23,8 @@ from ...wire.texts import COMMAND
 from ..kernel_settings import KernelSettings
 from ..log.cells import LoggedCell
 from ..log.log import Log
-from ..loop import Loop, Timer
 from ..paths import is_kernel_id
+from ..system.loop import Loop, Timer
 
 _MAX_HEADER = 64 * 1024
 READING_TIME = 2.0

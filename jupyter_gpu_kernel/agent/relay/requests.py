@@ -8,7 +8,7 @@ from ...wire.kernel_messages.answers import Answers
 from ...wire.kernel_messages.compose import Parts, error_reply, make
 from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
-from ..takeover import SESSION
+from ..kernel_protocol import SESSION
 
 CLIENT = 0
 """The client number of the keeper itself."""

@@ -8,24 +8,23 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from ...wire.fields import FieldError, number
 from ...wire.files import private
 from ..exit.reason import UNKNOWN
-from ..kernel_settings import KernelSettings
-from ..loop import Loop
+from ..kernel_context import KernelContext
 from ..paths import FolderError, agent_command
 from ..process.adopted_process import AdoptedProcess
-from ..process_control import ChildProcess, ProcessControl, Streams
-from ..procfs import zombie_status
-from ..usual_modules import VARIABLE as MODULES
+from ..system.loop import Loop
+from ..system.process_control import ChildProcess, Streams
+from ..system.procfs import zombie_status
 from . import packets
 from .identity import is_in_job, spare_environment, spare_key
 from .packets import KernelStart
 from .places import SparePlace, is_short
 from .proc_title import reserve, reserved_variable
+from .usual_packages import MODULES_VARIABLE
 
 MODE = "JUPYTER_GPU_KERNEL_SPARE"
 """An environment variable on the node. "off": no spare interpreters. "wait": each start waits for one, for tests."""
@@ -37,20 +36,13 @@ _WAIT_TIMEOUT = 20.0
 class Spare:
     """The spare interpreter of one kernel's settings, which other kernels with the same settings use as well."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        processes: ProcessControl,
-        root: Path,
-        settings: KernelSettings,
-        on_end: Callable[[], None],
-    ) -> None:
+    def __init__(self, context: KernelContext, on_end: Callable[[], None]) -> None:
         """`on_end()` is called when a forked kernel has ended."""
         self._on_end = on_end
-        self._loop = loop
-        self._processes = processes
-        self._root = root
-        self._settings = settings
+        self._loop = context.loop
+        self._processes = context.processes
+        self._root = context.root.path
+        self._settings = context.settings.now
         self._started: List[ChildProcess] = []  # which we must wait for, if they end before us
 
     def fork(self, python: str, start: KernelStart) -> Optional[ForkedProcess]:
@@ -93,7 +85,7 @@ class Spare:
         command = [*agent_command(python), "spare", place.key]
         command.append(reserve(command, start.command))
         own = {name: value for name, value in os.environ.items() if name.startswith("JUPYTER_GPU_KERNEL_")}
-        own.update((name, value) for name, value in start.env.items() if name == MODULES)
+        own.update((name, value) for name, value in start.env.items() if name == MODULES_VARIABLE)
         env = {**spare_environment(start.env), **own, **reserved_variable()}
         with open(str(place.log), "wb", opener=private) as log:
             process = self._processes.start(command, Streams(log), cwd=start.cwd, env=env, core_files=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ..gpus.devices.visible_devices import AMD, NVIDIA
-from ..procfs import read_text
+from ..system.procfs import read_text
 
 _SELF = Path("/proc/self")
 OWN = "JUPYTER_GPU_KERNEL_"

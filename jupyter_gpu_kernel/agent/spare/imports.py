@@ -13,9 +13,9 @@ import weakref
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
-from .. import procfs
 from ..in_kernel import main as kernel_main
-from ..in_kernel.used_packages import is_installed
+from ..system import procfs
+from .usual_packages import is_installed
 
 _LATE = (
     *("IPython.core.completerlib", "IPython.core.debugger", "IPython.core.logger", "IPython.core.oinspect"),

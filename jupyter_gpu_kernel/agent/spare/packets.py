@@ -14,7 +14,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 from ...wire.fields import FieldError, items, load_object, text
 from ..exit.descendants import ROOT, TAG
 from ..gpus.devices.visible_devices import AMD, NVIDIA
-from ..unix_sockets import peer, receive_descriptors, send_descriptors
+from ..system.unix_sockets import peer, receive_descriptors, send_descriptors
 
 TYPE = socket.SOCK_SEQPACKET
 MAX_FDS = 4

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Optional
 
 from ..exit.node_checks import read_memory
-from ..file_lock import is_locked, take_lock
 from ..paths import FolderError, agent_command, check_private
-from ..unix_sockets import listen
+from ..system.file_lock import is_locked, take_lock
+from ..system.unix_sockets import listen
 from . import packets
 
 MAX_SPARES = 3
@@ -101,23 +101,20 @@ def spares_running(root: Path) -> int:
     return sum(map(is_locked, (root / _FOLDER).glob("*.lock")))
 
 
-def retire_older(root: Path) -> None:
-    """Have the spare interpreters of other agents retire: after an upgrade, few kernels start with the old one."""
+def retire_all(root: Path, only_other_agents: bool = False) -> None:
+    """Have all spare interpreters of this folder retire, and give up their memory.
+
+    `only_other_agents`: keep those that this agent has started. After an upgrade, few kernels start with the old one.
+    """
+    kept = (b"", _agent()) if only_other_agents else ()  # b"": it is just being written
     for path in (root / _FOLDER).glob("*.lock"):
         with contextlib.suppress(OSError, FolderError):
-            if path.read_bytes() not in (b"", _agent()):  # b"": it is just being written
+            if path.read_bytes() not in kept:
                 SparePlace(root, path.stem).retire()
 
 
 def _agent() -> bytes:
     return "\0".join(agent_command("")).encode()
-
-
-def retire_all(root: Path) -> None:
-    """Have all spare interpreters of this folder retire, and give up their memory."""
-    for path in (root / _FOLDER).glob("*.lock"):
-        with contextlib.suppress(OSError, FolderError):
-            SparePlace(root, path.stem).retire()
 
 
 def is_short() -> bool:

@@ -10,7 +10,7 @@ import ctypes
 import os
 from typing import Dict, NamedTuple, Sequence
 
-from .. import procfs
+from ..system import procfs
 
 RESERVED = "JUPYTER_GPU_KERNEL_RESERVED"
 """The variable in whose place the variables of the kernel are written."""

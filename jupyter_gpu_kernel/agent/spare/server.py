@@ -22,16 +22,16 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from ...wire.fields import FieldError
 from ...wire.runtime import Runtime
-from .. import procfs
 from ..in_kernel import main as kernel_main
-from ..usual_modules import VARIABLE, UsualModules
+from ..system import procfs
 from . import packets
 from .files import EnvironmentFiles, environment_mark, shadows
 from .identity import changed_variables
 from .imports import import_kernel, import_package, is_clean
 from .packets import KernelStart
-from .places import MAX_SPARES, SparePlace, is_short, retire_older, spares_running
+from .places import MAX_SPARES, SparePlace, is_short, retire_all, spares_running
 from .proc_title import ProcTitle
+from .usual_packages import MODULES_VARIABLE, UsualPackages
 
 IDLE_LIMIT = 1800.0
 """Seconds without a start of a kernel after which the process retires. JUPYTER_GPU_KERNEL_SPARE_IDLE: another one."""
@@ -49,12 +49,14 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
     """Be the spare interpreter `key`, or a kernel that was forked from it; return the exit code."""
     place = SparePlace(root, key)
     lock = place.lock()
-    retire_older(root)
+    retire_all(root, only_other_agents=True)
     if lock is None or spares_running(root) > MAX_SPARES or is_short():
         return 0
     files, title, environ = EnvironmentFiles(), ProcTitle.find(), dict(os.environ)
     environment = os.environ.pop(_ENVIRONMENT, "") or environment_mark()
-    modules = UsualModules(Path(os.environ.pop(VARIABLE, "") or root / "spare" / "modules.json"), environment)
+    modules = UsualPackages(
+        Path(os.environ.pop(MODULES_VARIABLE, "") or root / "spare" / "modules.json"), environment
+    )
     import_kernel()
     problem = is_clean()
     if problem:
@@ -82,7 +84,7 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
 
 
 def _import_packages(
-    runtime: Runtime, modules: UsualModules, packages: List[str], environ: Dict[str, str]
+    runtime: Runtime, modules: UsualPackages, packages: List[str], environ: Dict[str, str]
 ) -> None:
     """Import them. If one is not fit for a fork, begin again without it, in a new program."""
     for name in packages:
@@ -112,13 +114,7 @@ class SpareServer:
     """`serve()` until it retires, or, in a forked process, until the keeper wants the kernel."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        place: SparePlace,
-        lock: int,
-        title: ProcTitle,
-        limit: float,
-        fitness: Fitness,
+        self, runtime: Runtime, place: SparePlace, lock: int, title: ProcTitle, limit: float, fitness: Fitness
     ) -> None:
         self._now = runtime.monotonic
         self._place = place

@@ -81,14 +81,14 @@ HUB = [
     Mutant(
         "an interrupt is answered here and by the kernel",
         "hub.kernel.messages.request_table",
-        "            pending.later = Later.NOTHING\n            self._forget(pending)\n",
+        "            pending.delivery = Delivery.NOTHING\n            self._forget(pending)\n",
         "            self._forget(pending)\n",
     ),
     Mutant(
         "a cell with a reply stays in flight",
         "hub.kernel.messages.request_table",
-        "            pending.later = Later.NO_REPLY\n        self._forget(pending)\n",
-        "            pending.later = Later.NO_REPLY\n",
+        "            pending.delivery = Delivery.NO_REPLY\n        self._forget(pending)\n",
+        "            pending.delivery = Delivery.NO_REPLY\n",
     ),
     Mutant(
         "a request that is no cell is lost with a killed hub",
@@ -99,7 +99,7 @@ HUB = [
     Mutant(
         "a request that is sent again has two replies",
         "hub.kernel.messages.request_table",
-        "            pending.later = Later.NO_REPLY\n",
+        "            pending.delivery = Delivery.NO_REPLY\n",
         "            pass\n",
     ),
     Mutant(
@@ -141,8 +141,8 @@ HUB = [
     Mutant(
         "an interrupt that was answered is answered again with an error",
         "hub.kernel.messages.request_table",
-        "            pending.later = Later.NOTHING\n            self._forget(pending)\n",
-        "            self._set_later(pending, Later.ALL)\n",
+        "            pending.delivery = Delivery.NOTHING\n            self._forget(pending)\n",
+        "            self._set_delivery(pending, Delivery.ALL)\n",
     ),
     Mutant(
         "a released kernel stays attached",

@@ -7,7 +7,7 @@ import os
 from typing import NamedTuple, Optional, Tuple
 
 from ....wire.texts import one_line
-from ... import procfs
+from ...system import procfs
 
 WITHOUT = "Until then, use another node, or --gpus 0 to run without a GPU."
 """The end of a remedy: what helps until an administrator does."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Union
 
 from ....wire.runtime import Runtime
-from ...process_control import ProcessControl
+from ...system.process_control import ProcessControl
 from . import nvidia_smi, rocm_smi
 from .nvidia_smi import NvidiaSmi
 from .rocm_smi import RocmSmi

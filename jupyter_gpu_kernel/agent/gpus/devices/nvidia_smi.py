@@ -13,8 +13,8 @@ from typing import List, Optional
 
 from ....wire.runtime import Runtime
 from ....wire.texts import one_line
-from ...process_control import ProcessControl
-from ...procfs import read_text
+from ...system.process_control import ProcessControl
+from ...system.procfs import read_text
 from .gpu import WITHOUT, Gpu, SmiError
 from .mig import mig_devices
 from .nvidia_csv import INVALID_FIELD, NO_DEVICES, OPTIONAL, app_query, checked, fields_of, parse, query

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ....wire.runtime import Runtime
 from ....wire.texts import one_line, whole_number
-from ...process_control import ProcessControl
+from ...system.process_control import ProcessControl
 from .gpu import WITHOUT, Gpu, SmiError, process_on_gpu
 from .smi_runner import TIMEOUT, SmiOutput, SmiRunner
 from .topology import Topology

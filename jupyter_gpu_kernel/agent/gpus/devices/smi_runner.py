@@ -12,7 +12,7 @@ import threading
 from typing import List, NamedTuple, Sequence
 
 from ....wire.runtime import Runtime
-from ...process_control import ChildProcess, Ended, Limit, ProcessControl, run_programs
+from ...system.process_control import ChildProcess, Ended, Limit, ProcessControl, run_programs
 from .gpu import WITHOUT, SmiError
 
 TIMEOUT = 15.0  # seconds; without nvidia's persistence mode the first call takes several
@@ -60,9 +60,10 @@ class SmiRunner:
         """All of the output: where the end of a list of processes is missing, a GPU that is in use looks free."""
         if ended.status is None:
             raise SmiError("stopped", "reading the GPUs was cancelled") if stop.is_set() else self._hang()
-        if len(ended.output) > MAX_OUTPUT:
+        printed = ended.output + ended.errors
+        if len(printed) > MAX_OUTPUT:
             raise SmiError("driver", f"{self._program} printed more than {MAX_OUTPUT >> 20} MiB", WITHOUT)
-        return SmiOutput(ended.status, ended.output.decode("utf-8", "replace"))
+        return SmiOutput(ended.status, printed.decode("utf-8", "replace"))
 
     def _absent(self) -> SmiError:
         remedy = (

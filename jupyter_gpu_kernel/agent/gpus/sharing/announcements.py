@@ -19,12 +19,12 @@ import socket
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from ....wire.runtime import Runtime
-from ... import procfs
-from ...unix_sockets import Owner, peer
+from ...system import procfs
+from ...system.unix_sockets import Owner, peer
 from .socket_owner import find_owners, rows
 
 if TYPE_CHECKING:  # attach, which reads announcements, runs without pyzmq
-    from ...loop import Loop
+    from ...system.loop import Loop
 
 Details = Callable[[], Mapping[str, Any]]
 """Returns what an announcement reports to processes of the same user only."""

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Collection, Dict, Iterable, List, Mapping
 
 from ....wire.runtime import Runtime
 from ....wire.texts import one_line
-from ... import procfs
 from ...paths import is_kernel_id
+from ...system import procfs
 from . import announcements
 from .announcements import Announced, Announcement, AnnouncementReader, Details
 
 if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
-    from ...loop import Loop
+    from ...system.loop import Loop
 
 PREFIX = "jupyter-gpu-kernel/lease/"
 _STATES = ("starting", "waiting", "idle", "busy", "ended")

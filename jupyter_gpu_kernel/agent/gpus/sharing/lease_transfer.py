@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Callable, List, Optional, Sequence
 
 from ....wire.fields import FieldError, load_object, number, text
-from ...loop import Loop
 from ...paths import is_kernel_id
-from ...unix_sockets import receive_descriptors, send_descriptors
+from ...system.loop import Loop
+from ...system.unix_sockets import receive_descriptors, send_descriptors
 from .lease import Lease
 
 OnLeases = Callable[[str, List[socket.socket], Optional[float]], None]

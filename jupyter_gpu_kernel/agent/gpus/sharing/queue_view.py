@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from typing import Any, Dict, List, Mapping, Sequence
 
-from ... import procfs
+from ...system import procfs
 from .turns import WaitingKernel
 
 MOST_LINES = 8

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Callable, Iterable, Optional, Set, Tuple
 
-from ... import procfs
+from ...system import procfs
 from .announcements import AnnouncementReader
 
 if TYPE_CHECKING:
-    from ...loop import Loop, Timer
+    from ...system.loop import Loop, Timer
 
 INTERVAL = 0.5
 """Seconds between two looks, at least."""

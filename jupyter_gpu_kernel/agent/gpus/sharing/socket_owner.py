@@ -15,8 +15,8 @@ import sys
 from typing import Collection, Dict, Iterator, NamedTuple, Optional, Tuple
 
 from ....wire import sock_diag
-from ... import procfs
-from ...unix_sockets import Owner
+from ...system import procfs
+from ...system.unix_sockets import Owner
 
 _NAMES = "/proc/net/unix"
 _STREAM, _UNCONNECTED, _LISTENING = b"0001", b"01", b"00010000"

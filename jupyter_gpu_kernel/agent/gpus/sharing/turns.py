@@ -18,7 +18,7 @@ import math
 import zlib
 from typing import Collection, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple, Union
 
-from ... import procfs
+from ...system import procfs
 
 KEPT = 3600.0
 """Free GPUs are kept for a kernel that waits for several, but only in every other period of so many seconds: else a

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Collection, Iterable, List, Mapping, Name
 
 from ....wire.runtime import Runtime
 from ....wire.texts import one_line
-from ... import procfs
-from ...unix_sockets import Owner
+from ...system import procfs
+from ...system.unix_sockets import Owner
 from . import announcements, lease
 from .announcements import Announcement, AnnouncementReader, Details
 from .turns import UNTAKEN, PassedPlaces, Place, WaitingKernel, gpu_bits, in_turn, own_order, waiting_before
 
 if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
-    from ...loop import Loop
+    from ...system.loop import Loop
 
 _PREFIX = "jupyter-gpu-kernel/wait/"
 _NAME = re.compile(

@@ -10,12 +10,12 @@ from ....wire.messages import Channel, Message, key_of, type_of
 from ...front_end.delivered import SavedRequest
 
 _WAITS = 4
-"""The bit of a mark for a request that waits. The lower bits are its `Later`."""
+"""The bit of a mark for a request that waits. The lower bits are its `Delivery`."""
 _UNKNOWN_STATE = "?"
 
 
-class Later(enum.IntEnum):
-    """What front ends get of the kernel's later messages about a request. The numbers are in files."""
+class Delivery(enum.IntEnum):
+    """Which of the later messages of the kernel about a request front ends get. The numbers are in files."""
 
     ALL = 0
     NOTHING = 1
@@ -61,7 +61,7 @@ class PendingRequest:
     state: str = ""
     has_output: bool = False
     repeated: bool = False
-    later: Later = Later.ALL
+    delivery: Delivery = Delivery.ALL
 
     def __post_init__(self) -> None:
         self.msg_type = type_of(self.message)
@@ -74,12 +74,12 @@ class PendingRequest:
     def recalled(cls, saved: SavedRequest) -> PendingRequest:
         """Return the request of a hub that was killed, perhaps before that hub had sent it."""
         sent = not saved.mark & _WAITS
-        return cls(saved.message, not sent, _UNKNOWN_STATE, sent, sent, Later(saved.mark & 3))
+        return cls(saved.message, not sent, _UNKNOWN_STATE, sent, sent, Delivery(saved.mark & 3))
 
     @property
     def saved(self) -> SavedRequest:
         """The request as the file keeps it."""
-        return SavedRequest(_WAITS * self.waits | self.later, self.message)
+        return SavedRequest(_WAITS * self.waits | self.delivery, self.message)
 
     def observe(self, message: Message, *, is_output: bool) -> None:
         """Take note of a message on iopub about this request; `is_output`: it is no execution state."""

@@ -15,7 +15,7 @@ from ....wire.kernel_messages.compose import is_user_cell
 from ....wire.messages import Channel, Lane, Message, control_key, id_of, parent_id_of, type_of
 from ...front_end.delivered import Change, SavedRequest
 from ...front_end.requests import answered_key, has_reply, header_key, is_own_code, lane_of_request
-from .pending_request import Decision, Later, PendingRequest, Taken
+from .pending_request import Decision, Delivery, PendingRequest, Taken
 
 _MAX_ANSWERED = 1000
 """Requests of which it is known that the hub has answered them; of more the oldest are forgotten."""
@@ -46,7 +46,7 @@ class RequestTable:
         self._was_up = was_up
         self._requests: dict[bytes, PendingRequest] = {}  # by `header_key`, oldest first
         self._by_id: dict[str, dict[bytes, PendingRequest]] = {}  # these by `key_of`, then by `header_key`
-        self._ended: dict[str, Later] = {}  # by `key_of`: of requests that are in the table no more
+        self._ended: dict[str, Delivery] = {}  # by `key_of`: of requests that are in the table no more
         self._parent = (b"", "")  # the parent of the kernel's last message: header, msg_id
         self._changes: list[Change] = []
 
@@ -59,8 +59,8 @@ class RequestTable:
         """Raise AssertionError if the parts of the table contradict each other, which is a bug."""
         by_id = {key: one for named in self._by_id.values() for key, one in named.items()}
         assert by_id == self._requests and all(self._by_id.values()), self
-        assert not any(one.waits and one.later is Later.OUTPUT for one in self._requests.values()), self
-        assert Later.ALL not in self._ended.values() and len(self._ended) <= _MAX_ANSWERED, self
+        assert not any(one.waits and one.delivery is Delivery.OUTPUT for one in self._requests.values()), self
+        assert Delivery.ALL not in self._ended.values() and len(self._ended) <= _MAX_ANSWERED, self
 
     # -------------------------------------------------------------------------------------- what the table says
 
@@ -98,7 +98,7 @@ class RequestTable:
     @property
     def first_cell(self) -> PendingRequest | None:
         """The oldest cell of a user that has not ended."""
-        cells = (one for one in self._requests.values() if one.is_cell and one.later is Later.ALL)
+        cells = (one for one in self._requests.values() if one.is_cell and one.delivery is Delivery.ALL)
         return next((one for one in cells if is_user_cell(one.message)), None)
 
     def describe_cells(self) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ class RequestTable:
 
     def _in_flight(self) -> Iterator[PendingRequest]:
         for one in self._requests.values():
-            if one.is_cell and not one.waits and one.later is not Later.OUTPUT:
+            if one.is_cell and not one.waits and one.delivery is not Delivery.OUTPUT:
                 yield one
 
     # -------------------------------------------------------------------------------------- requests of front ends
@@ -117,7 +117,7 @@ class RequestTable:
         if not self._waits(request):
             return Taken.SEND
         never_up = self.not_started or (self.link_down and not self._was_up)
-        answered = sum(one.later is not Later.ALL for one in self._requests.values())
+        answered = sum(one.delivery is not Delivery.ALL for one in self._requests.values())
         if never_up and is_own_code(request) and answered < _MAX_ANSWERED:
             self.add_answered(request)
             return Taken.ANSWER
@@ -128,7 +128,7 @@ class RequestTable:
         """Let a request wait that the hub answers, and that the kernel executes later."""
         pending = self._put(request, waits=True)
         if pending is not None:
-            self._set_later(pending, Later.NOTHING)
+            self._set_delivery(pending, Delivery.NOTHING)
 
     def add_kernel_info(self, request: Message) -> None:
         """The hub answers this request, if it is a kernel_info_request. The kernel gets the first of them, too, so that
@@ -163,7 +163,7 @@ class RequestTable:
         """The hub is about to send this reply. The request is forgotten unless the kernel executes it as well."""
         key = answered_key(reply)
         pending = self._requests.get(key)
-        if pending is not None and pending.later is Later.ALL:
+        if pending is not None and pending.delivery is Delivery.ALL:
             self._forget(pending)
         elif pending is None:  # the table may have returned the request to be answered
             self._changes.append((key, None))
@@ -177,7 +177,7 @@ class RequestTable:
         """The hub is about to reply to this request, of which front ends get nothing else, whatever the kernel does."""
         pending = self._requests.get(header_key(request))
         if pending is not None:
-            pending.later = Later.NOTHING
+            pending.delivery = Delivery.NOTHING
             self._forget(pending)
 
     def _waits(self, request: Message) -> bool:
@@ -198,10 +198,10 @@ class RequestTable:
         """
         self.link_down = True
         sent = [one for one in self._requests.values() if not one.waits]
-        first = [one for one in sent if one.later is Later.ALL and not self._was_up]
+        first = [one for one in sent if one.delivery is Delivery.ALL and not self._was_up]
         own_code = [one for one in first if is_own_code(one.message)]
         for one in own_code:
-            self._set_later(one, Later.NOTHING)
+            self._set_delivery(one, Delivery.NOTHING)
         interrupts = [one for one in sent if one.msg_type == "interrupt_request"]
         self.interrupted = self.interrupted or bool(interrupts)
         cells = self._cells_before(interrupts)
@@ -222,7 +222,7 @@ class RequestTable:
         """Return the cells of users that are in flight, which the hub ends now."""
         cells = [one for one in self._in_flight() if is_user_cell(one.message)]
         for one in cells:
-            self._set_later(one, Later.OUTPUT)
+            self._set_delivery(one, Delivery.OUTPUT)
         return [one.message for one in cells]
 
     def clear(self) -> list[Message]:
@@ -232,7 +232,7 @@ class RequestTable:
         for key, one in list(self._requests.items()):
             if one.waits and self.not_started:
                 continue  # for the next kernel
-            if one.later is Later.ALL and has_reply(one.message):
+            if one.delivery is Delivery.ALL and has_reply(one.message):
                 self._remove(key)
                 unanswered.append(one.message)
             else:
@@ -256,7 +256,7 @@ class RequestTable:
         hub answers, as they are for no other kernel."""
         sent = [one for one in self._requests.values() if not one.waits]
         for one in sent:
-            if one.message.channel is Channel.SHELL and one.later is not Later.OUTPUT:
+            if one.message.channel is Channel.SHELL and one.delivery is not Delivery.OUTPUT:
                 one.waits = True
                 self._note(one)
             else:
@@ -282,11 +282,11 @@ class RequestTable:
         is_output = not is_reply and b'"status"' not in header
         parent = self._parent_key(message, is_output=is_output)
         pending = self._oldest(parent)
-        later = self._ended.get(parent, Later.ALL) if pending is None else pending.later
+        delivery = self._ended.get(parent, Delivery.ALL) if pending is None else pending.delivery
         dropped = (
-            later is Later.NOTHING
-            or (later is Later.OUTPUT and not is_output)
-            or (later is Later.NO_REPLY and is_reply)
+            delivery is Delivery.NOTHING
+            or (delivery is Delivery.OUTPUT and not is_output)
+            or (delivery is Delivery.NO_REPLY and is_reply)
         )
         if is_reply:
             self._received_reply(pending, ends_cell=b'"execute_reply"' in header)
@@ -318,8 +318,8 @@ class RequestTable:
             self.answer, self._question = None, ""
         if pending is None:
             return
-        if pending.repeated and pending.later is Later.ALL:
-            pending.later = Later.NO_REPLY
+        if pending.repeated and pending.delivery is Delivery.ALL:
+            pending.delivery = Delivery.NO_REPLY
         self._forget(pending)
 
     def _received_question(self, msg_id: str) -> Decision:
@@ -349,7 +349,7 @@ class RequestTable:
             self._insert(pending)
         recalled = list(self._requests.values())
         interrupted = self._cells_before([one for one in recalled if one.msg_type == "interrupt_request"])
-        ended = [id_of(one.message) for one in recalled if one.later is Later.OUTPUT]
+        ended = [id_of(one.message) for one in recalled if one.delivery is Delivery.OUTPUT]
         return "interrupt" if interrupted else "cancel", ended + interrupted
 
     # -------------------------------------------------------------------------------------- the table itself
@@ -382,13 +382,13 @@ class RequestTable:
             key = header_key(pending.message)
             self._remove(key)
             self._changes.append((key, None))
-            if pending.later is not Later.ALL:
-                self._ended[pending.key] = pending.later
+            if pending.delivery is not Delivery.ALL:
+                self._ended[pending.key] = pending.delivery
                 if len(self._ended) > _MAX_ANSWERED:
                     del self._ended[next(iter(self._ended))]
 
-    def _set_later(self, pending: PendingRequest, later: Later) -> None:
-        pending.later = later
+    def _set_delivery(self, pending: PendingRequest, delivery: Delivery) -> None:
+        pending.delivery = delivery
         self._note(pending)
 
     def _note(self, pending: PendingRequest) -> None:

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import traceback
-from itertools import chain
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import (
@@ -34,11 +33,11 @@ from typing import (
     Union,
 )
 
-from ..wire.runtime import Runtime
+from ...wire.runtime import Runtime
 
 __all__ = [
-    "ChildProcess", "Ended", "File", "Limit", "ProcessControl", "Streams", "TimeoutExpired", "become_subreaper",
-    "detach", "next_ended_child", "open_pidfd", "open_signalfd", "run_programs",
+    "ChildProcess", "Ended", "File", "Limit", "Process", "ProcessControl", "Streams", "TimeoutExpired",
+    "become_subreaper", "detach", "next_ended_child", "open_pidfd", "open_signalfd", "run_programs",
 ]  # fmt: skip
 
 File = Union[int, IO[bytes]]
@@ -54,8 +53,8 @@ _M_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 128 * 1024
 _core_limit: List[Tuple[int, int]] = []  # from before it was set to 0
 
 
-class ChildProcess(Protocol):
-    """The part of subprocess.Popen that is used."""
+class Process(Protocol):
+    """A process that need not be our child: a spare interpreter, or a keeper that was killed, may have started it."""
 
     @property
     def pid(self) -> int:
@@ -63,6 +62,10 @@ class ChildProcess(Protocol):
 
     def poll(self) -> Optional[int]:
         """Return None while the process runs, then its return code (negative: a signal)."""
+
+
+class ChildProcess(Process, Protocol):
+    """The part of subprocess.Popen that is used."""
 
     def wait(self, timeout: Optional[float] = None) -> int:
         """Wait for the end of the process, and return its return code. TimeoutExpired after `timeout` seconds."""
@@ -131,13 +134,18 @@ class Limit(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a program has ended. `status`: its return code (negative: a signal), None if it was killed. `errors`: what it
-    has written to stderr; both in `output` if they were not kept apart."""
+    """How a program has ended. `status`: its return code (negative: a signal), None if it was killed. `output` and
+    `errors`: what it has written to stdout and stderr."""
 
     process: ChildProcess
     status: Optional[int]
     output: bytes
-    errors: bytes = b""
+    errors: bytes
+
+    @property
+    def text(self) -> str:
+        """What the program has written to stdout."""
+        return self.output.decode("utf-8", "replace")
 
 
 def run_programs(
@@ -146,39 +154,34 @@ def run_programs(
     commands: Sequence[Sequence[str]],
     limit: Limit,
     *,
-    errors: bool = False,
     cwd: Optional[str] = None,
     env: Optional[Dict[str, str]] = None,
 ) -> List[Ended]:
     """Run these programs at once, and return how each has ended. Blocks until all have, or the limit is reached; those
     that still run are killed with their process groups. Raises OSError if one cannot be started.
 
-    `errors`: whether stderr is kept apart from stdout. Nothing is written to a disk, which may be full, and nothing
-    waits for a process that not even SIGKILL ends (state D).
+    Nothing is written to a disk, which may be full, and nothing waits for a process that not even SIGKILL ends (state
+    D).
     """
     started: List[ChildProcess] = []
     with contextlib.ExitStack() as stack:
-        pipes = [
-            [stack.enter_context(contextlib.closing(_Pipe(limit.most))) for _ in range(1 + errors)]
-            for _ in commands
-        ]
+        pipes = [stack.enter_context(contextlib.closing(_Pipe(limit.most))) for _ in range(2 * len(commands))]
+        outputs, errors = pipes[::2], pipes[1::2]
         try:
-            for command, one in zip(commands, pipes):
-                streams = Streams(output=one[0].write_end, errors=one[-1].write_end)
+            for command, output, error in zip(commands, outputs, errors):
+                streams = Streams(output=output.write_end, errors=error.write_end)
                 started.append(processes.start(command, streams, cwd=cwd, env=env))
             while _running(started) and runtime.monotonic() <= limit.deadline and not limit.cancelled():
                 runtime.sleep(_POLL_INTERVAL)
-                for pipe in chain(*pipes):
+                for pipe in pipes:
                     pipe.read()
             statuses = [process.poll() for process in started]
         finally:
             _kill(processes, _running(started))
-        for pipe in chain(*pipes):
+        for pipe in pipes:
             pipe.read()
-        return [
-            Ended(process, status, *(bytes(pipe.data) for pipe in one))
-            for process, status, one in zip(started, statuses, pipes)
-        ]
+        printed = [bytes(pipe.data) for pipe in pipes]
+        return [Ended(*one) for one in zip(started, statuses, printed[::2], printed[1::2])]
 
 
 class _Pipe:

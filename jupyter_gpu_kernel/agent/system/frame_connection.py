@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import zmq
 
-from ..wire.stream.frames import CHUNK, Frame, FrameReader
+from ...wire.stream.frames import CHUNK, Frame, FrameReader
 from .loop import Loop
 
 _READABLE = int(zmq.POLLIN | zmq.POLLERR)

@@ -10,15 +10,15 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Dict, Mapping
 
-from ...wire.fields import number, text
-from ...wire.texts import duration
-from ..in_kernel.signal_rules import Sender, classify
-from ..job.end_notices import EndNotices
-from ..job.member import Membership
-from ..procfs import known_user_name
+from ....wire.fields import number, text
+from ....wire.texts import duration
+from ...in_kernel.signal_rules import Sender, classify
+from ...job.end_notices import EndNotices
+from ...job.member import Membership
+from ...system.procfs import known_user_name
 
 if TYPE_CHECKING:
-    from .keeper import Keeper
+    from ..keeper import Keeper
 
 _RUN_HOOKS = ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGURG", "SIGXCPU", "SIGALRM")
 """The signals that end a job, or that may be chosen as its warning."""
@@ -65,7 +65,9 @@ class JobNotices:
     def _tell_if_due(self) -> None:
         end = self._membership.end_time
         if end is not None and self._notices.due(self._loop.runtime.time(), end):
-            self._tell(f"{self._job} ends {self._when(end)}. Save what you need.", hooks=False)
+            text = f"{self._job} ends {self._when(end)}. Save what you need."
+            self._keeper.story.tell("job", text)
+            self._show(text)
 
     @property
     def _job(self) -> str:
@@ -82,14 +84,12 @@ class JobNotices:
         sender = self._sender(event)
         line = f"{name} to {self._job} from {sender}"
         self._keeper.story.tell("job", line, signal=name, **sender._asdict())
-        if name == "SIGTERM":
-            self._tell(
-                f"{line}: SIGKILL follows. Save what you need.", hooks=True, signal=name, in_story=True
-            )
-            return
         end = self._membership.end_time
-        when = f"the job ends {self._when(end)}" if end is not None else "the job may end soon"
-        self._tell(f"{line}: {when}.", hooks=name in _RUN_HOOKS, signal=name, in_story=True)
+        if name == "SIGTERM":
+            follows = "SIGKILL follows. Save what you need"
+        else:
+            follows = f"the job ends {self._when(end)}" if end is not None else "the job may end soon"
+        self._show(f"{line}: {follows}.", name)
 
     def _sender(self, event: Dict[str, Any]) -> Sender:
         pid, uid = number(event, "pid"), number(event, "uid")
@@ -101,13 +101,13 @@ class JobNotices:
         """Report why the scheduler ends the job."""
         if not self._end_reported:
             self._end_reported = True
-            self._tell(f"{self._job} ends: {why}.", hooks=False, job=self._job, why=why)
+            text = f"{self._job} ends: {why}."
+            self._keeper.story.tell("job", text, job=self._job, why=why)
+            self._show(text)
 
-    # -------------------------------------------------------------------------------------- tell
+    # -------------------------------------------------------------------------------------- both
 
-    def _tell(self, line: str, hooks: bool, signal: str = "", in_story: bool = False, **facts: str) -> None:
-        """`in_story`: whether the story has it already."""
-        if not in_story:
-            self._keeper.story.tell("job", line, **facts)
-        self._keeper.relay.internal_requests.show_notice(line, hooks, signal)
+    def _show(self, line: str, signal: str = "") -> None:
+        """Show the line in the running cell, or in the next one. `signal`: the one that the job's process has got."""
+        self._keeper.relay.internal_requests.show_notice(line, signal in _RUN_HOOKS, signal)
         self._keeper.relay.greeting_text.set_warning("" if self._keeper.relay.busy else line)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Callable, NamedTuple, Optional
 
-from ...wire.texts import duration
-from .. import procfs
-from ..kernel_settings import KernelSettings
+from ....wire.texts import duration
+from ...kernel_settings import KernelSettings
+from ...system import procfs
 
 UNNAMED = 5 * 60.0
 """Seconds, at the most, for a detached kernel without a notebook: no front end returns to it by itself."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional
 
-from ..loop import Timer
-from ..paths import touch, touch_agent
+from ...paths import touch, touch_agent
+from ...system.loop import Timer
+from ..setup import trim
 from .idle_timer import tree_cpu
-from .setup import trim
 
 if TYPE_CHECKING:
-    from .keeper import Keeper
+    from ..keeper import Keeper
 
 TOUCH_INTERVAL = 12 * 3600.0
 """Seconds after which the keeper's files are touched again."""

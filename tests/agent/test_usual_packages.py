@@ -13,10 +13,9 @@ from typing import Dict
 
 import pytest
 
-from jupyter_gpu_kernel.agent.in_kernel.used_packages import used_packages
 from jupyter_gpu_kernel.agent.spare.files import EnvironmentFiles, shadows
 from jupyter_gpu_kernel.agent.spare.identity import changed_variables
-from jupyter_gpu_kernel.agent.usual_modules import UsualModules, modules_file
+from jupyter_gpu_kernel.agent.spare.usual_packages import UsualPackages, modules_file, used_packages
 
 MODULES = {
     "good": "import os, csv, sys\nos.environ['GOOD'] = sys.ps1\n",
@@ -100,7 +99,7 @@ def test_what_no_fork_may_inherit_is_rejected(tmp_path: Path) -> None:
 
 
 def test_what_at_least_half_of_the_kernels_used_is_usual(tmp_path: Path) -> None:
-    modules = UsualModules(tmp_path / "modules.json")
+    modules = UsualPackages(tmp_path / "modules.json")
     assert modules.usual() == []
     modules.record(["torch", "numpy"])
     assert modules.usual() == ["numpy", "torch"]
@@ -115,7 +114,7 @@ def test_what_at_least_half_of_the_kernels_used_is_usual(tmp_path: Path) -> None
 
 
 def test_the_last_that_were_rejected_are_remembered(tmp_path: Path) -> None:
-    modules = UsualModules(tmp_path / "modules")
+    modules = UsualPackages(tmp_path / "modules")
     names = [f"package_{number}" for number in range(100)]
     for name in names:
         assert modules.reject(name, "it has several threads")
@@ -125,7 +124,7 @@ def test_the_last_that_were_rejected_are_remembered(tmp_path: Path) -> None:
 
 def test_none_that_was_rejected_is_usual_again(tmp_path: Path) -> None:
     """A spare interpreter begins again after each: that must end, however many there are."""
-    modules = UsualModules(tmp_path / "modules.json")
+    modules = UsualPackages(tmp_path / "modules.json")
     for kernel in range(2):
         modules.record([f"unfit_{kernel}_{number}" for number in range(30)])
     rejected = set()
@@ -140,12 +139,12 @@ def test_none_that_was_rejected_is_usual_again(tmp_path: Path) -> None:
 
 def test_what_was_rejected_in_another_environment_may_be_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "modules.json"
-    modules = UsualModules(path, "here")
+    modules = UsualPackages(path, "here")
     modules.record(["numpy", "pandas"])
     modules.reject("pandas", "it has several threads")
-    UsualModules(path).record(["numpy", "pandas"])  # as a kernel does
+    UsualPackages(path).record(["numpy", "pandas"])  # as a kernel does
     assert modules.usual() == ["numpy"]
-    assert UsualModules(path, "there").usual() == ["numpy", "pandas"]
+    assert UsualPackages(path, "there").usual() == ["numpy", "pandas"]
 
 
 @pytest.mark.parametrize(
@@ -154,9 +153,9 @@ def test_what_was_rejected_in_another_environment_may_be_tried_again(tmp_path: P
 def test_a_damaged_file_is_none(tmp_path: Path, content: str) -> None:
     path = tmp_path / "modules.json"
     path.write_text(content)
-    assert UsualModules(path).usual() in ([], ["ok"])
-    UsualModules(path).record(["numpy"])
-    assert UsualModules(path).usual()[:1] == ["numpy"]
+    assert UsualPackages(path).usual() in ([], ["ok"])
+    UsualPackages(path).record(["numpy"])
+    assert UsualPackages(path).usual()[:1] == ["numpy"]
 
 
 def test_each_python_has_a_file(tmp_path: Path) -> None:

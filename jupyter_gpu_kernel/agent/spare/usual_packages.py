@@ -4,20 +4,26 @@
 
 When a kernel ends, it records the packages that its user's variables come from. A spare interpreter imports those that
 at least half of the last kernels used, and rejects what is not fit for that. Of two kernels that end at once, one
-record may be lost.
+record may be lost. To find the packages, no code of the user or of a package runs.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import os
+import site
+import sys
+import sysconfig
+import types
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, Iterator, List, Mapping
 
-from ..wire.fields import FieldError, load_object
-from ..wire.files import replace_file
+from ...wire.fields import FieldError, load_object
+from ...wire.files import replace_file
 
-VARIABLE = "JUPYTER_GPU_KERNEL_MODULES"
+MODULES_VARIABLE = "JUPYTER_GPU_KERNEL_MODULES"
 """The variable with the path of the file, in the environment of kernels and spare interpreters."""
 _FOLDER = "spare"
 _KERNELS = 8
@@ -26,6 +32,10 @@ _REJECTED = 2 * _NAMES
 """At least half of a number of kernels can have this many names in common: none that is usual is forgotten."""
 _LENGTH = 64
 _MAX_FILE = 1 << 16
+_SHELL = "IPython"  # some of every kernel's variables come from it
+_MOST = 10_000
+"""Variables that are looked at."""
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def modules_file(root: Path, python: str) -> Path:
@@ -33,8 +43,8 @@ def modules_file(root: Path, python: str) -> Path:
     return root / _FOLDER / f"modules-{hashlib.sha256(python.encode()).hexdigest()[:12]}.json"
 
 
-class UsualModules:
-    """What is in the file. Nothing here raises an error for a file that is missing or damaged."""
+class UsualPackages:
+    """The content of the file. Nothing here raises an error for a file that is missing or damaged."""
 
     def __init__(self, path: Path, environment: str = "") -> None:
         """`environment`: what was rejected in another one is forgotten, see `spare.files.environment_mark`; "": any."""
@@ -89,3 +99,36 @@ class UsualModules:
 
 def _is_name(name: Any) -> bool:
     return isinstance(name, str) and name.isidentifier() and len(name) <= _LENGTH
+
+
+def used_packages(variables: Mapping[str, Any]) -> List[str]:
+    """Return the top-level packages, installed into this Python environment, that these variables come from."""
+    names = dict.fromkeys(name for value in _first(variables) for name in _origins(value))
+    return [name for name in names if name != _SHELL and is_installed(sys.modules.get(name))]
+
+
+def is_installed(module: Any) -> bool:
+    """Whether the module lies in a folder into which packages of this environment are installed."""
+    file = getattr(getattr(module, "__spec__", None), "origin", None)
+    paths = sysconfig.get_paths()
+    found = {paths["purelib"], paths["platlib"], *site.getsitepackages()}
+    folders = {os.path.realpath(folder) + os.sep for folder in found}
+    return isinstance(file, str) and os.path.realpath(file).startswith(tuple(folders))
+
+
+def _first(variables: Mapping[str, Any]) -> List[Any]:
+    return list(itertools.islice(variables.values(), _MOST))
+
+
+def _origins(value: Any) -> Iterator[str]:
+    """The packages of a module, class or function, or of the class of another object."""
+    kind = type(value)  # isinstance() would ask the object itself
+    name: Any
+    if issubclass(kind, types.ModuleType):
+        name = types.ModuleType.__getattribute__(value, "__dict__").get("__name__")
+    elif issubclass(kind, _FUNCTIONS):
+        name = value.__module__
+    else:
+        name = type.__getattribute__(value if issubclass(kind, type) else kind, "__module__")
+    if isinstance(name, str):
+        yield name.partition(".")[0]

@@ -1,17 +1,33 @@
-"""Marks in messages of the kernel's iopub, by which the kernel learns how much of its output the keeper has handled.
+"""What a kernel and its keepers agree on beyond Jupyter's protocol: how much of the output is read, and what is sent
+again when another keeper takes over the kernel of a killed one.
 
-A mark is a frame before the delimiter, beside the topic. It says how many bytes the kernel has sent up to and with this
-message. The keeper returns the number through its pipe to the kernel.
+A message of iopub may carry a mark: a frame before the delimiter, beside the topic. A mark says how many bytes the
+kernel has sent up to and with this message. The keeper returns the number through its pipe to the kernel when it has
+handled the message.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Any, Dict, List, Optional, Sequence
 
 DELIMITER = b"<IDS|MSG>"
 """The frame between a message's routing prefix and its signature, as in Jupyter's messaging protocol."""
+SESSION = "keeper"
+"""The session in the headers of a keeper's own requests."""
+TAKEN_OVER = "gpu_kernel_taken_over"
+"""The type of the request on control by which a successor says that it receives what the kernel publishes. The kernel
+sends again what the killed keeper may not have read; what it replies is in `in_kernel/unread_messages.py`."""
+REPEAT_INPUT = "gpu_kernel_repeat_input"
+"""The type of the message on stdin by which a successor asks for the input_request that has no answer yet."""
 _MARK = re.compile(rb"sent:([0-9]{1,18})")
+
+
+def keeper_identity(key: bytes) -> bytes:
+    """Return the ZeroMQ identity of the sockets of all keepers of the kernel with this key. Stdin needs the identity of
+    shell, and a successor needs that of its predecessor, to receive the replies."""
+    return hashlib.sha256(b"identity" + key).hexdigest().encode()
 
 
 def message_parts(frames: Sequence[Any]) -> List[bytes]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from ...wire.texts import duration
+from ....wire.texts import duration
 
 if TYPE_CHECKING:
-    from .keeper import Keeper
+    from ..keeper import Keeper
 
 NOTICE = 600.0
 """Seconds from the notice to the limit."""

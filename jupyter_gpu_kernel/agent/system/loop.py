@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Tuple, TypeVar
 
 import zmq
 
-from ..wire.runtime import Runtime
+from ...wire.runtime import Runtime
 
 _POLL_MS = 60_000
 """Between two turns where no timer is due earlier. Nothing depends on it: signals come by a descriptor, too."""

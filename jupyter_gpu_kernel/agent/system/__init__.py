@@ -1,0 +1,6 @@
+"""What the agent uses of the operating system.
+
+`process_control.py` starts and signals processes and makes daemons, and `procfs.py` reads /proc. `unix_sockets.py` and
+`file_lock.py` have the sockets and locks of this user's processes. `loop.py` is the event loop of a keeper and of a
+job's process, and `frame_connection.py` a connection in it on which frames pass.
+"""
