@@ -31,7 +31,7 @@ def keeper_identity(key: bytes) -> bytes:
 
 
 def message_parts(frames: Sequence[Any]) -> List[bytes]:
-    """Return header, parent header, metadata and content of the message with these frames; [] if it is none."""
+    """Return header, parent header, metadata and content of the message with these frames; [] if there is none."""
     delimiters = [at for at, frame in enumerate(frames) if isinstance(frame, bytes) and frame == DELIMITER]
     return [bytes(frame) for frame in frames[delimiters[0] + 2 :][:4]] if delimiters else []
 
@@ -45,7 +45,7 @@ def add_mark(frames: Sequence[Any], total: int) -> List[Any]:
 
 
 def read_mark(frame: bytes) -> Optional[int]:
-    """Return the number of bytes in a mark; None if this frame is none."""
+    """Return the number of bytes in a mark; None if this frame is no mark."""
     mark = _MARK.fullmatch(frame)
     return int(mark.group(1)) if mark else None
 

@@ -86,6 +86,14 @@ def check_private(folder: Path) -> Path:
     return folder
 
 
+def make_private(*folders: Path) -> None:
+    """Make these folders of this user, mode 0700, as far as they do not exist. Raises OSError or FolderError."""
+    for folder in folders:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        check_private(folder)
+
+
 def check_parents(folder: Path) -> None:
     """Raise FolderError if other users can replace this folder, or one above it."""
     for parent in Path(os.path.realpath(str(folder))).parents:
@@ -119,8 +127,7 @@ class Root:
         except OSError:
             return ""
         finally:
-            with contextlib.suppress(OSError):
-                new.unlink()
+            new.unlink(missing_ok=True)
 
     def kernel(self, kernel_id: str) -> Path:
         """The folder of one kernel (may not exist)."""
@@ -143,7 +150,7 @@ class Root:
     def make_kernel(self, kernel_id: str) -> Path:
         """Make the folder of one kernel, mode 0700; return it."""
         folder = self.kernel(kernel_id)
-        _make(*(self.path / name for name in _FOLDERS), folder)
+        make_private(*(self.path / name for name in _FOLDERS), folder)
         return folder
 
     def job(self, job_id: str) -> Path:
@@ -167,7 +174,7 @@ class Root:
     def make_job(self, job_id: str) -> Path:
         """Make the folder of one job, mode 0700; return it."""
         folder = self.job(job_id)
-        _make(folder.parent, folder)
+        make_private(folder.parent, folder)
         return folder
 
 
@@ -179,13 +186,6 @@ def job_folder(root: Path, job_id: str) -> Path:
 def _names(folder: Path, is_valid: Callable[[str], bool]) -> List[str]:
     """The valid names in this folder, which need not exist, in order."""
     return sorted(filter(is_valid, os.listdir(str(folder)))) if folder.is_dir() else []
-
-
-def _make(*folders: Path) -> None:
-    for path in folders:
-        with contextlib.suppress(FileExistsError):
-            path.mkdir(mode=0o700)
-        check_private(path)
 
 
 def _modified(path: Path) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import datetime, timezone
 from random import Random, SystemRandom
-from typing import Optional
+from typing import Callable, Optional
 
 
 class Runtime:
@@ -29,6 +29,18 @@ class Runtime:
     def sleep(self, seconds: float) -> None:
         """Block this thread. Coroutines use asyncio.sleep, which follows their event loop's clock."""
         time.sleep(seconds)
+
+    def wait_until(self, condition: Callable[[], bool], seconds: float, interval: float = 0.05) -> bool:
+        """Block this thread until `condition()`, for at most so many seconds. Return whether it was met.
+
+        interval: Seconds between two calls of `condition`.
+        """
+        deadline = self.monotonic() + seconds
+        while not condition():
+            if self.monotonic() > deadline:
+                return False
+            self.sleep(interval)
+        return True
 
     def new_id(self) -> str:
         """Return 128 random bits as 32 hexadecimal digits, as a `uuid.uuid4().hex` has them."""

@@ -139,9 +139,7 @@ def end_all(runtime: Runtime, processes: ProcessControl, found: List[Descendant]
     """Send SIGTERM, and SIGKILL after GRACE. Blocks until all have ended, for 2 · GRACE seconds at most."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         _send_all(processes, found, number)
-        deadline = runtime.monotonic() + GRACE
-        while any(process.alive for process in found) and runtime.monotonic() < deadline:
-            runtime.sleep(0.02)
+        runtime.wait_until(lambda: not any(process.alive for process in found), GRACE, interval=0.02)
 
 
 def open_gpus(pid: int, devices: str = "/dev/nvidia") -> Set[int]:

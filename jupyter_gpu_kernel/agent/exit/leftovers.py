@@ -26,7 +26,6 @@ UNUSED_TIMEOUT = 2.0
 """Seconds within which a keeper that did not start has ended."""
 YOUNG = 60.0
 """The age in seconds up to which a folder without a lock file is kept."""
-_POLL_INTERVAL = 0.02
 
 
 class Leftovers:
@@ -88,11 +87,11 @@ class Leftovers:
 
     def remove_unused(self, kernel_id: str) -> None:
         """Remove the folder of a kernel that did not start. Waits a moment for its processes to end."""
-        deadline = self._runtime.monotonic() + UNUSED_TIMEOUT
-        while self._root.kernel(kernel_id).is_dir() and not self._remove(kernel_id, lambda: None):
-            if self._runtime.monotonic() > deadline:
-                return  # the next list of kernels removes it
-            self._runtime.sleep(_POLL_INTERVAL)
+        folder = self._root.kernel(kernel_id)
+        # If the processes do not end in time, the next list of kernels removes the folder.
+        self._runtime.wait_until(
+            lambda: not folder.is_dir() or self._remove(kernel_id, lambda: None), UNUSED_TIMEOUT
+        )
 
     def _remove(self, kernel_id: str, before: Callable[[], None]) -> bool:
         """Remove the folder if it is stale, after calling `before`. Returns whether it was removed."""

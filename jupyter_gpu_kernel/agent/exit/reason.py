@@ -261,7 +261,7 @@ class KeeperFacts(NamedTuple):
     booted: str = ""  # when that boot was, for the user
     lingers: bool = False  # whether logind keeps the user's processes after logout
     kills_sessions: Optional[bool] = None  # logind's KillUserProcesses, if it is set
-    job_end: str = ""  # "Slurm job 17 ended: it has reached its time limit", if it was told
+    job_end: str = ""  # "Slurm job 17 ended: it has reached its time limit", if a keeper has reported that
 
 
 def explain_keeper(facts: KeeperFacts) -> ExitReason:

@@ -135,8 +135,5 @@ class Successor(Keeper):
 def _lock(runtime: Runtime, folder: Path) -> None:
     """Take the folder's lock. Raises OSError if another process keeps it, or there is no folder."""
     lock = os.open(str(folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
-    deadline = runtime.monotonic() + LOCK_TIMEOUT
-    while not lock_now(lock):
-        if runtime.monotonic() > deadline:
-            raise BlockingIOError("another process has the kernel's lock")
-        runtime.sleep(0.02)
+    if not runtime.wait_until(lambda: lock_now(lock), LOCK_TIMEOUT):
+        raise BlockingIOError("another process has the kernel's lock")

@@ -40,7 +40,6 @@ MAX_STARTS, PERIOD = 5, 600.0
 """If so many successors started within so many seconds, something ends every one of them."""
 START_TIMEOUT = 50.0
 Gpus = Callable[[], List[str]]
-_POLL_INTERVAL = 0.1
 _RETRY_INTERVAL = 0.2
 
 
@@ -159,13 +158,13 @@ class KeeperWatch:
 
     def _end_without_keeper(self) -> None:
         """Wait for the running cell, at most for the limit, and end the kernel."""
-        cells, deadline = self._guard.usage.running_cells(), time.monotonic() + self._limit
+        usage = self._guard.usage
+        cells = usage.running_cells()
         until = f"when its running cell has ended, in {self._limit:.0f} s at the latest" if cells else "now"
         self._story.tell(
             "orphan", f"the kernel's keeper was killed; as nobody can reach the kernel, it ends {until}"
         )
-        while not cells.isdisjoint(self._guard.usage.running_cells()) and time.monotonic() < deadline:
-            time.sleep(_POLL_INTERVAL)
+        Runtime().wait_until(lambda: cells.isdisjoint(usage.running_cells()), self._limit, interval=0.1)
         self._guard.run_last_hooks()
         self._end("its keeper was killed")
 

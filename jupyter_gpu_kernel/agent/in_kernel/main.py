@@ -30,9 +30,8 @@ import os
 import signal
 import sys
 import time
-import types
 from pathlib import Path
-from typing import Any, List, Union
+from typing import Any, Callable, Dict, List, Union
 
 from ..kernel_protocol import TAKEN_OVER, keeper_identity
 from ..spare.usual_packages import MODULES_VARIABLE, UsualPackages, used_packages
@@ -111,7 +110,7 @@ def redirect(handlers: List[Any]) -> None:
 
 
 def stop_control_thread(app: Any) -> None:
-    """End the control thread before exit handlers end iopub's thread: otherwise it would wait for that indefinitely."""
+    """End the control thread before exit handlers end iopub's thread, for which the control thread would wait."""
     thread = getattr(app, "control_thread", None)
     if thread is not None and thread.is_alive():
         thread.stop()
@@ -187,8 +186,7 @@ def app_class(base: Any, guard: Guard, window: OutputWindow) -> Any:
 
     def init_kernel(app: Any) -> None:
         unread = UnreadMessages(keeper_identity(app.session.key))
-        kernel = kernel_class(app.kernel_class, guard, window, unread)
-        app.kernel_class = subclass(kernel.__name__, kernel, **unread.input.kernel_members(kernel))
+        app.kernel_class = kernel_class(app.kernel_class, guard, window, unread)
         keep_messages(app.stdin_socket, unread.input)
         keep_messages(app.shell_socket, unread.shell)
         keep_messages(app.control_socket, unread.control)
@@ -198,18 +196,13 @@ def app_class(base: Any, guard: Guard, window: OutputWindow) -> Any:
         socket.sndhwm = 0  # by default libzmq drops output that would make more than 1000 messages wait
         return base._bind_socket(app, socket, port)
 
-    return subclass("GpuKernelApp", base, init_kernel=init_kernel, _bind_socket=bind_socket)
+    return type("GpuKernelApp", (base,), {"init_kernel": init_kernel, "_bind_socket": bind_socket})
 
 
 def keep_messages(socket: Any, kept: Union[LastReplies, InputRequest]) -> None:
     """Have this ZeroMQ socket keep what it sends."""
     plain = type(socket)
-    socket.__class__ = subclass(plain.__name__, plain, **kept.socket_members(plain))
-
-
-def subclass(name: str, base: Any, **members: Any) -> Any:
-    """Return a subclass of a class that is known only at run time."""
-    return types.new_class(name, (base,), exec_body=lambda body: body.update(members))
+    socket.__class__ = type(plain.__name__, (plain,), kept.socket_members(plain))
 
 
 def kernel_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMessages) -> Any:
@@ -245,7 +238,8 @@ def kernel_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMe
 
     control = [*base.control_msg_types, NOTICE, TAKEN_OVER]
     members = {"do_execute": do_execute, "control_msg_types": control, NOTICE: notice, TAKEN_OVER: taken_over}
-    return subclass(base.__name__, base, **members, **kernel_members(base, window))
+    members.update(**kernel_members(base, window), **unread.input.kernel_members(base))
+    return type(base.__name__, (base,), members)
 
 
 def write_to_cells(window: OutputWindow, cells: List[Any], text: str) -> None:
@@ -263,18 +257,18 @@ def write_to_cells(window: OutputWindow, cells: List[Any], text: str) -> None:
 
 def iopub_class(base: Any, window: OutputWindow) -> Any:
     """Return a subclass of IOPubThread that keeps the window, and has no TCP port."""
-    return subclass("GpuIOPubThread", private_iopub(base), **thread_members(base, window))
+    return type("GpuIOPubThread", (base,), {**private_socket_members(base), **thread_members(base, window)})
 
 
-def private_iopub(base: Any) -> Any:
-    """Return a subclass of IOPubThread that receives the output of forked children on a socket file beside iopub's, not
-    on a TCP port. The class of an unknown ipykernel is returned as it is, and a line in the log says so."""
+def private_socket_members(base: Any) -> Dict[str, Callable[..., Any]]:
+    """Return the methods by which a subclass of this IOPubThread receives the output of forked children on a socket
+    file beside that of iopub, not on a TCP port. There are none for an unknown ipykernel, and the log says so."""
     if not all(hasattr(base, name) for name in ("_setup_pipe_in", "_setup_pipe_out", "_handle_pipe_msg")):
         print(
             "unknown ipykernel; the kernel listens on a port of 127.0.0.1 for forked children",
             file=sys.stderr,
         )
-        return base
+        return {}
     zmq: Any = importlib.import_module("zmq")
     zmqstream: Any = importlib.import_module("zmq.eventloop.zmqstream")
 
@@ -295,7 +289,7 @@ def private_iopub(base: Any) -> Any:
         pipe.connect(thread._forked)
         return context, pipe
 
-    return subclass("PrivateIOPubThread", base, _setup_pipe_in=setup_pipe_in, _setup_pipe_out=setup_pipe_out)
+    return {"_setup_pipe_in": setup_pipe_in, "_setup_pipe_out": setup_pipe_out}
 
 
 if __name__ == "__main__":

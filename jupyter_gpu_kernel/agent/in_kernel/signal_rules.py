@@ -1,4 +1,4 @@
-"""The rules for SIGTERM: which kinds of senders there are, what each means, and what the user is told.
+"""The rules for SIGTERM: which kinds of senders there are, what each means, and what the user reads.
 
 Pure functions. This module does not know how a signal is caught (guard.py), or when a kernel is in use (usage.py).
 """

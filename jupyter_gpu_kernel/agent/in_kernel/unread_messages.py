@@ -70,7 +70,7 @@ class UnreadOutput:
             send()
 
     def _release(self, turn: int) -> None:
-        if turn != self._turn or turn == self._released:  # that keeper was killed, too, or said it twice
+        if turn != self._turn or turn == self._released:  # that keeper was killed, too, or has reported twice
             return
         self._released = turn
         for _, send in self._kept.copy():  # whose beginning another thread may remove

@@ -75,7 +75,8 @@ class Keeper:
         self._make_relay(early)
         self.job_notices = None if self.job is None else JobNotices(self, self.job)
         self._commands = KernelCommands(self)
-        self._hold_limit = HoldLimit(self)
+        if self.settings.now.longest_hold is not None:
+            HoldLimit(self, self.settings.now.longest_hold)
         self._housekeeping = Housekeeping(self)
         self._end_request = EndRequest.NONE
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
@@ -254,7 +255,7 @@ class Keeper:
 
     def stop(self, why: str, replaced_by: Optional[str] = None) -> None:
         """Shut the kernel down, and end. `replaced_by`: the id of the kernel that gets the GPUs, "" if the GPUs are to
-        be free; None leaves what an earlier request has said."""
+        be free; None keeps what an earlier request has set."""
         if replaced_by is not None:
             self.replacement.set_replaced_by(replaced_by)
         self.story.tell("stop", f"stopped: {why}")

@@ -91,7 +91,7 @@ class Shutdown:
 
 
 class _Phase(enum.Enum):
-    """What the kernel's process does, as far as leases matter. STARTING: it cannot receive GPUs yet."""
+    """What the kernel's process does, as far as leases matter. STARTING: the process cannot receive GPUs yet."""
 
     STARTING = "starting"
     UP = "up"

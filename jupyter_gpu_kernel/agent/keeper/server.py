@@ -6,7 +6,6 @@ send a REQUEST. The server knows frames and the wire's endpoint, and nothing of 
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import traceback
 from pathlib import Path
@@ -101,8 +100,7 @@ class KeeperServer:
             connection.close()
         self.loop.forget(self._listener.fileno())
         self._listener.close()
-        with contextlib.suppress(FileNotFoundError):  # something that cleans /tmp was quicker
-            self.path.unlink()
+        self.path.unlink(missing_ok=True)  # something that cleans /tmp may have removed it
 
     # -------------------------------------------------------------------------------------- called by connections
 

@@ -48,7 +48,6 @@ MAX_HOLDS = 3000
 """Rows of the GPU history in one reply."""
 STOP_TIMEOUT = 20.0
 """Seconds that a kernel and its keeper have to end."""
-_POLL_INTERVAL = 0.05
 _FORWARDED = ("confirm", "pause", "resume", "priority", "interrupt", "restart", "journal")
 """The requests that the kernel's keeper answers."""
 
@@ -210,11 +209,10 @@ class RequestHandlers:
             raise Refused(refused.code, f"{refused}; it will stop when it answers again") from None
         if reply is None:
             raise Refused("gone", self._why_gone(kernel_id))
-        deadline = self._runtime.monotonic() + STOP_TIMEOUT
-        while self.root.kernel(kernel_id).exists() and self._runtime.monotonic() < deadline:
-            self._runtime.sleep(_POLL_INTERVAL)
+        folder = self.root.kernel(kernel_id)
+        stopped = self._runtime.wait_until(lambda: not folder.exists(), STOP_TIMEOUT)
         self._end_spares()
-        return {"ok": not self.root.kernel(kernel_id).exists()}
+        return {"ok": stopped}
 
     def _end_spares(self) -> None:
         """End the spare interpreters, unless a kernel runs: a user who has stopped all kernels finds no process."""

@@ -6,6 +6,7 @@ in its place. All calls block; there is no state.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -149,17 +150,15 @@ class Keepers:
     def _await_successor(self, kernel_id: str) -> bool:
         """Wait for the successor of a killed keeper; return whether there is one. Raises Refused if that takes too
         long."""
-        deadline = self._runtime.monotonic() + self._successor_timeout
-        while not has_keeper(self.root.kernel(kernel_id)):
-            if not self._is_being_replaced(kernel_id):
-                return has_keeper(self.root.kernel(kernel_id))
-            if self._runtime.monotonic() > deadline:
-                raise Refused(
-                    "unresponsive",
-                    f"the keeper of kernel {kernel_id} was killed, and no other one has taken over yet",
-                )
-            self._runtime.sleep(_POLL_INTERVAL)
-        return True
+        folder = self.root.kernel(kernel_id)
+        if not self._runtime.wait_until(
+            lambda: has_keeper(folder) or not self._is_being_replaced(kernel_id), self._successor_timeout
+        ):
+            raise Refused(
+                "unresponsive",
+                f"the keeper of kernel {kernel_id} was killed, and no other one has taken over yet",
+            )
+        return has_keeper(folder)
 
     def _is_being_replaced(self, kernel_id: str) -> bool:
         """Whether the kernel runs and may start another keeper, if it has none."""
@@ -169,7 +168,7 @@ class Keepers:
     def take_detached(self, settings: KernelSettings, attached: Optional[List[str]]) -> str:
         """Give the newest kernel that the same notebook with the same kernelspec has left to the settings' owner.
 
-        Returns its id; "" if there is none. Its keeper is told that a front end returns, and which other kernels the
+        Returns its id; "" if there is none. Its keeper learns that a front end returns, and which other kernels the
         notebook has left. `attached`: the kernels that are attached to this owner's hub, None if that is unknown.
         """
         ids = [str(one["id"]) for one in self._find_detached(settings, attached)]
@@ -250,7 +249,8 @@ class Keepers:
         read_policy(self._policy).apply(settings)
         path = self.root.make_kernel(settings.id) / "lock"
         lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, lock)
             deadline = self._runtime.monotonic() + START_TIMEOUT
             while not lock_now(lock):
                 sock = self._connect_now(settings.id)
@@ -259,15 +259,12 @@ class Keepers:
                 self._runtime.sleep(_POLL_INTERVAL)
             if not (path.exists() and os.path.samestat(os.fstat(lock), path.stat())):
                 return self.create(settings)  # a stale folder, which was removed just now
-            self._start(settings, lock)
-        except Refused:
-            os.close(lock)
-            lock = -1
-            self.leftovers.remove_unused(settings.id)
-            raise
-        finally:
-            if lock >= 0:
-                os.close(lock)
+            try:
+                self._start(settings, lock)
+            except Refused:
+                stack.close()
+                self.leftovers.remove_unused(settings.id)
+                raise
         return self._connect_now(settings.id)
 
     def _start(self, settings: KernelSettings, lock: int) -> None:

@@ -18,7 +18,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ...wire import revisions
 from ...wire.runtime import Runtime
@@ -52,7 +52,7 @@ class Pin(NamedTuple):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Pin:
-        """Raises KeyError if it lacks something."""
+        """Read a record. Raises KeyError if it lacks something."""
         return cls(*(data[name] for name in cls._fields))
 
     def is_same(self, other: Pin) -> bool:
@@ -155,17 +155,9 @@ class Checkouts:
         except OSError as error:
             return f"its record cannot be opened: {error.strerror}"
         with file:  # two `attach` remove it at the same time where the node is reached by two routes
-            if not self._lock(file):
+            if not self._runtime.wait_until(lambda: lock_now(file.fileno()), LIMIT):
                 return "another process is examining it"
             return self._remove(pin) if record.is_file() else ""
-
-    def _lock(self, file: IO[str]) -> bool:
-        deadline = self._runtime.monotonic() + LIMIT
-        while self._runtime.monotonic() < deadline:
-            if lock_now(file.fileno()):
-                return True
-            self._runtime.sleep(0.05)
-        return False
 
     def _remove(self, pin: Pin) -> str:
         try:

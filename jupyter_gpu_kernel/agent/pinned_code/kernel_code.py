@@ -21,7 +21,7 @@ class KernelCode:
     """`cwd` is where the kernel's process starts; `pin` changes it before the first cell."""
 
     def __init__(self, context: KernelContext, internal_requests: InternalRequests) -> None:
-        """The settings have the pin if it was made at the start."""
+        """If the code was pinned at the start, the settings have the pin."""
         self._loop = context.loop
         self._checkouts = Checkouts(context.loop.runtime, context.processes, context.root)
         self._settings = context.settings

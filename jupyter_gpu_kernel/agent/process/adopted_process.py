@@ -1,5 +1,5 @@
-"""A process that is not our child: only its parent learns its exit status. We can read it as long as the process is a
-zombie, so we may never learn it."""
+"""A process that is not our child: only its parent learns its exit status. We can read the status only while the
+process is a zombie, so we may never learn it."""
 
 from __future__ import annotations
 

@@ -6,11 +6,9 @@ signed with a key that never leaves the node.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
@@ -103,12 +101,12 @@ class KernelSockets:
         self._drain_iopub()
         for channel in list(self._sockets):
             self._receive(channel, drain=True)
-        for channel, socket in self._sockets.items():
+        for socket in self._sockets.values():
             self._loop.forget(socket)
             socket.close(linger=0)
-            self._unlink(_PORTS[channel])
-        self._unlink(_HEARTBEAT_PORT)
         self._sockets.clear()
+        for port in (*_PORTS.values(), _HEARTBEAT_PORT):
+            Path("%s-%d" % (self._prefix, port)).unlink(missing_ok=True)
 
     def _drain_iopub(self) -> None:
         """Read output until ZeroMQ's own thread has read all of it, and has found the kernel's socket closed."""
@@ -157,10 +155,6 @@ class KernelSockets:
         for part in parts:
             mac.update(part)
         return mac.hexdigest().encode()
-
-    def _unlink(self, port: int) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink("%s-%d" % (self._prefix, port))
 
 
 class Readiness:

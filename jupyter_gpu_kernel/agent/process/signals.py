@@ -58,8 +58,9 @@ class Signals:
     ) -> None:
         self.last_sigterm: Dict[str, Any] = {}
         """The story's entry about the last SIGTERM that the kernel got."""
-        loop = context.loop
-        self._now = loop.runtime.time
+        self._loop = loop = context.loop
+        self._kernel = kernel
+        self._cells = cells
         self._story = context.story
         self._limited_story = Limited(context.story, loop.time)
         self._on_child = on_child
@@ -67,15 +68,24 @@ class Signals:
         self._guard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._catch_signals(loop)
         self._bind(loop, context.folder / "story")
-        self._pending_sigterm = PendingSigterm(loop, kernel, cells, self._sigterm_is_pending)
+        self._watches_cells = False
+        self._pending_looks = 0  # how many in a row have seen a pending SIGTERM
 
     def watch_cell(self) -> None:
         """The kernel may have got a cell. A SIGTERM that the guard cannot take is reported until no cell is open."""
-        self._pending_sigterm.watch()
+        if not self._watches_cells:
+            self._watches_cells = True
+            self._loop.later(INTERVAL, self._look)
 
-    def _sigterm_is_pending(self) -> None:
-        text = "SIGTERM; the kernel answers when C code that holds Python's lock (the GIL) is done"
-        self.last_sigterm = self._story.tell("sigterm", text, kind="unknown", action="pending")
+    def _look(self) -> None:
+        pid = self._kernel.pid if self._cells.pending() else 0
+        self._watches_cells = pid != 0
+        self._pending_looks = self._pending_looks + 1 if pid and sigterm_is_pending(pid) else 0
+        if self._pending_looks == 2:
+            text = "SIGTERM; the kernel answers when C code that holds Python's lock (the GIL) is done"
+            self.last_sigterm = self._story.tell("sigterm", text, kind="unknown", action="pending")
+        if pid:
+            self._loop.later(INTERVAL, self._look)
 
     def read_reports(self) -> None:
         """Read what the guard has reported so far: the kernel may have ended right after."""
@@ -105,8 +115,7 @@ class Signals:
 
     def _bind(self, loop: Loop, path: Path) -> None:
         """Bind the datagram socket to which the guard reports."""
-        if path.exists():  # of a killed keeper
-            path.unlink()
+        path.unlink(missing_ok=True)  # that of a killed keeper
         self._guard.bind(str(path))
         self._guard.setblocking(False)
         loop.watch(self._guard.fileno(), lambda _: self.read_reports())
@@ -127,36 +136,7 @@ class Signals:
         facts = dict(sender._asdict(), in_use=bool(report.get("in_use")), action=action)
         line = f"SIGTERM from {sender}: {action}"
         entry = self._limited_story.tell("sigterm", line, **facts)
-        self.last_sigterm = entry or dict(facts, text=line, time=self._now())
-
-
-class PendingSigterm:
-    """Calls `on_pending()` once for each SIGTERM that stays pending while the kernel has open cells."""
-
-    def __init__(
-        self, loop: Loop, kernel: KernelProcess, cells: Executions, on_pending: Callable[[], None]
-    ) -> None:
-        self._loop = loop
-        self._kernel = kernel
-        self._cells = cells
-        self._on_pending = on_pending
-        self._watching = False
-        self._seen = 0  # how often in a row
-
-    def watch(self) -> None:
-        """Watch until no cell is open."""
-        if not self._watching:
-            self._watching = True
-            self._loop.later(INTERVAL, self._look)
-
-    def _look(self) -> None:
-        pid = self._kernel.pid if self._cells.pending() else 0
-        self._watching = pid != 0
-        self._seen = self._seen + 1 if pid and sigterm_is_pending(pid) else 0
-        if self._seen == 2:
-            self._on_pending()
-        if pid:
-            self._loop.later(INTERVAL, self._look)
+        self.last_sigterm = entry or dict(facts, text=line, time=self._loop.runtime.time())
 
 
 def sigterm_is_pending(pid: int) -> bool:

@@ -92,11 +92,9 @@ class Spare:
         self._started.append(process)
 
     def _wait(self, place: SparePlace, python: str, start: KernelStart) -> None:
-        """Start one if need be, and wait until it listens."""
+        """Start a spare interpreter if there is none, and wait until it listens."""
         self.ensure(python, start)
-        deadline = self._loop.time() + _WAIT_TIMEOUT
-        while not place.listens() and self._loop.time() < deadline:
-            self._loop.runtime.sleep(0.01)
+        self._loop.runtime.wait_until(place.listens, _WAIT_TIMEOUT, interval=0.01)
 
     def _ask(self, sock: socket.socket, start: KernelStart) -> Optional[ForkedProcess]:
         try:
@@ -111,7 +109,7 @@ class Spare:
 
 
 class ForkedProcess(AdoptedProcess):
-    """A kernel that the spare interpreter has forked, and whose exit status that tells us."""
+    """A kernel that a spare interpreter has forked. That interpreter reports the exit status."""
 
     def __init__(self, loop: Loop, pid: int, on_end: Callable[[], None], parent: socket.socket) -> None:
         super().__init__(loop, pid, on_end)
@@ -121,8 +119,8 @@ class ForkedProcess(AdoptedProcess):
         loop.watch(parent.fileno(), lambda _: self._receive())
 
     def poll(self) -> Optional[int]:
-        """Return None while the process runs, then its return code. The spare interpreter tells it before it lets the
-        zombie go, so that one of the two is there if both processes still lived."""
+        """Return None while the process runs, then its return code. The spare interpreter reports the code before it
+        reaps the zombie: so one of the two can be read, unless that interpreter was killed, too."""
         self._receive()
         if self._status is None and not self.runs():
             self._status = zombie_status(self.pid, self.start)

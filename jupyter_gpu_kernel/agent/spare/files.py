@@ -38,7 +38,7 @@ class EnvironmentFiles:
         self._settings = _settings(self._packages)
 
     def changed(self) -> bool:
-        """Whether anything is not as it was when it was added, or the agent itself is gone."""
+        """Whether a file is not as it was when it was added, or the agent itself is gone."""
         agent = agent_folder()
         if (agent and not agent.exists()) or _settings(self._packages) != self._settings:
             return True

@@ -47,7 +47,7 @@ def is_own(sock: socket.socket) -> bool:
 
 
 class KernelStart(NamedTuple):
-    """How a kernel is to be started. `command`: as it is shown, with the arguments of ipykernel behind `skip` words;
+    """How a kernel is to be started. `command`: as `ps` shows it, with the arguments of ipykernel behind `skip` words;
     `output`, `fds`: descriptors, of which each variable in `fds` names one."""
 
     command: List[str]
@@ -58,7 +58,7 @@ class KernelStart(NamedTuple):
     fds: Dict[str, int]
 
     def request(self) -> Dict[str, Any]:
-        """The request for it, without the descriptors: `[output, *fds.values()]`."""
+        """Return the request for this start. Its descriptors are `[output, *fds.values()]`."""
         return {**self._asdict(), "output": 0, "fds": list(self.fds)}
 
     @classmethod

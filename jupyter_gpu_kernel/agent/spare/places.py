@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Optional
 
 from ..exit.node_checks import read_memory
-from ..paths import FolderError, agent_command, check_private
+from ..paths import FolderError, agent_command, make_private
 from ..system.file_lock import is_locked, take_lock
 from ..system.unix_sockets import listen
 from . import packets
@@ -32,9 +32,7 @@ class SparePlace:
     def __init__(self, root: Path, key: str) -> None:
         """Makes the folder, mode 0700. Raises OSError, or FolderError if it is another user's."""
         folder = root / _FOLDER
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        check_private(folder)
+        make_private(folder)
         self.key = key
         self._socket = folder / f"{key}.sock"
         self._lock = folder / f"{key}.lock"
@@ -80,20 +78,18 @@ class SparePlace:
             return False
 
     def retire(self) -> None:
-        """Have the process that has the place fork no more kernels, and end with the last that it has forked. One that
-        does not listen yet ends as soon as it would."""
+        """Have the process that has the place fork no more kernels, and end with the last that it has forked. A process
+        that does not listen yet ends as soon as it would listen."""
         sock = self.connect(1.0)
         for path in (self._lock, self._socket):
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
+            path.unlink(missing_ok=True)
         if sock is not None:
             with sock, contextlib.suppress(OSError):
                 packets.send(sock, {"retire": True})
 
     def remove_socket(self) -> None:
         """Remove the file, so that nobody connects any more."""
-        with contextlib.suppress(FileNotFoundError):
-            self._socket.unlink()
+        self._socket.unlink(missing_ok=True)
 
 
 def spares_running(root: Path) -> int:

@@ -86,7 +86,7 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
 def _import_packages(
     runtime: Runtime, modules: UsualPackages, packages: List[str], environ: Dict[str, str]
 ) -> None:
-    """Import them. If one is not fit for a fork, begin again without it, in a new program."""
+    """Import these packages. If one is not fit for a fork, begin again without that package, in a new program."""
     for name in packages:
         problem = "" if is_short() else import_package(name, runtime.monotonic)
         if problem:
@@ -230,8 +230,8 @@ class SpareServer:
         self._lock = -1
 
     def _reap(self) -> None:
-        """Tell the keepers of the kernels that have ended. A process stays a zombie until its keeper has been told:
-        so at any time the keeper can read either the packet or the status of the zombie."""
+        """Report each kernel that has ended to its keeper. The process stays a zombie until that is done: so at any
+        time the keeper can read either the packet or the status of the zombie."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_fd, 512)
         for pid, sock in list(self._keepers.items()):
@@ -268,7 +268,7 @@ class SpareServer:
 
 
 def _wait_for_go(sock: socket.socket) -> None:
-    """In a forked process: end, unless the keeper wants it. It may have given up waiting, and have started another."""
+    """In a forked process: end, unless the keeper wants this kernel. It may have given up, and have started another."""
     sock.setblocking(True)
     try:
         go = packets.receive(sock)[0].get("go") is True
@@ -308,8 +308,8 @@ def become_kernel(start: KernelStart, title: ProcTitle, changes: Dict[str, Optio
 
 
 def reseed() -> None:
-    """Give random generators that were seeded before the fork other seeds, and multiprocessing another key. Those of
-    `random` have other seeds already."""
+    """Give random generators that were seeded before the fork other seeds, and multiprocessing another key. The
+    generator of `random` has another seed already."""
     processes: Any = sys.modules.get("multiprocessing.process")
     if processes is not None:
         processes.current_process().authkey = os.urandom(32)

@@ -1,6 +1,7 @@
 """The keeper's event loop, in one thread: callbacks for sockets and descriptors, and timers.
 
-(asyncio would need versions of pyzmq and Python that agree, from Python 3.8 on; this is all of it that we use.)
+(asyncio would need versions of pyzmq and Python that agree, from Python 3.8 on. This module has all that we would use
+of asyncio.)
 """
 
 from __future__ import annotations

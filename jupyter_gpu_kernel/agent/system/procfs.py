@@ -90,7 +90,7 @@ def cpu_seconds(pid: int) -> Optional[float]:
 
 
 def zombie_status(pid: int, start: int) -> Optional[int]:
-    """The return code (negative: a signal) of a zombie that started at `start`; None if it is no zombie."""
+    """The return code (negative: a signal) of a zombie that started at `start`; None if the process is no zombie."""
     stat = read_stat(pid)
     if stat is None or stat.state != "Z" or stat.start != start:
         return None
@@ -167,8 +167,8 @@ def maps_file(pid: Any, name: str) -> Optional[bool]:
 
 
 def sees_other_files(pid: int) -> bool:
-    """Whether the process has another mount namespace than we have, as in a session with a /tmp of its own. One that
-    has ended meanwhile has none."""
+    """Whether the process has another mount namespace than we have, as in a session with a /tmp of its own. A
+    process that has ended meanwhile has no namespace."""
     try:
         return os.stat(f"/proc/{pid}/ns/mnt").st_ino != os.stat("/proc/self/ns/mnt").st_ino
     except OSError as error:
@@ -202,7 +202,7 @@ def booted_at() -> str:
 
 
 def _session_of(pid: int) -> Optional[int]:
-    """The id of its session; None if it has ended."""
+    """The id of the process's session; None if the process has ended."""
     try:
         return os.getsid(pid)
     except OSError:

@@ -4,7 +4,6 @@ descriptors are passed."""
 from __future__ import annotations
 
 import array
-import contextlib
 import errno
 import os
 import socket
@@ -27,10 +26,9 @@ class Owner(NamedTuple):
 
 def listen(path: Path, backlog: int, kind: int = socket.SOCK_STREAM) -> socket.socket:
     """Return a socket that listens and does not block. Its file appears when it listens, so that whoever finds the file
-    can connect; it takes the place of one that a killed process has left."""
+    can connect. That file takes the place of the file of a killed process."""
     new = path.with_suffix(".new")
-    with contextlib.suppress(FileNotFoundError):
-        new.unlink()
+    new.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK)
     try:
         listener.bind(str(new))

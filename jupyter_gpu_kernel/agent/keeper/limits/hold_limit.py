@@ -58,19 +58,17 @@ class HoldClock:
 
 
 class HoldLimit:
-    """Watches the kernel's GPUs from its creation on, if the site limits how long a kernel keeps them."""
+    """Watches the kernel's GPUs from the creation of this object on. `longest`: how long a kernel may keep GPUs."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: Keeper, longest: float) -> None:
         self._keeper = keeper
         self._loop = keeper.loop
         self._acquisition = keeper.gpus.acquisition
         self._warned = False
         self._ending = False
-        longest = keeper.settings.now.longest_hold
-        if longest is not None:
-            self._longest = longest
-            self._clock = HoldClock(longest, NOTICE)
-            self._loop.later(INTERVAL, self._look)
+        self._longest = longest
+        self._clock = HoldClock(longest, NOTICE)
+        self._loop.later(INTERVAL, self._look)
 
     def _look(self) -> None:
         self._loop.later(INTERVAL, self._look)
