@@ -11,7 +11,7 @@ from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.gpus.manager import GpuCallbacks, GpuManager
 from jupyter_gpu_kernel.agent.log.log import Log
-from jupyter_gpu_kernel.agent.log.reduction import MESSAGE_LIMITS
+from jupyter_gpu_kernel.agent.relay.message_limit import MESSAGE_LIMITS
 from jupyter_gpu_kernel.agent.relay.relay import Relay, RelayCallbacks
 from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message

@@ -6,7 +6,7 @@ import threading
 from functools import partial
 
 from jupyter_gpu_kernel.agent.system.loop import Loop
-from jupyter_gpu_kernel.wire import compose
+from jupyter_gpu_kernel.wire.kernel_messages import compose
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 RUNTIME = Runtime()
