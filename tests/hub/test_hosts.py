@@ -14,9 +14,10 @@ from runtimes import RUNTIME
 from streams import LoopThread, log, wait_for
 from waiting import DEADLINE
 
-from jupyter_gpu_kernel.errors import ConnectError, HubError, KernelStartError
+from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError, HubError, KernelStartError
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.hub.node.hosts import none_usable
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
@@ -418,3 +419,12 @@ def test_the_hub_after_a_killed_one_has_the_kernel_where_it_is(lab: Lab) -> None
         assert "42" in str(front.run("treasure").outputs)
         lab.loop.call(again.lost, ConnectError("gone"))
     assert not again.late_start.pending and again.ended, "no kernel is started unasked"
+
+
+def test_a_hop_before_all_hosts_that_fails_is_told_once() -> None:
+    def fails(hop: str) -> GpuKernelError:
+        return KernelStartError("its host name cannot be resolved", hop=hop, remedy="Check the spelling.")
+
+    assert str(none_usable({"gpu1": fails("login"), "gpu2": fails("login")})).startswith("login: its host name")
+    error = none_usable({"gpu1": fails("gpu1"), "gpu2": fails("gpu2")})
+    assert "gpu1: its host name cannot be resolved; gpu2: its host name" in error.cause

@@ -16,10 +16,11 @@ def each_spec(specs: Iterable[Spec]) -> list[Spec]:
 
 def none_usable(errors: dict[str, GpuKernelError]) -> GpuKernelError:
     """Return the error for hosts of which none can be used. `errors`: by the names of the hosts. If the user can sign
-    in to a host, the error is that of this host."""
-    first, *others = errors.values()
+    in to a host, the error is that of this host. What is wrong with a hop before all hosts is told once."""
+    first = next(iter(errors.values()))
     sign_in = next((error for error in errors.values() if error.login), None)
-    if sign_in is not None or not others:
+    is_of_hop = bool(first.hop) and len({(error.hop, error.cause) for error in errors.values()}) == 1
+    if sign_in is not None or is_of_hop or len(errors) == 1:
         return sign_in or first
     causes = "; ".join(f"{name}: {sanitize.one_line(error.cause)}" for name, error in errors.items())
     return KernelStartError(f"none of the hosts can be used: {causes}", remedy=first.remedy)
