@@ -425,6 +425,8 @@ def test_a_hop_before_all_hosts_that_fails_is_told_once() -> None:
     def fails(hop: str) -> GpuKernelError:
         return KernelStartError("its host name cannot be resolved", hop=hop, remedy="Check the spelling.")
 
-    assert str(none_usable({"gpu1": fails("login"), "gpu2": fails("login")})).startswith("login: its host name")
+    assert str(none_usable({"gpu1": fails("login"), "gpu2": fails("login")})).startswith(
+        "login: its host name"
+    )
     error = none_usable({"gpu1": fails("gpu1"), "gpu2": fails("gpu2")})
     assert "gpu1: its host name cannot be resolved; gpu2: its host name" in error.cause
