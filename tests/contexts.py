@@ -10,12 +10,12 @@ from runtimes import RUNTIME
 from jupyter_gpu_kernel.agent.kernel_context import KernelContext
 from jupyter_gpu_kernel.agent.kernel_settings import CurrentSettings, KernelSettings
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.relay.requests import InternalRequests
+from jupyter_gpu_kernel.agent.relay.internal_requests import InternalRequests
+from jupyter_gpu_kernel.agent.relay.waiting import Reason
 from jupyter_gpu_kernel.agent.story import Story
 from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
-from jupyter_gpu_kernel.wire.kernel_messages.answers import Answers
-from jupyter_gpu_kernel.wire.messages import Channel, Message
+from jupyter_gpu_kernel.wire.messages import Channel
 
 
 def context(loop: Loop, folder: Path, **settings: Any) -> KernelContext:
@@ -28,12 +28,14 @@ class Messages(NamedTuple):
     """What a GPU manager sends, to nobody."""
 
     internal_requests: InternalRequests
-    answers: Answers = Answers(lambda *message: None)
 
     def send(
         self, channel: Channel, client: int, msg_type: str, content: dict[str, Any], parent: bytes
     ) -> None:
         """Send nothing."""
 
-    def release(self, cell: Message) -> None:
-        """Send nothing."""
+    def resume(self, reason: Reason) -> None:
+        """No cell waits."""
+
+    def fail_cells(self, name: str, reason: str) -> None:
+        """No cell waits."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,26 @@ from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.gpus.manager import GpuCallbacks, GpuManager
 from jupyter_gpu_kernel.agent.log.log import Log
+from jupyter_gpu_kernel.agent.relay.code_request import OnPinned
 from jupyter_gpu_kernel.agent.relay.message_limit import MESSAGE_LIMITS
-from jupyter_gpu_kernel.agent.relay.relay import Relay, RelayCallbacks
+from jupyter_gpu_kernel.agent.relay.relay import Relay
+from jupyter_gpu_kernel.agent.relay.waiting import Reason
 from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 
 class Exchange:
-    """`relay` to a kernel that is up. `received`: the messages to front ends; `passed`: the messages to the kernel."""
+    """`relay` to a kernel that is up.
+
+    received: The messages to front ends.
+    passed: The messages to the kernel.
+    pins: The revisions that are being pinned, each with the function to call when it is pinned.
+    """
 
     def __init__(self, folder: Path, limits: Mapping[Lane, int] = MESSAGE_LIMITS) -> None:
         self.received: list[Message] = []
         self.passed: list[Message] = []
+        self.pins: dict[str, OnPinned] = {}
         loop = Loop(RUNTIME)
         kernel = context(loop, folder, id="k", gpus=0)
 
@@ -36,7 +44,7 @@ class Exchange:
             lambda *message: self.passed.append(Message(*message)),
             self._to_hub,
             gpus,
-            RelayCallbacks(),
+            self._pin,
             limits,
         )
         relay.gpus.kernel_started()
@@ -50,6 +58,19 @@ class Exchange:
         """Give the keeper a request of a front end."""
         self.log.receive([0, 0, 0], request)
         self.relay.handle_request(request)
+
+    def _pin(self, revision: str, cell: str, on_pinned: OnPinned) -> Callable[[], object]:
+        self.pins[revision] = on_pinned
+        return lambda: self.pins.pop(revision, None)
+
+    def lose_gpus(self) -> None:
+        """User cells wait for GPUs from now on."""
+        self.relay.gpus.are_ready = False
+
+    def get_gpus(self) -> None:
+        """The kernel has its GPUs."""
+        self.relay.gpus.are_ready = True
+        self.relay.resume(Reason.GPUS)
 
     def return_(self) -> None:
         """Another front end attaches."""

@@ -9,7 +9,7 @@ from contexts import Messages, context
 from runtimes import RUNTIME, ManualLoop, make
 
 from jupyter_gpu_kernel.agent.gpus.manager import RETRY_AFTER, GpuCallbacks, GpuManager
-from jupyter_gpu_kernel.agent.relay.requests import InternalRequests
+from jupyter_gpu_kernel.agent.relay.internal_requests import InternalRequests
 from jupyter_gpu_kernel.wire.kernel_messages.compose import Parts
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 

@@ -106,7 +106,7 @@ def test_a_header_without_bounds_is_not_repeated() -> None:
 def test_front_ends_hear_the_replacement_and_the_cell_ends(tmp_path: Path) -> None:
     exchange = Exchange(tmp_path, LIMITS)
     relay, received = exchange.relay, exchange.received
-    relay.executions.add(Message(Channel.SHELL, 1, (HEADER, b"{}", b"{}", b"{}")))
+    exchange.receive(Message(Channel.SHELL, 1, (HEADER, b"{}", b"{}", b"{}")))
     large = {"text": "x" * 20_000}
     for channel, msg_type, value in (
         (Channel.IOPUB, "status", {"execution_state": "busy"}),

@@ -28,6 +28,7 @@ class Keeper:
 
     def __init__(self, folder: Path) -> None:
         self.received: List[Tuple[str, Any]] = []
+        self.unfinished: List[str] = []
         self.answers = Answers(self._send)
         self.log = Log(RUNTIME, folder, KernelSettings(), print)
         self.reattach = Reattach(self.log, self.answers, self._send)
@@ -35,7 +36,7 @@ class Keeper:
     def leave(self) -> None:
         """The front end leaves, and another one attaches."""
         self.log.leave()
-        self.reattach.begin([])
+        self.reattach.begin(self.unfinished)
 
     def _send(self, channel: Channel, client: int, msg_type: str, content: Any, parent: bytes) -> None:
         self.received.append((msg_type, content))
@@ -51,19 +52,19 @@ def test_code_of_a_front_ends_own_is_answered_at_once_and_never_again(keeper: Ke
     reply = Message(Channel.SHELL, 1, make("execute_reply", {"execution_count": 6}, before.parts[0]))
     keeper.answers.observe(reply)
     own = cell(silent=True)
-    keeper.reattach.defer(own)
+    keeper.reattach.answer_ahead(own)
     kinds = [kind for kind, _ in keeper.received]
     assert kinds == ["status", "execute_reply", "status"]
     content = keeper.received[1][1]
     assert (content["status"], content["execution_count"]) == ("ok", 6), "the number of the last cell"
-    assert keeper.reattach.is_answered(id_of(own)) and keeper.reattach.unanswered == []
+    assert keeper.reattach.is_answered(id_of(own))
 
 
 def test_a_users_cell_waits_for_its_turn(keeper: Keeper) -> None:
     users, own = cell(), cell(store_history=False)
     for request in (users, own):
-        keeper.reattach.defer(request)
-    assert not keeper.reattach.is_answered(id_of(users)) and keeper.reattach.unanswered == [users]
+        keeper.reattach.answer_ahead(request)
+    assert not keeper.reattach.is_answered(id_of(users))
     assert [kind for kind, _ in keeper.received].count("execute_reply") == 1
 
 
@@ -74,24 +75,15 @@ def test_what_is_remembered_of_former_front_ends_does_not_grow(keeper: Keeper) -
         keeper.log.receive([0, 0, 0], request)
     for _ in range(20):
         own, gone = cell(silent=True), cell()
-        keeper.reattach.defer(own)
-        keeper.reattach.take_deferred()
+        keeper.reattach.answer_ahead(own)
         keeper.log.send(Lane.ORDERED, Message(Channel.IOPUB, 0, make("stream", {}, gone.parts[0])))
         keeper.leave()
         assert not keeper.reattach.is_answered(own.msg_id)
     assert keeper.reattach.is_orphaned(other.msg_id)
     keeper.log.add("keep", Message(Channel.SHELL, 1, make("execute_reply", {}, other.parts[0])))
-    keeper.reattach.defer(own)
+    keeper.reattach.answer_ahead(own)
+    keeper.unfinished = [own.msg_id]
     keeper.leave()
     assert keeper.reattach.is_orphaned(runs.msg_id) and keeper.reattach.is_answered(own.msg_id)
     assert not keeper.reattach.is_orphaned(other.msg_id)
     assert [one.msg_id for one in keeper.reattach.missed] == [runs.msg_id]
-
-
-def test_all_that_waits_runs_once_and_what_was_answered_stays_unreceived(keeper: Keeper) -> None:
-    users, own = cell(), cell(silent=True)
-    for request in (own, users):
-        keeper.reattach.defer(request)
-    assert keeper.reattach.take_deferred() == [own, users]
-    assert keeper.reattach.take_deferred() == [] and keeper.reattach.unanswered == []
-    assert keeper.reattach.is_answered(id_of(own))

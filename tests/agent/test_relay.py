@@ -9,6 +9,7 @@ from relays import Exchange
 from runtimes import make
 
 from jupyter_gpu_kernel.agent.log import requests as log_requests
+from jupyter_gpu_kernel.agent.relay.waiting import Reason
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -26,6 +27,12 @@ def runs(exchange: Exchange, code: str = "f()") -> bytes:
 def ends(exchange: Exchange, cell: bytes) -> None:
     exchange.sends(Channel.SHELL, "execute_reply", {"status": "ok", "execution_count": 1}, cell)
     exchange.is_("idle", cell)
+
+
+def headers(exchange: Exchange, reason: Reason) -> list[bytes]:
+    """The headers of the requests that wait for this."""
+    exchange.relay.waiting.validate()
+    return [one.request.parts[0] for one in exchange.relay.waiting.all(reason)]
 
 
 def test_a_request_on_the_control_channel_does_not_say_that_the_cell_has_ended(exchange: Exchange) -> None:
@@ -93,10 +100,9 @@ def test_code_that_was_answered_ahead_leaves_nobody_busy(exchange: Exchange) -> 
 
 def test_who_returns_while_a_cell_waits_for_gpus_hears_so_at_once(exchange: Exchange) -> None:
     """Its own cell comes next, and does not end with the one that waits. A front end's own code needs no GPU."""
-    gpus = exchange.relay.gpus
-    gpus._gate.close()
-    gpus._gate.text = "Waiting for 1 GPU on node."
+    exchange.lose_gpus()
     before = [exchange.asks("execute_request", code=code) for code in ("old()", "older()")]
+    exchange.relay.gpus.wait_text.set_text("Waiting for 1 GPU on node.")
     exchange.return_()
     exchange.received.clear()
     cell = exchange.asks("execute_request", code="new()")
@@ -104,7 +110,7 @@ def test_who_returns_while_a_cell_waits_for_gpus_hears_so_at_once(exchange: Exch
     assert len(shown) == 1 and all(text in shown[0] for text in ("still waiting: old()", "Waiting for 1 GPU"))
     own = exchange.asks("execute_request", code="1", store_history=False)
     assert [one.parts[0] for one in exchange.passed if one.msg_type == "execute_request"] == [own]
-    assert [one.parts[0] for one in gpus.waiting_cells] == before
-    gpus.fail_first_cell("KeyboardInterrupt", "gave up waiting for a GPU")
-    assert [one.parts[0] for one in gpus.waiting_cells] == [cell]
+    assert headers(exchange, Reason.GPUS) == before and headers(exchange, Reason.FORMER_CELLS) == [cell]
+    exchange.relay.interrupt()
+    assert headers(exchange, Reason.GPUS) == [cell]
     assert not any(one.msg_type == "execute_reply" and one.parts[1] == cell for one in exchange.received)

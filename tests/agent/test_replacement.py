@@ -16,8 +16,8 @@ from jupyter_gpu_kernel.agent.keeper.lifetime import Replacement
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.paths import Root
+from jupyter_gpu_kernel.agent.relay.internal_requests import InternalRequests
 from jupyter_gpu_kernel.agent.relay.reattach import GreetingText, Reattach
-from jupyter_gpu_kernel.agent.relay.requests import InternalRequests
 from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.kernel_messages.answers import Answers
 
@@ -33,16 +33,17 @@ class New:
         self._loop = Loop(RUNTIME)
         self._root = Root(folder)
         self._root.make_kernel("new")
-        self._answers = Answers(lambda *message: None)
         self._gpus = self._manager("new")
         reattach = Reattach(
-            Log(RUNTIME, folder, KernelSettings(), print), self._answers, lambda *message: None
+            Log(RUNTIME, folder, KernelSettings(), print),
+            Answers(lambda *message: None),
+            lambda *message: None,
         )
         self._context = context(self._loop, folder, id="new", gpus=1)
         self.replacement = Replacement(self._context, self._gpus, GreetingText(KernelSettings(), reattach))
 
     def _manager(self, kernel_id: str) -> GpuManager:
-        messages = Messages(InternalRequests(RUNTIME, lambda *message: None), self._answers)
+        messages = Messages(InternalRequests(RUNTIME, lambda *message: None))
         kernel = context(self._loop, self._root.path, id=kernel_id, gpus=1)
         return GpuManager(kernel, messages, GpuCallbacks(lambda state: None, dict))
 

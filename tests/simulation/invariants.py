@@ -28,13 +28,14 @@ def state(episode: Episode) -> str:
         parts += [bool(relay._pacer.waiting), bool(relay.table.waiting), bool(relay.table.in_flight)]
     for keeper in episode.node.keepers.values():
         relay = keeper.keeper.relay
-        parts += [keeper.alive, keeper.keeper.status.state, relay._state.name, relay.busy, bool(relay._early)]
+        parts += [keeper.alive, keeper.keeper.status.state, relay._state.name, relay.busy]
+        parts += [sorted({one.reason.name for one in relay.waiting.line})]
         parts += [
             bool(keeper.keeper.log.state.queue),
             keeper.keeper.server.attached,
             keeper.keeper._end_request.name,
         ]
-        parts += [keeper.keeper.server.endpoint.state.value, bool(relay.executions.held)]
+        parts += [keeper.keeper.server.endpoint.state.value, any(one.reply for one in relay.waiting.line)]
     return " ".join(map(str, parts))
 
 
@@ -45,6 +46,14 @@ def check_bounds(process: KeeperProcess) -> None:
             process.world.fail(
                 "bound", f"{len(connection.pending)} bytes wait for a connection of the keeper"
             )
+
+
+def check_waiting(process: KeeperProcess) -> None:
+    """Raise Failure if requests wait in a keeper in another order or for another reason than they may."""
+    try:
+        process.keeper.relay.waiting.validate()
+    except AssertionError as error:
+        process.world.fail("waiting", str(error))
 
 
 def check_story(process: KeeperProcess) -> None:
@@ -99,11 +108,7 @@ def left(episode: Episode) -> list[str]:
         relay, server = keeper.keeper.relay, keeper.keeper.server
         ended = keeper.keeper.status.state == "ended"  # then some get no reply
         waits = {
-            "early": len(relay._early),
-            "executions": len(relay.executions.pending()),
-            "held": len(relay.executions.held),
-            "gate": len(relay.waiting_cells),
-            "deferred": len(relay.reattach._deferred),
+            "waiting line": len(relay.waiting.line),
             "outbox": server.endpoint.outbox.size if server.attached else 0,
             "waiting": int(bool(keeper.keeper.log.state.queue)) if server.attached else 0,
             "greeting": len(relay.greeting.waiting),

@@ -138,6 +138,7 @@ class KeeperProcess(Process):
     def after_event(self) -> None:  # type: ignore[override]
         """End when its loop was stopped."""
         invariants.check_bounds(self)
+        invariants.check_waiting(self)
         if self.system.loop.stopped and not self.ended:
             self.ended = True
             self.keeper.clean_up()

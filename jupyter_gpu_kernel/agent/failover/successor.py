@@ -25,7 +25,7 @@ from ..keeper.system import KeeperSystem
 from ..kernel_protocol import REPEAT_INPUT, SESSION, TAKEN_OVER
 from ..kernel_settings import KernelSettings, settings_from
 from ..paths import Root
-from ..relay.requests import CLIENT
+from ..relay.internal_requests import CLIENT
 from ..system.file_lock import lock_now
 from ..system.process_control import ProcessControl, detach
 from ..system.procfs import start_ticks

@@ -1,7 +1,7 @@
-"""A kernel's GPUs from the keeper's point of view: user cells wait at the gate while GPUs are acquired, the kernel
-is told which GPUs it has, and unused ones are released.
+"""A kernel's GPUs from the keeper's point of view: GPUs are acquired while a user's cell waits for them, the kernel is
+told which GPUs it has, and unused ones are released.
 
-This module does not know the link, sockets, or how GPUs are acquired.
+This module does not know sockets, which cells wait, or how GPUs are acquired.
 """
 
 from __future__ import annotations
@@ -10,30 +10,24 @@ import socket
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence
 
-from ...wire.kernel_messages.answers import Answers
 from ...wire.messages import Channel, Message
 from ...wire.texts import STOP_HINT, duration, with_program
 from ..kernel_context import KernelContext
-from ..relay.requests import InternalRequests
+from ..relay.internal_requests import InternalRequests
+from ..relay.waiting import Reason
 from ..system.loop import Timer
 from .acquisition import Acquisition
-from .gate import Gate
 from .hours import GpuTime
 from .judge import WAITING
 from .sharing.announcements import Details
+from .wait_text import WaitText
 
 RETRY_AFTER = 0.1
 """Seconds until the kernel is informed of its GPUs again, if it did not execute the first request."""
-SHOW_AFTER = 1.5
-"""Seconds that a cell waits before it shows why."""
 
 
 class KernelMessages(Protocol):
     """How the kernel is reached, and its front ends are answered: `relay.relay.Relay` is one."""
-
-    @property
-    def answers(self) -> Answers:
-        """Answers requests in the kernel's name."""
 
     @property
     def internal_requests(self) -> InternalRequests:
@@ -44,8 +38,11 @@ class KernelMessages(Protocol):
     ) -> None:
         """Send a message to front ends in the kernel's name."""
 
-    def release(self, cell: Message) -> None:
-        """Send a cell to the kernel."""
+    def resume(self, reason: Reason) -> None:
+        """Send the cells that have waited for this to the kernel."""
+
+    def fail_cells(self, name: str, reason: str) -> None:
+        """End the cells that wait for GPUs with this error."""
 
 
 class GpuCallbacks(NamedTuple):
@@ -62,7 +59,10 @@ class GpuCallbacks(NamedTuple):
 
 
 class GpuManager:
-    """Ask `admit` for every cell. `acquisition` knows which GPUs the kernel has."""
+    """`want` GPUs while a cell waits. `acquisition` knows which GPUs the kernel has.
+
+    are_ready: Whether the kernel has its GPUs, and knows them, so that no cell need wait.
+    """
 
     def __init__(
         self, context: KernelContext, messages: KernelMessages, callbacks: GpuCallbacks, early: int = -1
@@ -72,7 +72,7 @@ class GpuManager:
         self._loop = loop
         self._settings = context.settings
         self._notice = self._problem = ""
-        self._internal_requests = messages.internal_requests
+        self._messages = messages
         self._on_state, self._on_given = callbacks.on_state, callbacks.on_given
         self._retry: Optional[Timer] = None
         self.acquisition = Acquisition(
@@ -87,16 +87,10 @@ class GpuManager:
         self.gpu_time = GpuTime(
             loop.time, self._story, lambda: self.acquisition.uuids, lambda: self.acquisition.names
         )
-        self._is_informed = False  # whether the kernel knows its GPUs
+        self.are_ready = self.acquisition.acquired
         self._text = ""
         self._waits_since: Optional[float] = None  # when the story has said that cells wait
-        self._gate = Gate(
-            loop.runtime,
-            messages.send,
-            messages.answers,
-            messages.release,
-            is_open=self.acquisition.acquired,
-        )
+        self.wait_text = WaitText(loop, messages.send)
 
     @property
     def reservation_status(self) -> Dict[str, Any]:
@@ -105,16 +99,6 @@ class GpuManager:
         if not self._settings.now.reservation:
             return {}
         return {"reservation": True, "waiting_text": self._text, "problem": self._problem}
-
-    @property
-    def wait_text(self) -> str:
-        """What the first cell that waits waits for, "" if none does."""
-        return self._gate.text if self._gate.cells else ""
-
-    @property
-    def waiting_cells(self) -> List[Message]:
-        """The cells that wait for GPUs."""
-        return self._gate.cells
 
     @property
     def ignored_leases(self) -> List[str]:
@@ -142,13 +126,7 @@ class GpuManager:
         """Lease the GPUs that the kernel has from a killed keeper. `since`: when it got them."""
         for uuid in self.acquisition.inherit(uuids, since):
             self._story.tell("gpu", f"another process has leased {uuid} since; this kernel still uses it")
-        self._open_if_acquired()
-
-    def _open_if_acquired(self) -> None:
-        """The kernel has its GPUs from its start on."""
-        if self.acquisition.acquired:
-            self._is_informed = True
-            self._gate.open()
+        self.are_ready = self.acquisition.acquired
 
     def receive(self, leases: Sequence[socket.socket], since: Optional[float] = None) -> None:
         """Take over the leases, by their sockets, of the kernel that this one replaces, and that got them at `since`.
@@ -166,47 +144,33 @@ class GpuManager:
         """Prepare for the first cell of a new process. Cells need not wait if it has its GPUs already."""
         self._cancel_retry()
         self.acquisition.prepare()
-        self._open_if_acquired()
+        self.are_ready = self.acquisition.acquired
 
     def kernel_up(self) -> None:
         """The kernel takes requests. A reservation requests its GPUs now."""
         if self._settings.now.reservation and not self.acquisition.acquired:
-            self._request()
+            self._on_state("waiting")
+            self.acquisition.request()
 
-    def admit(self, message: Message) -> bool:
-        """Return whether this cell may go to the kernel; otherwise it waits, and GPUs are requested."""
-        if self._gate.admit(message):
-            return True
-        self._loop.later(SHOW_AFTER, self._gate.show_text)
-        self._request()
-        return False
-
-    def _request(self) -> None:
-        self._on_state("waiting")
-        self.acquisition.request()
-
-    def fail_first_cell(self, name: str, reason: str) -> bool:
-        """End the first waiting cell with this error. Returns whether there was one."""
-        if not self._gate.cells:
-            return False
-        self._gate.fail_first(name, reason)
-        if not self._gate.cells:
+    def want(self, cell: Optional[Message]) -> None:
+        """Request GPUs for this cell, the first that waits for them. None: no cell waits."""
+        waited = self.wait_text.has_cell
+        self.wait_text.move_to(cell)
+        if cell is not None:
+            if not waited:
+                self._on_state("waiting")
+            self.acquisition.request()
+        elif waited and not self.are_ready:
             self.acquisition.cancel()
             self._waits_since, self._text = None, ""
             self._on_state("idle")
-        return True
-
-    def fail_all_cells(self, name: str, reason: str) -> None:
-        """End every waiting cell, as far as it is not aborted by the failure of the one before it."""
-        while self.fail_first_cell(name, reason):
-            pass
 
     def release_unused(self, why: str = "not used for a while") -> None:
         """Release the GPUs until the next cell, as the kernel has not opened CUDA."""
         names = ", ".join(self.acquisition.names)
         self.release()
         self._story.tell("gpu", f"released {names}: {why}")
-        self._internal_requests.evaluate("__import__('gpu_kernel').take_gpus([])", lambda _: None)
+        self._messages.internal_requests.evaluate("__import__('gpu_kernel').take_gpus([])", lambda _: None)
         self._on_state("idle")
 
     def release(self) -> None:
@@ -215,8 +179,7 @@ class GpuManager:
         self.acquisition.release()
         self.gpu_time.update()
         if not self.acquisition.acquired:
-            self._is_informed = False
-            self._gate.close()
+            self.are_ready = False
 
     def _waiting(self, text: str) -> None:
         if text == self._text:
@@ -232,14 +195,14 @@ class GpuManager:
     def _show(self) -> None:
         """Show in the first waiting cell what it waits for."""
         text = "\n".join(one for one in (self._text, self._notice) if one)
-        self._gate.set_text(with_program(text, self._settings.now.program))
+        self.wait_text.set_text(with_program(text, self._settings.now.program))
 
     def _failed(self, reason: str) -> None:
         self._story.tell("gpu", reason)
         if self._settings.now.reservation:  # the GPUs of another host may do; the hub decides
             self._problem = reason
             return self._on_state("waiting")
-        self.fail_all_cells("GpuError", reason)
+        self._messages.fail_cells("GpuError", reason)
 
     def _given(self) -> None:
         """A scheduler has given these GPUs, which the kernel can use from its start on."""
@@ -250,7 +213,7 @@ class GpuManager:
         self._on_given()
 
     def _acquired(self) -> None:
-        """Tell the kernel its GPUs; then the gate opens."""
+        """Tell the kernel its GPUs; then the cells that wait go to the kernel."""
         waited = (
             ""
             if self._waits_since is None
@@ -269,7 +232,7 @@ class GpuManager:
 
     def _inform_kernel(self) -> None:
         code = f"__import__('gpu_kernel').take_gpus({self.acquisition.uuids!r})"
-        self._internal_requests.evaluate(code, self._kernel_informed)
+        self._messages.internal_requests.evaluate(code, self._kernel_informed)
 
     def _kernel_informed(self, reply: Dict[str, Any]) -> None:
         if not reply:  # aborted, because a cell of the user failed before it
@@ -277,13 +240,10 @@ class GpuManager:
             return
         if reply.get("status") != "ok":
             self._story.tell("gpu", f"telling the kernel its GPUs failed: {reply.get('evalue')}")
-        self._is_informed = True
-        self._open()
-
-    def _open(self) -> None:
-        self._text = ""
+        self.are_ready, self._text = True, ""
         self._on_state("idle")
-        self._gate.open()
+        self.wait_text.clear()
+        self._messages.resume(Reason.GPUS)
 
     def _cancel_retry(self) -> None:
         if self._retry is not None:

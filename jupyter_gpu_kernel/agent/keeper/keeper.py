@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Dict, Optional
 
 from ...wire.fields import FieldError
-from ...wire.kernel_messages.compose import Parts
+from ...wire.kernel_messages.compose import Parts, is_user_cell
 from ...wire.messages import Channel, Lane, Message, MessageError
 from ..exit.descendants import SETUP
 from ..gpus.manager import GpuCallbacks, GpuManager
@@ -27,7 +27,7 @@ from ..policy import Policy
 from ..process.environment import kernel_environment
 from ..process.kernel_sockets import Readiness
 from ..process.signals import Pause
-from ..relay.relay import Relay, RelayCallbacks
+from ..relay.relay import Relay
 from ..spare.client import Spare
 from ..story import Story
 from ..system.loop import Timer
@@ -118,14 +118,14 @@ class Keeper:
             self._to_kernel,
             self.server.send,
             lambda relay: GpuManager(self._context, relay, gpu_callbacks, early),
-            RelayCallbacks(lambda *request: self._code.pin(*request), self.idle_timer.used),
+            lambda *request: self._code.pin(*request),
         )
         self.gpus: GpuManager = relay.gpus
         self._code = KernelCode(self._context, relay.internal_requests)
         self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
         self.replacement = Replacement(self._context, self.gpus, relay.greeting_text)
         self._signals = self.system.signals(
-            self._context, self.kernel, relay.executions, self._reap, self.exit_report.guard_switched
+            self._context, self.kernel, relay.waiting, self._reap, self.exit_report.guard_switched
         )
 
     def _gpus_changed_state(self, state: str) -> None:
@@ -156,7 +156,9 @@ class Keeper:
     def _begin(self) -> None:
         if self.settings.now.placement:
             self.story.tell("host", self.settings.now.placement)
-        self.relay.set_notice(self._code.tell_story())
+        notice = self._code.tell_story()
+        self.relay.greeting_text.set_notice(notice)
+        self.gpus.set_notice(notice)
         self._start()
 
     def _start(self) -> None:
@@ -295,8 +297,7 @@ class Keeper:
             self._end_request = EndRequest.SHUTDOWN
         elif self._end_request is not EndRequest.RESTART:
             self._end_request = EndRequest.SHUTDOWN_FOR_RESTART
-        self.relay.code.fail("DeadKernelError", "the kernel was shut down")
-        self.gpus.fail_first_cell("DeadKernelError", "the kernel was shut down")
+        self.relay.fail_first_cell("DeadKernelError", "the kernel was shut down")
         if self.status.state == "ended":
             if not restart:
                 self._leave()
@@ -357,6 +358,8 @@ class Keeper:
         """A front end's request to the kernel."""
         if request_type(message) == "shutdown_request":
             self._prepare_shutdown(bool(message.content().get("restart")))
+        if is_user_cell(message):
+            self.idle_timer.used()
         if self.relay.admit(message):
             self.relay.handle_request(message)
         self._signals.watch_cell()
@@ -385,5 +388,5 @@ class Keeper:
             self.relay.handle_kernel_message(channel, client, parts)
         except Exception as error:  # a cell can make its kernel send anything
             self._rejected_input.report(error)
-        if self.ready.up and not self.relay.waiting_cells:  # the hub sees it in the same messages
+        if self.ready.up and self.relay.waiting.first_cell is None:  # the hub sees it in the same messages
             self.status.seen("busy" if self.relay.busy else "idle")

@@ -42,6 +42,14 @@ def request_type(message: Message) -> str:
     return text(header, "msg_type", most=_MAX_ID)
 
 
+def stops_others(request: Message) -> bool:
+    """Return whether this is a cell that must be the last of those that were sent, if it fails."""
+    content = request.content()
+    return request.msg_type == "execute_request" and bool(
+        content.get("stop_on_error", True) and not content.get("silent")
+    )
+
+
 class Aborts:
     """Stop on error: a cell that was sent before its front end knew of an earlier cell's failure does not run.
 
@@ -104,9 +112,7 @@ class ReceivedRequest:
         self.request = request.unparsed()
         self.msg_id = request.msg_id
         self.is_cell = request.msg_type == "execute_request"
-        self.stops_others = request.content().get("stop_on_error", True) and not request.content().get(
-            "silent"
-        )
+        self.stops_others = stops_others(request)
         self.forwarded = False
         self.state = ""
         self.count: Optional[int] = None
@@ -184,7 +190,7 @@ class Requests:
         count = reply.content().get("execution_count") if reply.msg_type == "execute_reply" else None
         if isinstance(count, int):
             self.count = max(self.count, count)
-        if pending is not None and pending.is_cell and pending.stops_others:
+        if pending is not None and pending.stops_others:
             self.aborts.handle_reply(reply)
         self._remove(parent_key_of(reply))
         remember(self.replied, parent_key_of(reply), _REMEMBERED)

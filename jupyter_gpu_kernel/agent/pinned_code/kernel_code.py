@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Callable, Dict, Optional, Union
 
 from ..kernel_context import KernelContext
-from ..relay.requests import InternalRequests
+from ..relay.internal_requests import InternalRequests
 from .checkout import LIMIT, Checkouts, Pin
 from .git import PinError
 

@@ -18,7 +18,7 @@ import zmq
 from ...wire.files import replace_file
 from ...wire.messages import MAX_CLIENTS, MAX_PARTS, Channel
 from ..kernel_protocol import DELIMITER, keeper_identity, read_mark
-from ..relay.requests import InternalRequests
+from ..relay.internal_requests import InternalRequests
 from ..system.loop import Loop
 
 DRAIN_TIMEOUT = 1.0

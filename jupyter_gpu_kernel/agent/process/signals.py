@@ -21,7 +21,7 @@ from typing import Any, Callable, Dict, Optional
 from ...wire.fields import FieldError, load_object, number, text
 from ..in_kernel.signal_rules import Sender
 from ..kernel_context import KernelContext
-from ..relay.requests import Executions
+from ..relay.waiting import Waiting
 from ..story import Limited
 from ..system.loop import Loop, Timer
 from ..system.process_control import ChildProcess, ProcessControl, Streams
@@ -52,7 +52,7 @@ class Signals:
         self,
         context: KernelContext,
         kernel: KernelProcess,
-        cells: Executions,
+        waiting: Waiting,
         on_child: Callable[[], None],
         on_guard: Callable[[bool], None],
     ) -> None:
@@ -60,7 +60,7 @@ class Signals:
         """The story's entry about the last SIGTERM that the kernel got."""
         self._loop = loop = context.loop
         self._kernel = kernel
-        self._cells = cells
+        self._waiting = waiting
         self._story = context.story
         self._limited_story = Limited(context.story, loop.time)
         self._on_child = on_child
@@ -78,7 +78,7 @@ class Signals:
             self._loop.later(INTERVAL, self._look)
 
     def _look(self) -> None:
-        pid = self._kernel.pid if self._cells.pending() else 0
+        pid = self._kernel.pid if self._waiting.is_executing else 0
         self._watches_cells = pid != 0
         self._pending_looks = self._pending_looks + 1 if pid and sigterm_is_pending(pid) else 0
         if self._pending_looks == 2:

@@ -1,12 +1,11 @@
-"""A front end has left its kernel, and another one attaches: what that missed, which cells wait, and what it is shown.
+"""A front end has left its kernel, and another one attaches: what the former missed, and what the latter is shown.
 
-Cells that ran or waited when the first front end left go on, but their messages are for nobody: they are only logged.
-Execute requests of the new front end wait here until those cells have ended. In the kernel's queue, an interrupt would
-abort them as well.
+Cells that ran or waited when the former front end left go on, but their messages are only logged. Cells of the new
+front end wait until those cells have ended (`waiting.py`): in the kernel's queue, an interrupt would abort all of them.
 
 The greeting is a text about the kernel in the new front end's first cell, shown until that cell has output of its own.
-It is for the user who runs the cell, not for the saved notebook. `clear_output` removes it, and would remove real
-output as well. Therefore the cell's first output waits until there was time to read the text.
+The greeting is for the user who runs the cell, not for the saved notebook. `clear_output` removes the greeting, and
+would remove real output as well. Therefore the cell's first output waits until there was time to read the greeting.
 """
 
 from __future__ import annotations
@@ -37,7 +36,8 @@ ToHub = Callable[[Lane, Message], None]
 
 
 class Reattach:
-    """The cells of front ends that left (`missed`, `is_orphaned`) and the deferred cells of the new one."""
+    """The cells of front ends that have left (`missed`, `is_orphaned`), and requests of the new front end that were
+    answered before the kernel had run them (`is_answered`)."""
 
     def __init__(self, log: Log, answers: Answers, send: Send) -> None:
         self.page_fills_cells = False
@@ -45,7 +45,6 @@ class Reattach:
         self._state = log.state
         self._answers = answers
         self._send = send
-        self._deferred: List[Message] = []
         self._answered: Set[str] = set()
 
     # -------------------------------------------------------------------------------------- missed cells
@@ -55,9 +54,9 @@ class Reattach:
         """The cells of which the previous front end missed something, or that have not ended; oldest first."""
         return [cell for cell in self._state.cells.cells.values() if cell.missed]
 
-    def begin(self, unanswered: Iterable[str]) -> None:
-        """Another front end attaches. `unanswered`: the msg_ids of the cells that the kernel has."""
-        self._answered &= {*unanswered, *(request.msg_id for request in self._deferred)}
+    def begin(self, unfinished: Iterable[str]) -> None:
+        """Another front end attaches. `unfinished`: the msg_ids of the cells that the kernel has or will get."""
+        self._answered &= {*unfinished}
         self.page_fills_cells = False
 
     def is_orphaned(self, msg_id: str) -> bool:
@@ -91,35 +90,19 @@ class Reattach:
             if message.msg_type != "clear_output":  # it would clear the cells shown before it, too
                 self._send(Channel.IOPUB, 0, message.msg_type, message.content(), parent)
 
-    # -------------------------------------------------------------------------------------- deferred cells
+    # -------------------------------------------------------------------------------------- the new front end's code
 
-    @property
-    def unanswered(self) -> List[Message]:
-        """The deferred cells that have no reply yet."""
-        return [request for request in self._deferred if not self.is_answered(request.msg_id)]
-
-    def must_wait(self, pending: Iterable[str], waiting: Iterable[Message]) -> bool:
-        """Return whether a cell that is `pending` in the kernel, or `waiting` for GPUs, is of a front end that has
-        left."""
-        return any(map(self.is_orphaned, [*pending, *(cell.msg_id for cell in waiting)]))
-
-    def defer(self, request: Message) -> None:
-        """Keep an execute_request until `take_deferred`.
+    def answer_ahead(self, request: Message) -> None:
+        """Answer an execute_request that waits for the former front end's cells, if no user has run it.
 
         Code that the front end runs for itself is answered at once: VS Code runs some when it starts, and lets its
         user do nothing before the reply, not even interrupt.
         """
-        self._deferred.append(request.unparsed())
         if not is_user_cell(request):
             count = self._answers.count
             reply = {"status": "ok", "execution_count": count, "user_expressions": {}, "payload": []}
             self._answers.reply(request, reply)
             self._answered.add(request.msg_id)
-
-    def take_deferred(self) -> List[Message]:
-        """Return the deferred cells, which are no longer kept."""
-        deferred, self._deferred = self._deferred, []
-        return deferred
 
     def is_answered(self, msg_id: str) -> bool:
         """Return whether this request was answered before it ran: the kernel's messages for it are dropped."""

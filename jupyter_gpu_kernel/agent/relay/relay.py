@@ -1,28 +1,29 @@
 """The relay between front ends and the kernel, in both directions.
 
-A request may wait (until the kernel is up, for GPUs), be answered in the kernel's place, or go on to the kernel. The
-kernel's messages are put in order and logged, and the hub gets them. This module knows neither sockets nor
-processes: the keeper passes functions that send.
+`handle_request` answers a request in the kernel's place, lets it wait (`waiting.py`), or forwards it to the kernel.
+`handle_kernel_message` passes the kernel's messages on to `_send`: those for a front end that has left are only logged,
+others are held back while a greeting is read, and then the hub gets them. This module knows no sockets or processes.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Set
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set
 
 from ...wire.kernel_messages.answers import Answers
-from ...wire.kernel_messages.compose import Parts, is_user_cell, make
+from ...wire.kernel_messages.compose import Parts, error_reply, make
 from ...wire.messages import Channel, Lane, Message, MessageError, key_of, lane_of, parent_key_of
 from ..gpus.manager import GpuManager
 from ..kernel_context import KernelContext
 from ..log.log import Log
 from ..log.requests import ReceivedRequest
-from .code_gate import CodeGate, Pin
+from .code_request import CodePin, Pin
+from .internal_requests import InternalRequests, ReservedCount, ToKernel, is_keepers_own, is_misattributed
 from .message_limit import MESSAGE_LIMITS, limit_size
 from .reattach import Greeting, GreetingText, Reattach, ToHub
-from .requests import Executions, InternalRequests, ReservedCount, ToKernel, is_keepers_own, is_misattributed
+from .waiting import Reason, Waiting, WaitingRequest
 
-_SHUTDOWN = "shutdown_request"
+_DEAD = "DeadKernelError"
 
 
 class RelayState(enum.Enum):
@@ -33,22 +34,12 @@ class RelayState(enum.Enum):
     ENDED = "ended"
 
 
-class RelayCallbacks(NamedTuple):
-    """What the keeper does for its relay.
-
-    pin: Pin the code for `%gpu code` in the first cell.
-    on_user_cell: Called when a user runs a cell.
-    """
-
-    pin: Pin = lambda revision, cell, done: lambda: None
-    on_user_cell: Callable[[], None] = lambda: None
-
-
 class Relay:
     """`handle_request` and `handle_kernel_message` pass messages on; `kernel_…` methods report the process's life.
 
     context: The kernel's.
-    gpus: Create the manager of the kernel's GPUs, which makes user cells wait.
+    gpus: Create the manager of the kernel's GPUs, for which user cells wait.
+    pin: Pin the code that the first cell names.
     message_limits: The size of one message of the kernel, in bytes.
     """
 
@@ -59,14 +50,14 @@ class Relay:
         to_kernel: ToKernel,
         to_hub: ToHub,
         gpus: Callable[[Relay], GpuManager],
-        callbacks: RelayCallbacks,
+        pin: Pin,
         message_limits: Mapping[Lane, int] = MESSAGE_LIMITS,
     ) -> None:
         loop = context.loop
         self.internal_requests = InternalRequests(loop.runtime, to_kernel)
         self._reserved_count = ReservedCount(self.internal_requests)
         self.answers = Answers(self.send, self._reserved_count.reserve)
-        self.executions = Executions(self.answers)
+        self.waiting = Waiting()
         self.aborts = log.state.requests.aborts
         self.reattach = Reattach(log, self.answers, self.send)
         self.greeting_text = GreetingText(context.settings.now, self.reattach)
@@ -75,66 +66,56 @@ class Relay:
         self._runtime = loop.runtime
         self._to_kernel = to_kernel
         self._to_hub = to_hub
-        self._callbacks = callbacks
         self._message_limits = message_limits
         self.greeting = Greeting(loop, self._pass_to_hub)
         self._state = RelayState.DOWN
         self._end_reason = ""
         self._kernel_info: Dict[str, Any] = {}
-        self._early: List[Message] = []  # requests that came while the kernel was down
         self._busy_with: Set[str] = set()  # msg_ids; a control request overlaps with a cell
         self._after_replies: Dict[str, Callable[[], object]] = {}  # by the msg_id of the request
         self._latest_header = b""  # of the latest execute_request of a front end
-        self.code = CodeGate(self.answers, callbacks.pin, self._pass_on)
+        self._code_pin = CodePin(pin, self._pinned)
         self.gpus = gpus(self)
 
     @property
     def busy(self) -> bool:
         """Whether the kernel is busy, or has pending cells."""
-        return bool(self._busy_with) or bool(self.executions.pending_ids())
+        return bool(self._busy_with) or self.waiting.is_executing
 
     @property
-    def waiting_cells(self) -> List[Message]:
-        """The cells that wait for code or GPUs."""
-        return [*self.code.cells, *self.gpus.waiting_cells]
+    def _is_up(self) -> bool:
+        return self._state is RelayState.UP
 
-    def set_notice(self, text: str) -> None:
-        """The first cell should show this text, also while it waits for GPUs."""
-        self.greeting_text.set_notice(text)
-        self.gpus.set_notice(text)
-
-    # -------------------------------------------------------------------------------------- the kernel's life
+    # -------------------------------------------------------------------------------------- the life of both ends
 
     def kernel_starting(self) -> None:
         """A process was started, which takes no requests yet."""
         self._state = RelayState.DOWN
         self._was_taken_over = False
         self._busy_with.clear()
-        self.code.kernel_starting(fresh=True)
+        self.waiting.may_pin = True
         self.internal_requests.clear()
         self.answers.clear()
         self._reserved_count.reserve(0)
 
     def kernel_taken_over(self) -> None:
         """The kernel runs, and may be busy with requests of a killed keeper: the log has those without a reply."""
-        pending = list(self._log.state.requests.pending.values())
-        self._early = [one.request for one in pending if not one.forwarded]
         self.kernel_starting()
-        self.code.kernel_starting(fresh=False)
+        self.waiting.may_pin = False
         self._was_taken_over = True
         self.answers.count_from(self._log.state.requests.count)
         self._reserved_count.reserve(self.answers.count)
-        for request in pending:
+        for request in self._log.state.requests.pending.values():
             self._take_over(request)
 
     def _take_over(self, pending: ReceivedRequest) -> None:
         if pending.state == "busy":
             self.answers.assume_busy(pending.request, pending.count)
-        if pending.forwarded and pending.is_cell:
+        if not pending.forwarded:
+            self.waiting.add(pending.request, Reason.KERNEL)
+        elif pending.is_cell:
             self._latest_header = pending.request.parts[0]
-            self.executions.add(pending.request)
-            if pending.state == "idle":
-                self.executions.handle_idle(pending.msg_id)
+            self.waiting.add(pending.request, Reason.REPLY).is_idle = pending.state == "idle"
 
     def send_again(self) -> None:
         """Send the kernel the requests that a killed keeper has sent, or was about to send. The kernel drops those that
@@ -146,9 +127,8 @@ class Relay:
     def kernel_up(self, kernel_info: Dict[str, Any]) -> None:
         """The kernel takes requests: send it those that waited. `kernel_info`: the content of its kernel_info_reply."""
         self._state, self._kernel_info = RelayState.UP, kernel_info
-        early, self._early = self._early, []
-        for request in early:
-            self.handle_request(request)
+        for one in self.waiting.take(Reason.KERNEL):
+            self.handle_request(one.request)
 
     def kernel_gone(self) -> None:
         """The process has ended, and the reason is not known yet: requests wait for `kernel_ended`."""
@@ -158,37 +138,23 @@ class Relay:
         """End every pending cell with this error. `for_good`: no other process follows."""
         self._state = RelayState.DOWN
         self.greeting.end()
-        for reply in self.executions.take_held():
-            self._send_all([reply])
-            self.answers.end_of(reply)
-        while self.code.fail("DeadKernelError", reason):
-            pass
-        self.executions.fail_all(reason)
-        self.gpus.fail_all_cells("DeadKernelError", reason)
-        for request in self.reattach.unanswered:
-            self.executions.refuse(request, reason)
-        self.reattach.take_deferred()
+        self._fail(Reason.REPLY, _DEAD, reason)
+        self.fail_cells(_DEAD, reason)
+        self._fail(Reason.FORMER_CELLS, _DEAD, reason)
         if for_good:
             self._state, self._end_reason = RelayState.ENDED, reason
-            self._refuse_early(reason)
+            self._fail(Reason.KERNEL, _DEAD, reason)
 
     def kernel_restarting(self) -> None:
         """Another process is to follow: it gets the requests from now on, and those that waited are refused."""
         self._state = RelayState.DOWN
-        self._refuse_early("the kernel was restarted")
-
-    def _refuse_early(self, reason: str) -> None:
-        early, self._early = self._early, []
-        for request in early:
-            self.executions.refuse(request, reason)
-
-    # -------------------------------------------------------------------------------------- front ends' life
+        self._fail(Reason.KERNEL, _DEAD, "the kernel was restarted")
 
     def front_end_returned(self, other_kernels: Sequence[str]) -> None:
         """Another front end attaches, which knows nothing of the requests so far. `Log.leave` was called before."""
         for _, message in self.greeting.withdraw():
             self._log.add("keep", message)
-        self.reattach.begin(self.executions.pending_ids())
+        self.reattach.begin(one.msg_id for one in self.waiting.line)
         self.greeting_text.front_end_returned(other_kernels)
 
     # -------------------------------------------------------------------------------------- from front ends
@@ -197,7 +163,7 @@ class Relay:
         """Return whether there is room for this request; if not, refuse it."""
         if request.channel is Channel.STDIN or self._log.state.requests.has_room:
             return True
-        self.executions.refuse(request, "too many requests are waiting for this kernel", "QueueFull")
+        self.answers.refuse(request, "QueueFull", "too many requests are waiting for this kernel")
         return False
 
     def handle_request(self, request: Message) -> None:
@@ -205,10 +171,10 @@ class Relay:
         msg_type = request.msg_type
         if msg_type == "interrupt_request" and not self._can_be_interrupted:
             self._interrupt_waiting(request)
-        elif self._state is RelayState.ENDED or (self._state is RelayState.DOWN and msg_type == _SHUTDOWN):
-            self.executions.refuse(request, self._end_reason)  # the keeper ends a process that is not up
-        elif self._state is RelayState.DOWN:
-            self._early.append(request.unparsed())
+        elif self._state is RelayState.ENDED or (not self._is_up and msg_type == "shutdown_request"):
+            self.answers.refuse(request, _DEAD, self._end_reason)  # the keeper ends a process that is not up
+        elif not self._is_up:
+            self.waiting.add(request, Reason.KERNEL)
         elif msg_type == "execute_request":
             self._execute(request)
         elif msg_type == "kernel_info_request" and self.busy and request.channel is Channel.SHELL:
@@ -219,69 +185,109 @@ class Relay:
             self._forward(request)
 
     def _execute(self, request: Message) -> None:
-        if is_user_cell(request):
-            self._callbacks.on_user_cell()
         if self.aborts.should_abort(request):
             return self.answers.abort(request)
-        waiting = self.waiting_cells if is_user_cell(request) else []
-        if self.reattach.must_wait(self.executions.pending_ids(), waiting):
-            self._greet(request)
-            return self.reattach.defer(request)
-        self._pass_gate(request)
+        cell = self.waiting.add(request, Reason.KERNEL)
+        if self._place(cell) is Reason.FORMER_CELLS:
+            self._greet(cell)
+            self.reattach.answer_ahead(request)
+        self._serve_first_cell()
 
-    def _pass_gate(self, request: Message) -> None:
-        if not is_user_cell(request) or (self.code.admit(request) and self.gpus.admit(request)):
-            self.release(request)
-
-    def _pass_on(self, cell: Message, needs_gpus: bool) -> None:
-        if not needs_gpus or self.gpus.admit(cell):
-            self.release(cell)
-
-    def release(self, request: Message) -> None:
-        """Send an execute_request to the kernel: it need not wait any longer."""
-        if is_user_cell(request):
-            self._reserved_count.skip()
-        self._greet(request)  # not while it waits for GPUs: what it shows meanwhile is cleared
-        self._latest_header = request.parts[0]
-        self.executions.add(request)
-        self._forward(request)
+    def _place(self, cell: WaitingRequest) -> Reason:
+        """Send a cell to the kernel, unless it has to wait. Return what it waits for."""
+        reason = self.waiting.admit(cell, self._log.state.requests.orphaned, self.gpus.are_ready)
+        if reason is Reason.REPLY:
+            if cell.by_user:
+                self._reserved_count.skip()
+            self._greet(cell)  # not while it waits for GPUs: what it shows meanwhile is cleared
+            self._latest_header = cell.request.parts[0]
+            self._forward(cell.request)
+        return reason
 
     def _forward(self, request: Message) -> None:
         self._log.add("requests.forward", key_of(request))
         self._to_kernel(request.channel, request.client, request.parts)
 
-    def _greet(self, request: Message) -> None:
-        if is_user_cell(request):
-            self.greeting.show(
-                request, *self.greeting_text.take(self.gpus.acquisition.names, self.gpus.wait_text)
-            )
+    def _greet(self, cell: WaitingRequest) -> None:
+        if cell.by_user:
+            text, seconds = self.greeting_text.take(self.gpus.acquisition.names, self.gpus.wait_text.text)
+            self.greeting.show(cell.request, text, seconds)
+
+    # -------------------------------------------------------------------------------------- requests that wait
+
+    def resume(self, reason: Reason) -> None:
+        """Send the cells that have waited for this to the kernel, as far as they need not wait for something else."""
+        cells = self.waiting.all(reason)
+        if self._is_up and cells:
+            for cell in cells:
+                self._place(cell)
+            self._serve_first_cell()
+
+    def _pinned(self, problem: str) -> None:
+        """The code that a cell has named is pinned, unless there is a problem."""
+        if problem:
+            self.fail_first_cell("CodeError", problem)
+        elif self._is_up:
+            self.waiting.may_pin = False
+            self.resume(Reason.CODE)
+
+    def _serve_first_cell(self) -> None:
+        """Show the first cell that waits for code or GPUs as busy, and see to it that it gets what it waits for."""
+        first = self.waiting.first_cell
+        if first is not None:
+            self.answers.begin(first.request)
+        self._code_pin.want(first.request if first is not None and first.reason is Reason.CODE else None)
+        self.gpus.want(first.request if first is not None and first.reason is Reason.GPUS else None)
+
+    def fail_cells(self, name: str, reason: str) -> None:
+        """End every cell that waits for code or GPUs, as far as it is not aborted by the failure of one before it."""
+        while self.fail_first_cell(name, reason):
+            pass
+
+    def fail_first_cell(self, name: str, reason: str) -> bool:
+        """End the first cell that waits for code or GPUs with this error, and abort those behind it if it stops others
+        on error. Return whether there was one."""
+        cells = self.waiting.take_first_cell()
+        if cells:
+            self.gpus.wait_text.clear()  # which would remove the error as well, if it came later
+            self.answers.fail(cells[0].request, name, reason)
+            for cell in cells[1:]:
+                self.answers.abort(cell.request)
+            self.resume(Reason.CODE)  # the next cell may name code
+            self._serve_first_cell()
+        return bool(cells)
+
+    def _fail(self, waits_for: Reason, name: str, reason: str, *, only_cells: bool = False) -> None:
+        """End every request that waits for this with an error; but a reply that is held is sent."""
+        for one in self.waiting.take(waits_for, only_cells=only_cells):
+            if one.reply is not None:
+                self._send(Lane.ORDERED, one.reply)
+                self.answers.end_of(one.reply)
+            elif one.is_idle:
+                self.answers.reply_only(one.request, error_reply(name, reason, self.answers.count))
+            else:
+                self.answers.refuse(one.request, name, reason)
 
     def interrupt(self) -> None:
-        """Handle an interrupt by the hub."""
-        if not self._give_up_first_cell() and self._can_be_interrupted:
+        """Interrupt the cell that runs, or end the first cell that waits for code or GPUs."""
+        first = self.waiting.first_cell
+        if self._can_be_interrupted:
             self.internal_requests.send(Channel.CONTROL, "interrupt_request", {})
+        elif first is not None:
+            self.fail_first_cell("KeyboardInterrupt", first.reason.value)
+
+    def _interrupt_waiting(self, interrupt: Message) -> None:
+        """Handle an interrupt while nothing runs that could be interrupted, or a cell waits for GPUs or the kernel."""
+        self.answers.begin(interrupt)
+        self.interrupt()
+        self._fail(Reason.KERNEL, "KeyboardInterrupt", Reason.KERNEL.value, only_cells=True)
+        self.answers.reply(interrupt, {"status": "ok"})
 
     @property
     def _can_be_interrupted(self) -> bool:
         """Whether there is something to interrupt in the kernel. If it is idle, an interrupt that comes late, after an
         outage, could hit the next cell on its way through the kernel's sockets."""
-        return self._state is RelayState.UP and self.busy and not self.waiting_cells
-
-    def _interrupt_waiting(self, interrupt: Message) -> None:
-        """Handle an interrupt while nothing runs that could be interrupted, or a cell waits for GPUs or the kernel."""
-        self.answers.begin(interrupt)
-        self._give_up_first_cell()
-        for request in list(self._early):
-            if request.msg_type == "execute_request":
-                self._early.remove(request)
-                self.executions.fail(request, "interrupted before the kernel was up", "KeyboardInterrupt")
-        self.answers.reply(interrupt, {"status": "ok"})
-
-    def _give_up_first_cell(self) -> bool:
-        """End the first cell that waits for code or GPUs. Return whether there was one."""
-        return self.code.fail(
-            "KeyboardInterrupt", "interrupted before its code was pinned"
-        ) or self.gpus.fail_first_cell("KeyboardInterrupt", "gave up waiting for a GPU")
+        return self._is_up and self.busy and self.waiting.first_cell is None
 
     # -------------------------------------------------------------------------------------- from the kernel
 
@@ -312,7 +318,7 @@ class Relay:
         if is_keepers_own(message):  # a request of a killed keeper
             return
         if msg_type == "execute_reply" and message.channel is Channel.SHELL:
-            return self._send_all(self.executions.handle_reply(message))
+            return self._send_held(self.waiting.handle_reply(message))
         if is_news:
             self._send(lane_of(message, message.msg_type), message)
         if message.channel is Channel.IOPUB and msg_type == "status":
@@ -324,8 +330,10 @@ class Relay:
         if is_keepers_own(message):
             return False
         if self._log.found:
-            is_held = message.channel is Channel.SHELL and message.parent_id in self.executions.held
-            return is_held or self._log.state.repeats(message)
+            cell = (
+                self.waiting.find_executing(message.parent_id) if message.channel is Channel.SHELL else None
+            )
+            return (cell is not None and cell.reply is not None) or self._log.state.repeats(message)
         if message.channel is Channel.IOPUB:
             return self._state is RelayState.DOWN
         return (
@@ -337,7 +345,7 @@ class Relay:
         (self._busy_with.add if state == "busy" else self._busy_with.discard)(parent)
         if state == "idle":
             self._correct_idle(parent)
-            self._send_all(self.executions.handle_idle(parent))
+            self._send_held(self.waiting.handle_idle(parent))
 
     def _correct_idle(self, parent: str) -> None:
         """Send the kernel's real state after the idle status of this request.
@@ -345,9 +353,9 @@ class Relay:
         A front end takes every idle status for the kernel's, also that of a control request while a cell runs; and it
         may know of a busy status whose idle is not sent to it.
         """
-        busy = bool(self._busy_with) or bool(self.waiting_cells)
+        busy = bool(self._busy_with) or self.waiting.first_cell is not None
         if self.reattach.is_orphaned(parent) or self.reattach.is_answered(parent):
-            busy = busy or any(msg_id != parent for msg_id in self.executions.pending_ids())
+            busy = busy or any(one.msg_id != parent for one in self.waiting.all(Reason.REPLY))
             self._send_status("busy" if busy else "idle")
         elif busy:
             self._send_status("busy")
@@ -369,8 +377,8 @@ class Relay:
         """Send the kernel's state, as a status without a parent."""
         self.send(Channel.IOPUB, 0, "status", {"execution_state": state}, b"{}")
 
-    def _send_all(self, replies: List[Message]) -> None:
-        for reply in replies:
+    def _send_held(self, reply: Optional[Message]) -> None:
+        if reply is not None:
             self._send(Lane.ORDERED, reply)
 
     def _send(self, lane: Lane, message: Message) -> None:
@@ -389,11 +397,5 @@ class Relay:
 
     def _sent(self, message: Message) -> None:
         if message.channel is Channel.SHELL and message.msg_type == "execute_reply":
-            self._release_deferred()
+            self.resume(Reason.FORMER_CELLS)
             self._after_replies.pop(message.parent_id, lambda: None)()
-
-    def _release_deferred(self) -> None:
-        pending = self.executions.pending_ids()
-        if self._state is RelayState.UP and not self.reattach.must_wait(pending, self.waiting_cells):
-            for request in self.reattach.take_deferred():
-                self._pass_gate(request)

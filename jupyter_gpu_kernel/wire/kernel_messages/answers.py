@@ -17,7 +17,7 @@ MAX_REQUESTS = 1000
 
 
 class Answers:
-    """`observe` gets the kernel's messages; `begin`, then `reply`, `fail` or `abort` answer a request in its place."""
+    """`observe` gets the kernel's messages; `begin`, then `reply`, `fail`, `abort` or `refuse` answer a request."""
 
     def __init__(self, send: Send, on_count: Callable[[int], object] = lambda count: None) -> None:
         """`on_count(n)` is called when a cell that the kernel never runs gets the execution count n."""
@@ -110,6 +110,15 @@ class Answers:
             content = error_reply(name, reason, self._send_input(request))
             self._send(Channel.IOPUB, 0, "error", error_content(name, reason), request.parts[0])
         self.reply(request, content)
+
+    def refuse(self, request: Message, name: str, reason: str) -> None:
+        """Answer a request that no kernel will get. One that needs no answer gets none."""
+        msg_type = request.msg_type
+        if msg_type == "shutdown_request":
+            restart = bool(request.content().get("restart"))
+            self.reply(request, {"status": "ok", "restart": restart})
+        elif msg_type.endswith("_request") and msg_type != "kernel_info_request":  # nothing is known to reply
+            self.fail(request, name, reason)
 
     def _send_input(self, request: Message) -> int:
         """Return the count of a cell that ends here, and show its input unless the kernel has shown it."""

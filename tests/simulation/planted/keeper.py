@@ -21,15 +21,15 @@ KEEPER = [
     ),
     Mutant(
         "a reply does not wait for its output",
-        "agent.relay.requests",
-        "        if parent in self._idle or not known:\n",
-        "        if True:\n",
+        "agent.relay.waiting",
+        "        if cell is not None and not cell.is_idle:\n",
+        "        if False:\n",
     ),
     Mutant(
         "a held reply is forgotten when the kernel ends",
         "agent.relay.relay",
-        ("        for reply in self.executions.take_held():\n            self._send_all([reply])\n"),
-        ("        for reply in self.executions.take_held():\n            self._send_all([])\n"),
+        "                self._send(Lane.ORDERED, one.reply)\n",
+        "                pass\n",
     ),
     Mutant(
         "cells behind a failed one run",
@@ -54,39 +54,31 @@ KEEPER = [
     Mutant(
         "requests that came early are lost",
         "agent.relay.relay",
-        ("        for request in early:\n            self.handle_request(request)\n\n    def kernel_gone"),
-        (
-            "        for request in early[1:]:\n"
-            "            self.handle_request(request)\n"
-            "\n"
-            "    def kernel_gone"
-        ),
+        "        for one in self.waiting.take(Reason.KERNEL):\n",
+        "        for one in self.waiting.take(Reason.KERNEL)[1:]:\n",
     ),
     Mutant(
         "requests to an ended kernel are not refused",
         "agent.relay.relay",
-        ("            self.executions.refuse(request, self._end_reason)  # the keeper ends a process"),
+        "            self.answers.refuse(request, _DEAD, self._end_reason)  # the keeper ends a process",
         "            pass  # the keeper ends a process",
     ),
     Mutant(
         "cells of an ended kernel get no reply",
         "agent.relay.relay",
-        ("        self.executions.fail_all(reason)\n        self.gpus.fail_all_cells"),
-        "        self.gpus.fail_all_cells",
+        "        self._fail(Reason.REPLY, _DEAD, reason)\n",
+        "",
     ),
     Mutant(
         "cells of the new front end do not wait for the old one's",
-        "agent.relay.relay",
-        "        if self.reattach.must_wait(self.executions.pending_ids(), waiting):\n",
-        "        if False:\n",
+        "agent.relay.waiting",
+        "    if not orphaned or cell.msg_id in orphaned:\n",
+        "    if True:\n",
     ),
     Mutant(
         "cells that wait for the old front end's wait for ever",
         "agent.relay.relay",
-        (
-            "            for request in self.reattach.take_deferred():\n"
-            "                self._pass_gate(request)\n"
-        ),
+        "            self.resume(Reason.FORMER_CELLS)\n",
         "            pass\n",
     ),
     Mutant(
@@ -189,8 +181,8 @@ KEEPER = [
     Mutant(
         "a successor forgets requests that were not sent to the kernel",
         "agent.relay.relay",
-        "        self._early = [one.request for one in pending if not one.forwarded]\n",
-        "        self._early = []\n",
+        "            self.waiting.add(pending.request, Reason.KERNEL)\n",
+        "            pass\n",
     ),
     Mutant(
         "a successor ignores the kernel's last replies",

@@ -88,7 +88,7 @@ MENDED = [
     Mutant(
         "an interrupt that comes late hits the next cell",
         "agent.relay.relay",
-        "        return self._state is RelayState.UP and self.busy and not self.waiting_cells\n",
-        "        return self._state is RelayState.UP and not self.waiting_cells\n",
+        "        return self._is_up and self.busy and self.waiting.first_cell is None\n",
+        "        return self._is_up and self.waiting.first_cell is None\n",
     ),
 ]
