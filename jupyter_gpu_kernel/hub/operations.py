@@ -238,14 +238,15 @@ class Operations:
         direct = [spec for spec in specs if not spec.settings.slurm]
         asking = asyncio.ensure_future(self._nodes.ask_each(call, "list", specs=direct))
         try:
-            cancelled = await self._jobs.stop(kernel_id, call, kill=call.arguments.get("kill") is True)
+            kill = call.arguments.get("kill") is True
+            cancelled = await self._jobs.cancel(kernel_id, call, running=kill, kill=kill)
             if self._kernels.stop_pending(kernel_id) or cancelled:
                 return {"ok": True}
             answers = await asking + await self._jobs.ask_each(call, "list", specs=in_jobs)
         finally:
             asking.cancel()
         having = [one for one in answers if has_kernel(one, kernel_id)]
-        if not having and await self._jobs.cancel(kernel_id, call):
+        if not having and await self._jobs.cancel(kernel_id, call, running=True):
             return {"ok": True}
         if not having:
             raise not_found(kernel_id, answers)

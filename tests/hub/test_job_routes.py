@@ -61,7 +61,7 @@ def reach(cluster: Cluster, **settings: Any) -> str:
             if "cannot be reached" in text and not failed.done():
                 failed.set_result(text)
 
-        reaching = asyncio.ensure_future(JobNodes(nodes, log).reach(given, JOB, schedulers.of(given), tell))
+        reaching = asyncio.ensure_future(JobNodes(nodes, schedulers, log).reach(given, JOB, tell))
         try:
             await asyncio.wait([reaching, failed], timeout=DEADLINE, return_when=asyncio.FIRST_COMPLETED)
             return str(reaching.result() if reaching.done() else failed.result())
@@ -138,9 +138,9 @@ def test_a_step_is_taken_only_where_ssh_does_not_see_the_jobs_process(
     async def run() -> tuple[str, list[str]]:
         log = logging.getLogger("test")
         nodes = Nodes(RUNTIME, cluster, log)  # type: ignore[arg-type]
-        schedulers, jobs = Schedulers(RUNTIME, nodes, log), JobNodes(nodes, log)
+        schedulers, jobs = Schedulers(RUNTIME, nodes, log), JobNodes(nodes, schedulers, log)
         try:
-            reaching = jobs.reach(SETTINGS, JOB, schedulers.of(SETTINGS), lambda text: None)
+            reaching = jobs.reach(SETTINGS, JOB, lambda text: None)
             await asyncio.wait_for(reaching, DEADLINE)
             left = [one for one, connection in cluster.connections.items() if not connection.closed]
             return jobs.route_of("7", "login"), left

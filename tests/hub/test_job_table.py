@@ -18,6 +18,7 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.hub.background import DiskThread
 from jupyter_gpu_kernel.hub.jobs import job_table
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile, JobFiles
+from jupyter_gpu_kernel.hub.jobs.job_nodes import JobNodes
 from jupyter_gpu_kernel.hub.jobs.job_table import JobTable
 from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
 from jupyter_gpu_kernel.hub.kernel.states import Phase
@@ -64,15 +65,8 @@ class Table:
         self.nodes = Nodes(RUNTIME, cluster, log)  # type: ignore[arg-type]
         self.schedulers = Schedulers(RUNTIME, self.nodes, log)
         self.files = JobFiles(folder / "records", DiskThread())
-        self.jobs = JobTable(RUNTIME, self.schedulers, self.files, self._no_output, self._leave_node, log)
-
-    @staticmethod
-    async def _no_output(*_: Any) -> str:
-        return ""
-
-    @staticmethod
-    async def _leave_node(job_id: str, login: str) -> None:
-        """There is no connection to close."""
+        nodes = JobNodes(self.nodes, self.schedulers, log)
+        self.jobs = JobTable(RUNTIME, self.schedulers, self.files, nodes, log)
 
     def kernel(self, kernel_id: str, **settings: Any) -> Any:
         """A kernel of the notebook, which has not been started."""

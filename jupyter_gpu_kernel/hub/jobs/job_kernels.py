@@ -11,7 +11,6 @@ import contextlib
 import logging
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError
@@ -62,9 +61,8 @@ class JobKernels:
         self._nodes = nodes
         self._schedulers = schedulers
         self._log = log
-        self._job_nodes = JobNodes(nodes, log)
-        read = partial(job_output.read_output, self._job_nodes)
-        self._table = JobTable(runtime, schedulers, files, read, self._job_nodes.leave, log)
+        self._job_nodes = JobNodes(nodes, schedulers, log)
+        self._table = JobTable(runtime, schedulers, files, self._job_nodes, log)
         self._failed: weakref.WeakKeyDictionary[Call, dict[Node, ConnectError]] = weakref.WeakKeyDictionary()
 
     @property
@@ -181,7 +179,7 @@ class JobKernels:
         if running:
             return spec._replace(settings=running[0].settings.replace(slurm=False))
         call.progress(login.name, f"connecting to job {state.id}")
-        reach = self._job_nodes.reach(spec.settings, state, job.scheduler, lambda text: None)
+        reach = self._job_nodes.reach(spec.settings, state, lambda text: None)
         try:
             reached = await asyncio.wait_for(reach, _REACH_WITHIN)
         except HostKeyError as wrong_key:
@@ -212,22 +210,14 @@ class JobKernels:
 
     # -------------------------------------------------------------------------------------- one kernel
 
-    async def stop(self, kernel_id: str, call: Call, *, kill: bool) -> bool:
-        """Cancel the job of a kernel that waits; with `kill` send SIGKILL to the one in which it runs. Return False if
-        there is none."""
+    async def cancel(self, kernel_id: str, call: Call, *, running: bool, kill: bool = False) -> bool:
+        """Cancel the job for which this kernel waits, or, if `running`, also the one in which it runs; with `kill` send
+        SIGKILL to that one. Return False if there is none."""
         for job in await self._active_jobs(call):
             waits = job.state.state == "PENDING"
-            if kernel_id in self._kernels_in(job) and (waits or kill):
+            if kernel_id in self._kernels_in(job) and (waits or running):
                 call.progress(job.login.name, f"cancelling job {job.state.id}")
-                await job.scheduler.cancel(job.state.id, call, kill=not waits)
-                return True
-        return False
-
-    async def cancel(self, kernel_id: str, call: Call) -> bool:
-        """Cancel the job of this name, in which no node has found a kernel. Return False if there is none."""
-        for job in await self._active_jobs(call):
-            if job.state.kernel_id == kernel_id:
-                await job.scheduler.cancel(job.state.id, call)
+                await job.scheduler.cancel(job.state.id, call, kill=kill and not waits)
                 return True
         return False
 

@@ -24,7 +24,7 @@ from ..node.node import Node
 from ..node.node_link import NodeLink
 from ..node.nodes import Nodes
 from ..slurm.dialect import JobState
-from ..slurm.scheduler import Scheduler
+from ..slurm.scheduler import Schedulers
 
 _SOON = (1.0, 1.5, 15.0)
 """Seconds until a job's process is looked for again that may not have been started yet: the first time, the factor for
@@ -49,29 +49,33 @@ class Reached(NamedTuple):
     settings: KernelSettings
 
 
-class _Attempts:
-    """The attempts by one route: when the next one is due, and why the last one failed. `node`: the node to which the
-    route leads, also if the job's process is not seen there; None if the route leads nowhere."""
+class _Route:
+    """One route to a job's node: when to try it next, and why the last attempt failed.
 
-    def __init__(self) -> None:
+    `node`: the node to which the route leads, also if the job's process is not seen there; None if it leads nowhere.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.problem = ""
         self.due = 0.0
-        self.delay = 0.0
         self.node: Node | None = None
+        self._delay = 0.0
 
     def failed(self, problem: str, now: float, delays: tuple[float, float, float]) -> None:
         """Record that the route cannot be taken now."""
         first, factor, most = delays
         self.problem = problem
-        self.delay = min(max(first, self.delay * factor), most)
-        self.due = now + self.delay
+        self._delay = min(max(first, self._delay * factor), most)
+        self.due = now + self._delay
 
 
 class JobNodes:
     """`await reach(…)` connects to a job's node. Remembers which route led there, for each login node."""
 
-    def __init__(self, nodes: Nodes, log: logging.Logger) -> None:
+    def __init__(self, nodes: Nodes, schedulers: Schedulers, log: logging.Logger) -> None:
         self._nodes = nodes
+        self._schedulers = schedulers
         self._log = log
         self._worked: dict[str, str] = {}
         self._reaching: Counter[Node] = Counter()
@@ -83,95 +87,72 @@ class JobNodes:
         """Return the login node to which these settings lead."""
         return self._nodes.of(settings.at_login())
 
-    async def reach(
-        self, settings: KernelSettings, job: JobState, scheduler: Scheduler, tell: Callable[[str], None]
-    ) -> Reached:
+    async def reach(self, settings: KernelSettings, job: JobState, tell: Callable[[str], None]) -> Reached:
         """Connect to the job's node, and wait until the job's process answers there: its set-up lines may take long.
 
         `tell(text)` is called with what is being done. Goes on until it is cancelled. Raises HostKeyError if a host
         shows another host key than the expected one.
         """
         login = self.login(settings)
-        attempts = {route: _Attempts() for route in self._allowed_routes(login, settings)}
+        routes = [_Route(name) for name in self._allowed_routes(login, settings)]
+        taken: Reached | None = None
         tell("connecting to it")
         try:
-            return await self._try_routes(attempts, settings, job, scheduler, tell)
-        except BaseException:  # given up: a node where the job's process was not seen is not needed
-            await self.leave(job.id, login.name)
-            raise
+            while taken is None:
+                taken = await self._try_each(routes, settings, job, tell)
+            self._reached[login.name, job.id] = taken.node
+            self._worked[login.name] = next(one.name for one in routes if one.node is taken.node)
+            return taken
         finally:
-            taken = self._reached.get((login.name, job.id))
-            for one in attempts.values():
-                if one.node is not None and one.node is not taken:
-                    await self._discard_unused(one.node)
+            for node in [one.node for one in routes if one.node is not None]:
+                if taken is None or node is not taken.node:
+                    await self._discard_unused(node)
 
-    async def _try_routes(
-        self,
-        attempts: dict[str, _Attempts],
-        settings: KernelSettings,
-        job: JobState,
-        scheduler: Scheduler,
-        tell: Callable[[str], None],
-    ) -> Reached:
-        login, loop = self.login(settings), asyncio.get_running_loop()
-        connect_by = {SSH: self._by_ssh, STEP: self._by_step}
-        while True:
-            for route, attempt in attempts.items():
-                if loop.time() < attempt.due:
-                    continue
-                try:
-                    reached = await asyncio.wait_for(
-                        connect_by[route](settings, job, scheduler), _CONNECT_WITHIN
-                    )
-                except (GpuKernelError, asyncio.TimeoutError) as error:
-                    if isinstance(error, HostKeyError) and not isinstance(error, UnknownHost):
-                        raise
-                    self._failed(route, attempts, error, (login.name, job.id), tell)
-                    continue
-                attempt.node = reached.node
-                if route == STEP and SSH in attempts and attempts[SSH].node is not None:
-                    route, reached = await self._prefer_ssh(reached, settings, job, scheduler)
-                self._worked[login.name] = route
-                return reached
-            await asyncio.sleep(max(0.1, min(attempt.due for attempt in attempts.values()) - loop.time()))
-
-    def _failed(
-        self,
-        route: str,
-        attempts: dict[str, _Attempts],
-        error: Exception,
-        key: tuple[str, str],
-        tell: Callable[[str], None],
-    ) -> None:
-        """Record that a route cannot be taken now. `key`: the login node and the job."""
-        attempt, now = attempts[route], asyncio.get_running_loop().time()
-        cause = error.cause if isinstance(error, GpuKernelError) else "no answer"
-        if attempt.problem != cause:
-            self._log.info("%s: job %s by %s: %s", *key, route, cause)
-        reachable = getattr(error, "code", "") == "job"
-        attempt.failed(cause, now, _SOON if reachable else _LATER)
-        if reachable:  # its process may not run yet; the other routes would say the same
-            attempt.node = self._reached.get(key)
-            tell("waiting for its process to start, after its set-up lines")
-            for other in attempts.values():
-                other.due = max(other.due, now + _OTHER_AFTER)
-            attempt.due = now + attempt.delay
-        elif all(one.problem for one in attempts.values()):
-            problems = (f"by {name}: {one.problem}" for name, one in attempts.items())
-            tell(f"it cannot be reached yet: {'; '.join(problems)}")
+    async def _try_each(
+        self, routes: list[_Route], settings: KernelSettings, job: JobState, tell: Callable[[str], None]
+    ) -> Reached | None:
+        """Try the routes that are due; if none leads to the job's process, wait until the next one is due."""
+        clock = asyncio.get_running_loop().time
+        for route in routes:
+            if clock() < route.due:
+                continue
+            reached = await self._try(route, settings, job)
+            if reached is not None:
+                return await self._prefer_ssh(reached, routes, settings, job)
+            if route.node is not None:  # its process may not run yet; the other routes would say the same
+                tell("waiting for its process to start, after its set-up lines")
+                for other in routes:
+                    other.due = other.due if other is route else max(other.due, clock() + _OTHER_AFTER)
+            elif all(one.problem for one in routes):
+                problems = (f"by {one.name}: {one.problem}" for one in routes)
+                tell(f"it cannot be reached yet: {'; '.join(problems)}")
+        await asyncio.sleep(max(0.1, min(one.due for one in routes) - clock()))
+        return None
 
     async def _prefer_ssh(
-        self, by_step: Reached, settings: KernelSettings, job: JobState, scheduler: Scheduler
-    ) -> tuple[str, Reached]:
-        """Return the route to take when a step sees the job's process, which SSH has not seen, perhaps as it did not
-        run yet: SSH if it sees the process now, as nobody on the login node can read what passes there."""
+        self, reached: Reached, routes: list[_Route], settings: KernelSettings, job: JobState
+    ) -> Reached:
+        """Return what was reached. If a step sees the job's process, which SSH has not seen, perhaps as the process did
+        not run yet, SSH is tried again: nobody on the login node can read what passes there."""
+        leading = [one for one in routes if one.name == SSH and one.node not in (None, reached.node)]
+        return (await self._try(leading[0], settings, job) if leading else None) or reached
+
+    async def _try(self, route: _Route, settings: KernelSettings, job: JobState) -> Reached | None:
+        """Return what the route leads to. If that is not the job's process, record the reason and return None."""
+        connecting = (
+            self._by_ssh(route, settings, job) if route.name == SSH else self._by_step(route, settings, job)
+        )
         try:
-            return SSH, await asyncio.wait_for(self._by_ssh(settings, job, scheduler), _CONNECT_WITHIN)
-        except HostKeyError:
-            raise
-        except (GpuKernelError, asyncio.TimeoutError):
-            self._reached[self.login(settings).name, job.id] = by_step.node
-            return STEP, by_step
+            return await asyncio.wait_for(connecting, _CONNECT_WITHIN)
+        except (GpuKernelError, asyncio.TimeoutError) as error:
+            if isinstance(error, HostKeyError) and not isinstance(error, UnknownHost):
+                raise
+            cause = error.cause if isinstance(error, GpuKernelError) else "no answer"
+        if route.problem != cause:
+            self._log.info("%s: job %s by %s: %s", self.login(settings).name, job.id, route.name, cause)
+        delays = _LATER if route.node is None else _SOON
+        route.failed(cause, asyncio.get_running_loop().time(), delays)
+        return None
 
     def route_of(self, job_id: str, login: str) -> str:
         """Return the route by which a job's node was reached: `SSH`, `STEP`, or "" if it was not."""
@@ -205,13 +186,13 @@ class JobNodes:
             await asyncio.sleep(_LOOK_EVERY)
 
     @contextlib.asynccontextmanager
-    async def machine(self, settings: KernelSettings, host: str, scheduler: Scheduler) -> AsyncIterator[Node]:
+    async def machine(self, settings: KernelSettings, host: str) -> AsyncIterator[Node]:
         """Lead to a job's host over SSH, also when the job has ended, over a connection of its own: without an agent,
         and without the user. Raises AuthError if only the user could sign in."""
         login = self.login(settings)
         if login.interactive or login.settings.via:
             raise AuthError("the job's node is behind a sign-in by its user", hop=host)
-        node = self._nodes.separate(await self._settings_by_ssh(settings, host, scheduler), asks=False)
+        node = self._nodes.separate(await self._settings_by_ssh(settings, host), asks=False)
         try:
             yield node
         finally:
@@ -225,51 +206,50 @@ class JobNodes:
             return [STEP]
         return sorted((SSH, STEP), key=lambda route: route != self._worked.get(login.name, SSH))
 
-    async def _by_ssh(self, settings: KernelSettings, job: JobState, scheduler: Scheduler) -> Reached:
-        derived = await self._settings_by_ssh(settings, job.node, scheduler)
-        return await self._reach(derived, settings.at_login(), job, "")
+    async def _by_ssh(self, route: _Route, settings: KernelSettings, job: JobState) -> Reached:
+        derived = await self._settings_by_ssh(settings, job.node)
+        return await self._connect(route, derived, settings.at_login(), job, "")
 
-    async def _settings_by_ssh(
-        self, settings: KernelSettings, host: str, scheduler: Scheduler
-    ) -> KernelSettings:
+    async def _settings_by_ssh(self, settings: KernelSettings, host: str) -> KernelSettings:
         given = settings.at_login()
-        user = await self._user(self.login(given).name, scheduler)
+        user = await self._user(given)
         jumps = [hop for hop in given.route if hop != "localhost"]  # the login node may be this machine
         return given.replace(route=(*jumps, f"{user}@{host}" if user else host))
 
-    async def _by_step(self, settings: KernelSettings, job: JobState, scheduler: Scheduler) -> Reached:
+    async def _by_step(self, route: _Route, settings: KernelSettings, job: JobState) -> Reached:
         given = settings.at_login()
-        place = await scheduler.commands()
+        place = await self._schedulers.of(given).commands()
         words = ["env", f"SLURM_CONF={place.conf}"] if place.conf else []
         words.append(f"{place.folder}/srun" if place.folder else "srun")
         words += ["--overlap", f"--jobid={job.id}", "--nodes=1", "--ntasks=1", f"--nodelist={job.node}"]
         words += ["--quiet", "--unbuffered"]  # else Slurm passes on whole lines only
         derived = given.replace(via=(*given.via, shlex.join(words)))
-        return await self._reach(derived, given, job, job.node)
+        return await self._connect(route, derived, given, job, job.node)
 
-    async def _reach(
-        self, derived: KernelSettings, given: KernelSettings, job: JobState, name: str
+    async def _connect(
+        self, route: _Route, derived: KernelSettings, given: KernelSettings, job: JobState, name: str
     ) -> Reached:
-        node, key = self._nodes.of(derived, name), (self.login(given).name, job.id)
+        """Connect to the node to which the settings `derived` lead, and look for the job's process there."""
+        node, route.node = self._nodes.of(derived, name), None
         self._reaching[node] += 1
         try:
             link = await node.link(given.python, None)
+            route.node = node
             await link.request("job", job=job.id)
         except BaseException as error:
-            if getattr(error, "code", "") == "job":
-                self._reached[key] = node  # it is asked again
-            else:
+            if getattr(error, "code", "") != "job":
+                route.node = None
                 await self._nodes.discard(node)
             raise
         finally:
             self._reaching[node] -= 1
-        self._reached[key] = node
         return Reached(node, link, derived.replace(job=job.id, login_route=given.route, login_via=given.via))
 
-    async def _user(self, login: str, scheduler: Scheduler) -> str:
+    async def _user(self, login: KernelSettings) -> str:
         """Return the user's name on the login node, which may differ from here."""
-        if login not in self._users:
-            lines = (await scheduler.run("id -un")).lines
+        name = self._nodes.of(login).name
+        if name not in self._users:
+            lines = (await self._schedulers.of(login).run("id -un")).lines
             user = lines[0].strip() if lines else ""
-            self._users[login] = user if _USER.fullmatch(user) else ""
-        return self._users[login]
+            self._users[name] = user if _USER.fullmatch(user) else ""
+        return self._users[name]

@@ -11,7 +11,6 @@ from .. import sanitize
 from ..kernel_settings import KernelSettings
 from ..slurm.commands import Commands
 from ..slurm.dialect import is_job_id
-from ..slurm.scheduler import Scheduler
 from ..transport.connection import Connection
 from ..transport.script import Output, source
 from .job_nodes import JobNodes
@@ -21,9 +20,7 @@ WITHIN = 20.0
 MAX_LINES = 40
 
 
-async def read_output(
-    nodes: JobNodes, settings: KernelSettings, job_id: str, host: str, scheduler: Scheduler
-) -> str:
+async def read_output(nodes: JobNodes, settings: KernelSettings, job_id: str, host: str) -> str:
     """Return the last lines that a job has printed on its host; "" if there are none, or the host cannot be reached."""
     if not host or not is_job_id(job_id):
         return ""
@@ -32,7 +29,7 @@ async def read_output(
         return Output.of(connection.run("/bin/sh", stdin=script(job_id), timeout=WITHIN))
 
     try:
-        async with nodes.machine(settings, host, scheduler) as node:
+        async with nodes.machine(settings, host) as node:
             output = await asyncio.wait_for(node.run(None, work), WITHIN)
     except (GpuKernelError, asyncio.TimeoutError):
         return ""

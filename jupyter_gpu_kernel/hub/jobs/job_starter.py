@@ -83,9 +83,8 @@ class JobStarter(KernelStarter):
             self._interrupted = True
 
     def lost(self, remote: RemoteKernel, error: GpuKernelError) -> bool:
-        """Note that the kernel's keeper does not exist any more. Slurm is asked why."""
-        self._lost = error
-        remote.wake()
+        """Note that the kernel's keeper does not exist any more. Slurm is asked why, also after the start."""
+        super().lost(remote, error)
         return True
 
     async def find_left(self, remote: RemoteKernel, notebook: str) -> bool:
@@ -152,7 +151,7 @@ class JobStarter(KernelStarter):
         def waits(text: str) -> None:
             remote.late_start.show(words.not_submitted_text(login, text))
 
-        remote.show_wanted(state="waiting", since=self._runtime.time())
+        self._show_waiting(remote)
         remote.late_start.show(words.submitting_text(login))
         async with self._table.submitting(remote.settings, login):
             shared = await self._table.shared(remote.settings, login)
@@ -224,9 +223,7 @@ class JobStarter(KernelStarter):
             remote.show_wanted(state="waiting", job=job.describe())
             remote.late_start.show(words.starting_text(job.login, job.state, step))
 
-        reaching = asyncio.ensure_future(
-            self._job_nodes.reach(remote.settings, job.state, self._scheduler, tell)
-        )
+        reaching = asyncio.ensure_future(self._job_nodes.reach(remote.settings, job.state, tell))
         given_up = asyncio.ensure_future(remote.until(lambda: job.state.over or not self._wanted(remote)))
         try:
             await asyncio.wait({reaching, given_up}, return_when=asyncio.FIRST_COMPLETED)
@@ -250,19 +247,18 @@ class JobStarter(KernelStarter):
             why = "the cell that waited was interrupted" if self._interrupted else "its kernel was shut down"
             self._table.dismiss(job, remote, why)
             return await self._give_up(remote)
-        lost = self._lost
-        may_have_ended = lost is not None and not isinstance(lost, HostKeyError)
+        lost = self._lost or AgentError("the kernel was not started", hop=job.login)
+        may_have_ended = self._lost is not None and not isinstance(lost, HostKeyError)
         end = await self._table.end(job, _END_KNOWN_WITHIN if may_have_ended else 0.0)
+        error = KernelStartError(lost.cause, hop=lost.hop, remedy=lost.remedy)
         if end is not None:
-            cause, remedy = f"{end.cause}, before the kernel was started in it", end.remedy
+            cause = f"{end.cause}, before the kernel was started in it"
             job.kernels = [one for one in job.kernels if one is not remote]
-            failed = KernelStartError(cause, hop=job.login, remedy=remedy)
-            failed.fill_in("ID", remote.kernel_id)
-            raise failed
-        error = lost or AgentError("the kernel was not started", hop=job.login)
-        if self._ours_to_cancel:
-            self._table.dismiss(job, remote, error.cause)
-        raise KernelStartError(error.cause, hop=error.hop, remedy=error.remedy)
+            error = KernelStartError(cause, hop=job.login, remedy=end.remedy)
+            error.fill_in("ID", remote.kernel_id)
+        elif self._ours_to_cancel:
+            self._table.dismiss(job, remote, lost.cause)
+        raise error
 
     async def _run_in(self, remote: RemoteKernel, job: Job) -> None:
         """Serve a kernel that runs in the job. Return when it does not exist any more, and the next cell may start
@@ -303,13 +299,13 @@ class JobStarter(KernelStarter):
 
     async def _end(self, remote: RemoteKernel, job: Job) -> None:
         """Find out whether the job has ended or only the kernel's keeper, and tell the user."""
-        lost, end = self._lost, None
+        end = None
         asked = bool(remote.status.get("asked")) or remote.phase is not Phase.RUN
         if job.state.over or not asked:
             end = await self._table.end(job, _END_KNOWN_WITHIN)
         if remote.closed or remote.late_start.pending:
             return
-        error = lost or AgentError(f"job {job.id} has ended", hop=job.login)
+        error = self._lost or AgentError(f"job {job.id} has ended", hop=job.login)
         if end is not None:
             owner = remote.front_ends.owner
             end = end.for_front_end(revives=owner is not None and owner.spec.revives)

@@ -24,6 +24,8 @@ from ..slurm.scheduler import Scheduler, Schedulers
 from ..slurm.words import JobEnd, job_end
 from .job import Job
 from .job_files import JobFiles
+from .job_nodes import JobNodes
+from .job_output import read_output
 
 _END_WITHIN = 30.0
 """Seconds in which a job ends by itself after its last kernel."""
@@ -34,9 +36,6 @@ _LISTED_FOR = 60.0
 _RETRY = 30.0
 _ATTEMPTS = 20
 
-ReadOutput = Callable[[KernelSettings, str, str, Scheduler], Awaitable[str]]
-"""Returns what a job has printed: from settings, the job's id, its host and the scheduler."""
-
 
 class JobTable:
     """All jobs that this hub knows."""
@@ -46,15 +45,12 @@ class JobTable:
         runtime: Runtime,
         schedulers: Schedulers,
         files: JobFiles,
-        read_output: ReadOutput,
-        leave_node: Callable[[str, str], Coroutine[Any, Any, None]],
+        nodes: JobNodes,
         log: logging.Logger,
     ) -> None:
-        """`leave_node(job_id, login)`: closes the connection to the node of a job that is over."""
         self._runtime = runtime
         self.files = files
-        self._read_output = read_output
-        self._leave_node = leave_node
+        self._nodes = nodes
         self._schedulers = schedulers
         self._log = log
         self._jobs: list[Job] = []
@@ -89,10 +85,6 @@ class JobTable:
     def _known(self, job_id: str, login: str) -> Job | None:
         return next((job for job in self._jobs if (job.id, job.login) == (job_id, login)), None)
 
-    def _is_ending(self, job_id: str, login: str) -> bool:
-        job = self._known(job_id, login)
-        return job is not None and job.ending
-
     # -------------------------------------------------------------------------------------- found and submitted
 
     async def find(self, remote: RemoteKernel, login: str, replaced: str = "") -> Job | None:
@@ -100,18 +92,14 @@ class JobTable:
         notebook had before; None if there is none. Raises GpuKernelError if Slurm cannot be asked."""
         settings = remote.settings.at_login()
         active = {job.id: job for job in await self._schedulers.of(settings).jobs()}
-        files = [self.files.get(one) for one in (remote.kernel_id, replaced) if one]
-        of_notebook = self.files.find(settings.name, settings.notebook)
-        files += [of_notebook] if of_notebook is not None else []
-        named = {job.kernel_id: job.id for job in active.values()}
-        for file in files:
-            job_id = file.job if file.login in ("", login) else ""
-            job_id = job_id or named.get(file.kernel, "")
-            if file.kernel == replaced:
-                taken = file.over or self._is_ending(job_id, login)
-            else:
-                taken = file.kernel != remote.kernel_id and self._is_taken(job_id, login, file.kernel)
-            if taken:
+        by_kernel = {job.kernel_id: job.id for job in active.values()}
+        last = self.files.find(settings.name, settings.notebook)
+        for kernel_id in filter(None, (remote.kernel_id, replaced, last and last.kernel)):
+            file = self.files.get(kernel_id)
+            job_id = (file.job if file.login in ("", login) else "") or by_kernel.get(kernel_id, "")
+            if kernel_id == replaced and file.over:
+                continue
+            if kernel_id != remote.kernel_id and self._is_taken(job_id, login, kernel_id, replaced):
                 continue
             if job_id in active:
                 return self.get(active[job_id], settings, login)
@@ -119,10 +107,13 @@ class JobTable:
                 self.files.save(file._replace(over=True))
         return None
 
-    def _is_taken(self, job_id: str, login: str, kernel_id: str) -> bool:
-        """Whether the notebook's last kernel is still used by a front end here, or its job is about to end."""
+    def _is_taken(self, job_id: str, login: str, kernel_id: str, replaced: str) -> bool:
+        """Whether the job of this kernel is about to end; or the kernel is still used by a front end here, and not
+        `replaced`."""
         job = self._known(job_id, login)
-        return job is not None and (job.ending or any(one.kernel_id == kernel_id for one in job.kernels))
+        if job is None or job.ending:
+            return job is not None
+        return kernel_id != replaced and kernel_id in [one.kernel_id for one in job.kernels]
 
     def may_have(self, remote: RemoteKernel, *, adopted: bool) -> bool:
         """Whether the kernel may have a job, so that `find` is worth a question to Slurm."""
@@ -147,8 +138,7 @@ class JobTable:
         active = {job.id: job for job in await self._schedulers.of(settings.at_login()).jobs()}
         for file in self.files.newest_first():
             is_active = (file.name, file.login) == (name, login) and file.job in active and not file.over
-            if is_active and not self._is_ending(file.job, login):
-                found = self.get(active[file.job], settings, login)
+            if is_active and not (found := self.get(active[file.job], settings, login)).ending:
                 found.has_detached = True
                 return found
         return None
@@ -219,7 +209,11 @@ class JobTable:
 
     def withdraw(self, name: str, scheduler: Scheduler, login: str) -> None:
         """Cancel a job that may have been submitted under this name, although Slurm's answer did not arrive."""
-        self._tasks.spawn(self._withdraw(name, scheduler, login))
+
+        async def withdraw() -> None:
+            await self._repeat(f"{login}: a job {name}", partial(scheduler.cancel_named, name))
+
+        self._tasks.spawn(withdraw())
 
     # -------------------------------------------------------------------------------------- its state
 
@@ -270,24 +264,22 @@ class JobTable:
     def _record_end(self, job: Job, end: JobEnd) -> None:
         host = end.node or job.state.node
         job.state = job.state._replace(state=end.state)
-        if any(not one.over for one in self.files.of_job(job.id, job.login)):
+        unaware = [one for one in self.files.of_job(job.id, job.login) if not one.over]
+        for file in unaware:
+            over = file._replace(over=True)
+            self.files.save(over.with_event(self._runtime.time(), "end", end.cause, remedy=end.remedy))
+        if unaware:
             self._tasks.spawn(self._record_output(job, host))
-        for file in self.files.of_job(job.id, job.login):
-            if not file.over:
-                self.files.save(
-                    file._replace(over=True).with_event(
-                        self._runtime.time(), "end", end.cause, remedy=end.remedy
-                    )
-                )
 
     async def _record_output(self, job: Job, host: str) -> None:
         """Add what the job has printed to the files of its kernels."""
-        text = await self._read_output(job.settings, job.id, host, job.scheduler)
-        for known in self.files.of_job(job.id, job.login) if text else ():
-            file = known
-            for line in text.splitlines():
-                file = file.with_event(self._runtime.time(), "output", line, job=job.id)
-            self.files.save(file)
+        for line in (await read_output(self._nodes, job.settings, job.id, host)).splitlines():
+            self._record(job, "output", line)
+
+    def _record(self, job: Job, event: str, text: str) -> None:
+        """Add what happened to the files of all kernels of the job."""
+        for file in self.files.of_job(job.id, job.login):
+            self.files.save(file.with_event(self._runtime.time(), event, text, job=job.id))
 
     # -------------------------------------------------------------------------------------- its end
 
@@ -306,14 +298,11 @@ class JobTable:
             for file in self.files.of_job(job.id, job.login):
                 self.files.save(file._replace(over=True))
         else:  # `ps` goes on showing it
-            text = f"job {job.id} could not be cancelled: run “scancel {job.id}” on {job.login}"
-            for file in self.files.of_job(job.id, job.login):
-                self.files.save(file.with_event(self._runtime.time(), "job", text, job=job.id))
+            self._record(
+                job, "job", f"job {job.id} could not be cancelled: run “scancel {job.id}” on {job.login}"
+            )
         self._forget(job)
-        await self._leave_node(job.id, job.login)
-
-    async def _withdraw(self, name: str, scheduler: Scheduler, login: str) -> None:
-        await self._repeat(f"{login}: a job {name}", partial(scheduler.cancel_named, name))
+        await self._nodes.leave(job.id, job.login)
 
     async def _repeat(self, what: str, cancel: Callable[[], Awaitable[None]]) -> bool:
         """Return whether the job was cancelled; go on for some minutes while the login node cannot be reached."""
@@ -329,7 +318,7 @@ class JobTable:
 
     async def _end_by_itself(self, job: Job) -> None:
         """Wait until the job ends by itself, as its last kernel has ended; else cancel the job."""
-        await self._leave_node(job.id, job.login)  # a step that is open keeps the job until Slurm kills it
+        await self._nodes.leave(job.id, job.login)  # a step that is open keeps the job until Slurm kills it
         ended = await self.end(job, _END_WITHIN) is not None
         if not (ended or job.kernels or await self._may_have_kernels(job)):
             return await self._cancel(job, "its last kernel has ended")
@@ -357,4 +346,4 @@ class JobTable:
         if job in self._jobs:
             self._jobs.remove(job)
             if job.state.over:
-                self._tasks.spawn(self._leave_node(job.id, job.login))
+                self._tasks.spawn(self._nodes.leave(job.id, job.login))

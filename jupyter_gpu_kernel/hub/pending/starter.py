@@ -22,7 +22,11 @@ from ..rpc import REPORT_BUG
 
 
 class KernelStarter(Starter, ABC):
-    """The `Starter` of one kernel. A subclass says how it is started."""
+    """The `Starter` of one kernel. A subclass says how it is started.
+
+    `_lost`: why the kernel's keeper does not exist, once that is known. `_stop_replaced`: ends the kernel that this one
+    replaces, when this one was started or cannot be.
+    """
 
     def __init__(self, runtime: Runtime, nodes: Nodes, log: logging.Logger) -> None:
         self._runtime = runtime
@@ -54,11 +58,23 @@ class KernelStarter(Starter, ABC):
         """Start the kernel when a cell waits; return when it does not exist any more. Raise why it cannot be
         started."""
 
+    # -------------------------------------------------------------------------------------- calls of the kernel
+
+    def lost(self, remote: RemoteKernel, error: GpuKernelError) -> bool:
+        """Note why the kernel's keeper does not exist; return whether this was a start, which goes on without it."""
+        self._lost = error
+        remote.wake()
+        return remote.late_start.pending
+
     def restart(self, remote: RemoteKernel) -> None:
         """Prepare for another kernel, as the kernel does not exist any more: the next cell starts one."""
         self._undo(remote)
 
     # -------------------------------------------------------------------------------------- helpers
+
+    def _show_waiting(self, remote: RemoteKernel) -> None:
+        """A cell waits for the start from now on."""
+        remote.show_wanted(state="waiting", since=self._runtime.time())
 
     async def _start_on(
         self,

@@ -85,13 +85,6 @@ class HostStarter(KernelStarter):
         self._undo(remote)
         remote.settings = remote.settings.replace(fresh=True)
 
-    def lost(self, remote: RemoteKernel, error: GpuKernelError) -> bool:
-        """Note why a kernel that was being started does not exist."""
-        if remote.late_start.pending:
-            self._lost = error
-            remote.wake()
-        return remote.late_start.pending
-
     def replace(self, remote: RemoteKernel, left: LeftKernel, stop: Callable[[], Awaitable[None]]) -> bool:
         """Start this kernel on the host of another one, which the front end restarts by starting this one, and then
         call `stop`. Return False if that host cannot be reached, or the other kernel was not started."""
@@ -199,7 +192,7 @@ class HostStarter(KernelStarter):
         if best.left:
             self._known_host = self._placed(remote.settings, best, best.reason)
             return
-        remote.show_wanted(state="waiting", since=self._runtime.time())
+        self._show_waiting(remote)
         self._waits = [
             HostWait(self._runtime, remote, self._placement.owner, offer, self._waits_on_machine)
             for offer in offers
