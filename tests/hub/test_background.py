@@ -84,15 +84,13 @@ def test_a_users_cancel_while_the_jobs_node_refuses_is_no_error(
 ) -> None:
     kernel = Kernel("k1", SETTINGS, NoLink("login"), "create")
 
-    async def no_output(*_: Any) -> str:
-        return ""
-
     async def run() -> None:
         log, login = logging.getLogger("test"), LoginNode(tmp_path)
         nodes = Nodes(RUNTIME, login, log)  # type: ignore[arg-type]
-        schedulers, job_nodes = Schedulers(RUNTIME, nodes, log), RefusedNodes(nodes, log)
+        schedulers = Schedulers(RUNTIME, nodes, log)
+        job_nodes = RefusedNodes(nodes, schedulers, log)
         files = JobFiles(tmp_path / "jobs", DiskThread())
-        table = JobTable(RUNTIME, schedulers, files, no_output, job_nodes.leave, log)
+        table = JobTable(RUNTIME, schedulers, files, job_nodes, log)
         starter = JobStarter(RUNTIME, nodes, table, schedulers.of(SETTINGS), job_nodes, log)
         job = table.get(JOB, SETTINGS, "login")
         reaching = asyncio.ensure_future(starter._reach(kernel, job))  # type: ignore[arg-type]

@@ -138,7 +138,8 @@ def test_a_step_is_taken_only_where_ssh_does_not_see_the_jobs_process(
     async def run() -> tuple[str, list[str]]:
         log = logging.getLogger("test")
         nodes = Nodes(RUNTIME, cluster, log)  # type: ignore[arg-type]
-        schedulers, jobs = Schedulers(RUNTIME, nodes, log), JobNodes(nodes, schedulers, log)
+        schedulers = Schedulers(RUNTIME, nodes, log)
+        jobs = JobNodes(nodes, schedulers, log)
         try:
             reaching = jobs.reach(SETTINGS, JOB, lambda text: None)
             await asyncio.wait_for(reaching, DEADLINE)
