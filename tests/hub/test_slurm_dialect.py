@@ -407,16 +407,16 @@ def test_a_job_is_not_submitted_twice(programs):
     path = programs("sbatch", "cat >/dev/null; echo 12")
     programs("squeue", 'case "$*" in *"-n jgk-1 "*) echo 11 ;; esac')
     script = b"#!/bin/bash\n#SBATCH --job-name=jgk-1\n"
-    lines = commands.submit_command(script, check_name=True)
+    lines = commands.submit_command(script)
     assert dialect.submitted(Output.of(run(Commands().script(lines), path))) == "11"
-    lines = commands.submit_command(script.replace(b"jgk-1", b"jgk-2"), check_name=True)
+    lines = commands.submit_command(script.replace(b"jgk-1", b"jgk-2"))
     assert dialect.submitted(Output.of(run(Commands().script(lines), path))) == "12"
 
 
 def test_the_environment_there_does_not_override_the_script(programs):
     path = programs("sbatch", 'cat; echo "$SBATCH_PARTITION,$SBATCH_OUTPUT,$SBATCH_ACCOUNT,$SSH_CONNECTION"')
     setting = b"export SBATCH_PARTITION=a SBATCH_OUTPUT=b SBATCH_ACCOUNT=c SSH_CONNECTION=d\n"
-    lines = commands.submit_command(b"#!/bin/bash\n#SBATCH --partition=gpu\n$(echo no) `echo no` \\ 'x\n")
+    lines = commands.test_command(b"#!/bin/bash\n#SBATCH --partition=gpu\n$(echo no) `echo no` \\ 'x\n")
     found = Output.of(run(setting + Commands().script(lines), path))
     assert found.lines[-1] == ",,c," and "$(echo no) `echo no` \\ 'x" in found.lines
 

@@ -126,26 +126,36 @@ def named_command(name: str) -> str:
     return f'squeue -h -a -u "$(id -un)" -n {shlex.quote(name)} -o %i </dev/null'
 
 
-def submit_command(script: bytes, *, test_only: bool = False, check_name: bool = False) -> str:
-    """Submit a batch script, which is sent along. `check_name`: unless there is a job of its name, whose id is printed:
-    an earlier attempt may have succeeded, although its answer was lost."""
-    text = script.decode()
-    mark = "JUPYTER_GPU_KERNEL_END"
+def submit_command(script: bytes) -> str:
+    """Submit a batch script, which is sent along, unless there is a job of its name, whose id is printed: an earlier
+    attempt may have succeeded, although its answer was lost."""
+    return "\n".join(
+        (
+            f"if ! known=$({named_command(job_name(script))}); then (exit 1)",  # it is not known whether there is one
+            """elif [ -n "$known" ]; then printf '%s\\n' "$known" | head -n 1; else""",
+            _sbatch(script, "--parsable"),
+            "fi",
+        )
+    )
+
+
+def test_command(script: bytes) -> str:
+    """Ask Slurm whether it would take a batch script, which is sent along."""
+    return _sbatch(script, "--test-only")
+
+
+def _sbatch(script: bytes, option: str) -> str:
+    """Give the script to sbatch, in an environment that does not override the script's lines."""
+    text, mark = script.decode(), "JUPYTER_GPU_KERNEL_END"
     while f"\n{mark}\n" in text:
         mark += "_"
-    verb = "--test-only" if test_only else "--parsable"
     variables = [f"SBATCH_{one}" for one in (*_OUR_VARIABLES, *_set_variables(text))]
-    lines = [
-        f"unset {' '.join(variables)}",
-        "unset SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK DISPLAY XDG_RUNTIME_DIR XDG_SESSION_ID TMPDIR",
-        "unset DBUS_SESSION_BUS_ADDRESS SLURM_TIME_FORMAT LC_ALL",
-        f"sbatch {verb} <<'{mark}'\n{text.rstrip()}\n{mark}",
-    ]
-    if check_name and (name := job_name(script)):
-        known = f"known=$({named_command(name)})"  # if this fails, it is not known whether there is a job
-        found = """elif [ -n "$known" ]; then printf '%s\\n' "$known" | head -n 1; else"""
-        lines = [f"if ! {known}; then (exit 1)", found, *lines, "fi"]
-    return "\n".join(lines)
+    return f"""unset {" ".join(variables)}
+unset SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK DISPLAY XDG_RUNTIME_DIR XDG_SESSION_ID TMPDIR
+unset DBUS_SESSION_BUS_ADDRESS SLURM_TIME_FORMAT LC_ALL
+sbatch {option} <<'{mark}'
+{text.rstrip()}
+{mark}"""
 
 
 def job_name(script: bytes) -> str:

@@ -42,8 +42,7 @@ class JobQueue:
         self._watched: list[_Watched] = []
         self._poller: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
-        self._asking = asyncio.Lock()
-        self._looks: set[asyncio.Future[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
         self._asked = -LONGEST_INTERVAL
         self._jobs: dict[str, JobState] = {}
         self._added: dict[str, JobState] = {}  # since Slurm was asked
@@ -56,18 +55,11 @@ class JobQueue:
 
         A caller that does not wait for the answer leaves the question to the next one.
         """
-        look = asyncio.ensure_future(self._look_if_due())
-        self._looks.add(look)
-        look.add_done_callback(self._looks.discard)
-        await asyncio.shield(look)
+        if self._is_looking or self._runtime.monotonic() - self._asked >= INTERVAL:
+            await self._look()
         if self._problem is not None:
             raise self._problem
         return list(self._jobs.values())
-
-    async def _look_if_due(self) -> None:
-        async with self._asking:
-            if self._runtime.monotonic() - self._asked >= INTERVAL:
-                await self._look()
 
     def add(self, job: JobState) -> None:
         """Add a job that was submitted just now."""
@@ -102,8 +94,9 @@ class JobQueue:
     def close(self) -> None:
         """End all watches."""
         self._watched.clear()
-        if self._poller is not None:
-            self._poller.cancel()
+        for task in (self._poller, self._looking):
+            if task is not None:
+                task.cancel()
 
     async def _poll(self) -> None:
         while self._watched:
@@ -113,8 +106,7 @@ class JobQueue:
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), wait)
                 continue
-            async with self._asking:
-                await self._look()
+            await self._look()
 
     def _next_time(self) -> float:
         """Return when to run squeue the next time."""
@@ -127,7 +119,17 @@ class JobQueue:
             unchanged = min((self._asked - one.since for one in self._watched), default=0.0)
         return self._asked + max(INTERVAL, min(LONGEST_INTERVAL, unchanged / 10))
 
+    @property
+    def _is_looking(self) -> bool:
+        return self._looking is not None and not self._looking.done()
+
     async def _look(self) -> None:
+        """Run squeue, or wait for its answer if it runs."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._run_squeue())
+        await asyncio.shield(self._looking)
+
+    async def _run_squeue(self) -> None:
         """Run squeue once, and report to the watchers."""
         everyone = any(one.state is None or one.state.state == "PENDING" for one in self._watched)
         watched = list(self._watched)  # a job that is submitted meanwhile may be missing in the answer

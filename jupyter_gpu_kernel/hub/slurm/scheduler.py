@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -54,9 +53,9 @@ class Scheduler:
                 self._commands = await self._locate(call)
         return self._commands
 
-    async def run(self, line: str, call: Call | None = None) -> Output:
+    async def run(self, line: str, call: Call | None = None, timeout: float = _TIMEOUT) -> Output:
         """Run lines of sh with Slurm's commands on the login node. They must be harmless when they run twice."""
-        return await self._run(call, (await self.commands(call)).script(line))
+        return await self._run(call, (await self.commands(call)).script(line), timeout)
 
     # -------------------------------------------------------------------------------------- jobs
 
@@ -70,16 +69,11 @@ class Scheduler:
         """Submit a batch script, and return the job's id. While the controller is away, wait for it: `waits(text)` is
         told why. Return "" if the job is not `wanted` any more then; it may have been submitted all the same.
 
-        Raises SettingsError with sbatch's words and the option to change. It never submits twice: when the answer to an
-        attempt is lost, the next one looks for a job of that name first.
+        Raises SettingsError with sbatch's words and the option to change. The job is never submitted twice, although
+        the answer to an attempt may be lost: each attempt looks for a job of that name first.
         """
-        place = await self.commands(call)
-        first = place.script(commands.submit_command(script))
-        retry = place.script(commands.submit_command(script, check_name=True))
-        attempt = first
         while True:
-            output = await self._run(call, attempt, retry, _SUBMIT_TIMEOUT)
-            attempt = retry
+            output = await self.run(commands.submit_command(script), call, _SUBMIT_TIMEOUT)
             if job_id := dialect.submitted(output):
                 self._queue.add(JobState(job_id, "PENDING", name=commands.job_name(script)))
                 return job_id
@@ -94,7 +88,7 @@ class Scheduler:
     async def test(self, script: bytes, call: Call | None) -> str:
         """Return what `sbatch --test-only` says of a script, without submitting a job. Raises SettingsError if sbatch
         refuses the script."""
-        output = await self.run(commands.submit_command(script, test_only=True), call)
+        output = await self.run(commands.test_command(script), call)
         if output.status:
             raise words.rejected(output, self.name)
         return dialect.test_verdict(words.printed(output))
@@ -187,15 +181,11 @@ class Scheduler:
         away = words.is_away(output)
         return words.away(output, self.name) if away else words.failed(command, output, self.name)
 
-    async def _run(
-        self, call: Call | None, script: bytes, retry: bytes | None = None, timeout: float = _TIMEOUT
-    ) -> Output:
-        """Run a script for /bin/sh on the login node. `retry`: what is run in its place if it may have run already, as
-        the connection was lost."""
-        scripts = itertools.chain([script], itertools.repeat(retry or script))
+    async def _run(self, call: Call | None, script: bytes, timeout: float = _TIMEOUT) -> Output:
+        """Run a script for /bin/sh on the login node; once more if the connection was lost."""
 
         def work(connection: Connection) -> Output:
-            return Output.of(connection.run("/bin/sh", stdin=next(scripts), timeout=timeout))
+            return Output.of(connection.run("/bin/sh", stdin=script, timeout=timeout))
 
         node = self._node()
         try:
