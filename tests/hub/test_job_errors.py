@@ -37,7 +37,7 @@ class Cluster(LoginNode):
 
     def __init__(self, folder: Path, state: str) -> None:
         super().__init__(folder)
-        self.slurm("", "echo '+7|RUNNING|None|1|1|gpu|1|gpu1|gpu1|jgk-k1'")
+        self.slurm("", "echo '+7|RUNNING|None|1|1|gpu|gpu1|gpu1|jgk-k1'")
         self.program("scontrol", f'echo "JobId=7 JobName=jgk-k1 UserId=ada($(id -u)) JobState={state}"')
 
     def __call__(self, route: RouteSettings, attempt: Attempt) -> LoginNode:

@@ -49,7 +49,7 @@ class Cluster(LoginNode):
     def lists(self, **jobs: str) -> None:
         """Let squeue show these jobs: j7="RUNNING 0f3e"."""
         rows = [(job[1:], *text.split()) for job, text in jobs.items()]
-        lines = [f"+{job}|{state}|None|1|1|gpu|1|gpu1|gpu1|jgk-{kernel}\n" for job, state, kernel in rows]
+        lines = [f"+{job}|{state}|None|1|1|gpu|gpu1|gpu1|jgk-{kernel}\n" for job, state, kernel in rows]
         (self.folder / "queue").write_text("".join(lines))
 
     def cancelled(self) -> list[str]:

@@ -139,7 +139,7 @@ def test_nothing_is_submitted_again_while_it_is_unknown_whether_there_is_a_job(
 
 def test_the_hub_goes_on_while_a_long_queue_is_read(login: LoginNode, with_scheduler: Any) -> None:
     """The event loop has its turns after squeue has ended, and before its output is read: a thread reads it."""
-    rows = "".join(f"+{job}|RUNNING|None|1|1|gpu|1|n1|n[1-9999]|jgk-{job}\n" for job in range(1, 2001))
+    rows = "".join(f"+{job}|RUNNING|None|1|1|gpu|n1|n[1-9999]|jgk-{job}\n" for job in range(1, 2001))
     (login.folder / "queue").write_text(rows)
     login.slurm("", "cat queue")
 

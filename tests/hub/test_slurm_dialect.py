@@ -21,9 +21,9 @@ def output(text: str, errors: str = "", status: int = 0) -> Output:
 
 
 QUEUE = """\
-+14|PENDING|Priority|1795358616|1795358916|gpu|4294901746|n/a||jgk-0f3e
-+13|RUNNING|None|1795358204|1795358264|gpu|4294901747|gpu1|gpu[1-2]|jgk-a|b
-+17|COMPLETED|None|1795358204|1795358204|gpu|4294901743|gpu1|gpu1|sbatch
++14|PENDING|Priority|1795358616|1795358916|gpu|n/a||jgk-0f3e
++13|RUNNING|None|1795358204|1795358264|gpu|gpu1|gpu[1-2]|jgk-a|b
++17|COMPLETED|None|1795358204|1795358204|gpu|gpu1|gpu1|sbatch
 -12|gpu,long|4294901750
 -14|gpu|4294901746
 -15_[1-100]|gpu|4294901740
@@ -44,7 +44,7 @@ def test_the_queue_is_read_with_places_and_times():
 def test_a_place_is_unknown_where_jobs_are_hidden_or_held():
     jobs = dialect.queue(output(QUEUE), private=True)
     assert jobs is not None and jobs["14"].place == 0
-    held = "+9|PENDING|JobHeldUser|N/A|N/A|gpu|0|n/a||jgk-1\n-9|gpu|0\n-8|gpu|5"
+    held = "+9|PENDING|JobHeldUser|N/A|N/A|gpu|n/a||jgk-1\n-9|gpu|0\n-8|gpu|5"
     jobs = dialect.queue(output(held))
     assert jobs is not None and jobs["9"].place == 0 and jobs["9"].start_estimate is None
 
@@ -52,7 +52,7 @@ def test_a_place_is_unknown_where_jobs_are_hidden_or_held():
 def test_a_place_counts_the_jobs_of_all_partitions_that_a_job_may_use():
     rows = [("1", "a", 9), ("2", "b", 8), ("3", "c", 7), ("4", "a,b", 6), ("5", "b", 6), ("6", "a,b", 5)]
     text = "\n".join(
-        f"+{job}|PENDING|Priority|1|1|{names}|{rank}|n/a||x\n-{job}|{names}|{rank}"
+        f"+{job}|PENDING|Priority|1|1|{names}|n/a||jgk-{job}\n-{job}|{names}|{rank}"
         for job, names, rank in rows
     )
     jobs = dialect.queue(output(text))
@@ -61,8 +61,8 @@ def test_a_place_counts_the_jobs_of_all_partitions_that_a_job_may_use():
 
 
 def test_a_huge_queue_is_read_soon():
-    rows = [f"+{job}|PENDING|Priority|1|1|gpu,p{job}|5|n/a||x" for job in range(1, 1000)]
-    rows += [f"+{job}|RUNNING|None|1|1|gpu|5|n1|n[1-9999]|x" for job in range(9000, 18_000)]
+    rows = [f"+{job}|PENDING|Priority|1|1|gpu,p{job}|n/a||jgk-{job}" for job in range(1, 1000)]
+    rows += [f"+{job}|RUNNING|None|1|1|gpu|n1|n[1-9999]|x" for job in range(9000, 18_000)]
     rows += [f"-{job}|gpu,p{job}|5" for job in range(1, 10_000)]
     jobs = dialect.queue(output("\n".join(rows)))
     assert jobs is not None and len(jobs) == 2000
@@ -90,9 +90,9 @@ def test_a_queue_that_could_not_be_asked_is_not_an_empty_one():
 @pytest.mark.parametrize(
     "line",
     [
-        "+0|RUNNING|None|1|1|gpu|1|gpu1|gpu1|x",
-        "+12; rm|RUNNING|None|1|1|gpu|1|gpu1|gpu1|x",
-        "+12|running\x1b[2J|None|1|1|gpu|1|gpu1|gpu1|x",
+        "+0|RUNNING|None|1|1|gpu|gpu1|gpu1|x",
+        "+12; rm|RUNNING|None|1|1|gpu|gpu1|gpu1|x",
+        "+12|running\x1b[2J|None|1|1|gpu|gpu1|gpu1|x",
         "+12|RUNNING",
         "*" * 100_000,
     ],
@@ -102,7 +102,7 @@ def test_malformed_rows_are_left_out(line):
 
 
 def test_names_from_the_login_node_are_harmless():
-    row = "+12|RUNNING|a\x1b[2Jb|1|1|g\x07|1|-oProxyCommand=x|gpu1,$(id)|\u202ename"
+    row = "+12|RUNNING|a\x1b[2Jb|1|1|g\x07|-oProxyCommand=x|gpu1,$(id)|\u202ename"
     jobs = dialect.queue(output(row))
     assert jobs is not None
     job = jobs["12"]
@@ -354,7 +354,7 @@ def test_only_the_order_of_other_users_jobs_is_asked_for(programs):
     path = programs(
         "squeue",
         """case "$*" in
-  *"-u $(id -un)"*) echo '+7|PENDING|Priority|N/A|N/A|gpu|5|n/a||jgk-1' ;;
+  *"-u $(id -un)"*) echo '+7|PENDING|Priority|N/A|N/A|gpu|n/a||jgk-1' ;;
   *%j*) echo "names of others" ;;
   *) printf -- '-%s\\n' '7|gpu|5' '8|gpu|9' ;;
 esac""",
@@ -368,11 +368,11 @@ esac""",
 def test_a_queue_of_which_only_a_part_can_be_asked(programs):
     """A failure is that of the user's own jobs; without the others' only the place is unknown."""
     script = Commands().script(commands.queue_command(True))
-    path = programs("squeue", "echo '+7|PENDING|Priority|1|1|gpu|5|n/a||jgk-1'; exit 1")
+    path = programs("squeue", "echo '+7|PENDING|Priority|1|1|gpu|n/a||jgk-1'; exit 1")
     assert dialect.queue(Output.of(run(script, path))) is None
     path = programs(
         "squeue",
-        """case "$*" in *-u*) echo '+7|PENDING|Priority|1|1|gpu|5|n/a||jgk-1' ;; *) exit 1 ;; esac""",
+        """case "$*" in *-u*) echo '+7|PENDING|Priority|1|1|gpu|n/a||jgk-1' ;; *) exit 1 ;; esac""",
     )
     jobs = dialect.queue(Output.of(run(script, path)))
     assert jobs is not None and jobs["7"].place == 0

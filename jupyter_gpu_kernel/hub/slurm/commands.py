@@ -33,7 +33,7 @@ _ENVIRONMENT = (
 )
 JOB_NAME = "jgk-"
 """Our jobs are called by this and the kernel's id, so that every hub of the user finds them."""
-COLUMNS = ("%i", "%T", "%r", "%S", "%e", "%P", "%Q", "%B", "%N", "%.80j")
+COLUMNS = ("%i", "%T", "%r", "%S", "%e", "%P", "%B", "%N", "%.80j")
 """What squeue prints of each of the user's jobs; the name comes last, as it can contain anything."""
 OTHERS = ("%i", "%P", "%Q")
 """What squeue prints of the jobs of all users that wait: what decides the order, and nothing that a user chooses."""

@@ -6,8 +6,6 @@ What a login node prints is read with bounds, and becomes inert: names are valid
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
 
@@ -24,14 +22,14 @@ ENDED = (
     *("OUT_OF_MEMORY", "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT", GONE),
 )
 """States of a job that has ended. Slurm has many others, and each version may add one: in those it still exists."""
-_MOST_OWN = 2000
-"""Jobs of the user that are read."""
+_MOST_LINES = 2000
+"""Lines about the user's own jobs that are read; they come first."""
 _MOST_NODES = 256
 """Nodes of one of them that are shown."""
 _MOST_HOSTS = 4096
 """Hosts of any other list that are read."""
-_MOST_PARTITIONS = 20
-"""Partitions, or lists of them, in which places are counted."""
+_MOST_PLACES = 50
+"""Jobs of kernels of which the place is counted."""
 _JOB_ID = re.compile(r"[1-9]\d{0,9}")
 _STATE = re.compile(r"[A-Z_]{2,30}")
 _MOMENT = re.compile(r"\d{9,11}")
@@ -125,63 +123,45 @@ def queue(output: Output, private: bool = False) -> dict[str, JobState] | None:
     known."""
     if output.status:
         return None
-    order = _Order(() if private else output.lines)
-    jobs = (job for line in output.lines if (job := _job(line, order)) is not None)
-    return {job.id: job for job in islice(jobs, _MOST_OWN)}
+    jobs = {job.id: job for line in islice(output.lines, _MOST_LINES) if (job := _job(line)) is not None}
+    waiting = [one for line in output.lines if not private and (one := _waiting(line)) is not None]
+    ranks = {job_id: (partitions, rank) for partitions, rank, job_id in waiting}
+    ours = [one for one in jobs.values() if one.kernel_id and one.id in ranks]
+    for job in ours[:_MOST_PLACES]:
+        partitions, rank = ranks[job.id]
+        before = (one for names, one, _ in waiting if one < rank and not partitions.isdisjoint(names))
+        jobs[job.id] = job._replace(place=1 + sum(1 for _ in before))
+    return jobs
 
 
-class _Order:
-    """In which order jobs are considered that wait, in each partition."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        """`lines`: those of all users' jobs that wait are read."""
-        self._waiting = [found for line in lines if (found := _waiting(line)) is not None]
-        self._ranks: dict[str, list[tuple[int, int]]] = {}  # of jobs that wait for one of these partitions
-
-    def place(self, job_id: str, partition: str, priority: int) -> int:
-        """Return the place of a job that waits; 0 if it is unknown."""
-        if not (self._waiting and priority):
-            return 0
-        if partition not in self._ranks:
-            if len(self._ranks) >= _MOST_PARTITIONS:
-                return 0
-            own = set(partition.split(","))
-            self._ranks[partition] = sorted(
-                rank for names, rank in self._waiting if not own.isdisjoint(names)
-            )
-        return 1 + bisect_left(self._ranks[partition], (-priority, int(job_id)))
-
-
-def _waiting(line: str) -> tuple[set[str], tuple[int, int]] | None:
-    """Return the partitions and the rank of a job that waits, of any user; None if it is held."""
+def _waiting(line: str) -> tuple[set[str], tuple[int, int], str] | None:
+    """Return the partitions, the rank and the id of a job that waits, of any user; None if the job is held."""
     values = line[1:].split("|")
     if line[:1] != "-" or len(values) != len(OTHERS):
         return None
     job_id, priority = _job_id(values[0]), number(values[2])
-    return (set(values[1].split(",")), (-priority, int(job_id))) if job_id and priority else None
+    return (set(values[1].split(",")), (-priority, int(job_id)), job_id) if job_id and priority else None
 
 
-def _job(line: str, order: _Order) -> JobState | None:
-    """Return one of the user's jobs; None if the line is about none."""
+def _job(line: str) -> JobState | None:
+    """Return one of the user's jobs, without its place; None if the line is about none."""
     values = line[1:].split("|", len(COLUMNS) - 1)
     if line[:1] != "+" or len(values) != len(COLUMNS):
         return None
-    job_number, state, reason, start, end, partition, priority, host, nodes, name = values
+    job_number, state, reason, start, end, partition, host, nodes, name = values
     if not (job_id := _job_id(job_number)) or not _STATE.fullmatch(state):
         return None
-    pending = state == "PENDING"
-    return JobState(
+    job = JobState(
         job_id,
         state,
         sanitize.line(reason, 100) if reason != "None" else "",
-        order.place(job_id, partition, number(priority)) if pending else 0,
-        _moment(start) if pending else None,
-        host if is_host(host) and not pending and host != "n/a" else "",
-        expand(nodes, _MOST_NODES) if not pending else (),
-        _moment(end) if not pending else None,
-        sanitize.line(partition, 100),
-        sanitize.line(name.strip(), 100),
+        partition=sanitize.line(partition, 100),
+        name=sanitize.line(name.strip(), 100),
     )
+    if state == "PENDING":
+        return job._replace(start_estimate=_moment(start))
+    host = host if is_host(host) and host != "n/a" else ""
+    return job._replace(node=host, nodes=expand(nodes, _MOST_NODES), end_time=_moment(end))
 
 
 def _job_id(text: str) -> str:
