@@ -108,27 +108,26 @@ class JobStarter(KernelStarter):
 
     # -------------------------------------------------------------------------------------- one job
 
-    async def _live(self, remote: RemoteKernel) -> None:
-        """Live in one job: find it or submit it, start the kernel when it runs, and watch both."""
+    @property
+    def _knows_place(self) -> bool:
+        return self._search
+
+    async def _start(self, remote: RemoteKernel) -> None:
+        """Find the kernel's job, or submit one, and start the kernel when the job runs."""
         self._interrupted = self._started = False
-        await remote.until(lambda: remote.late_start.wanted or self._search)
-        if remote.closed:
-            return
         login = self._job_nodes.login(remote.settings).name
         job = await self._find(remote, login)
         self._ours_to_cancel = job is None or job.state.state == "PENDING"
-        if job is None:
-            if not remote.late_start.wanted:
-                return
+        if job is None and remote.late_start.wanted:
             job = await self._submit(remote, login)
             if job is None:
                 return await self._give_up(remote)
+        if job is None:
+            return
         self._job = job
         self._table.enter(job, remote)
         if await self._wait_until_running(remote, job):
-            await self._start(remote, job)
-        if self._started:
-            await self._run_in(remote, job)
+            await self._start_in(remote, job)
 
     async def _find(self, remote: RemoteKernel, login: str) -> Job | None:
         """Return the job that the kernel, or its notebook's last one, has already."""
@@ -196,7 +195,7 @@ class JobStarter(KernelStarter):
         self._interrupted = remote.phase is not Phase.RESTART
         return self._wanted(remote)
 
-    async def _start(self, remote: RemoteKernel, job: Job) -> None:
+    async def _start_in(self, remote: RemoteKernel, job: Job) -> None:
         """Start the kernel in the job. `_started` tells whether it can be used."""
         try:
             reached = await self._reach(remote, job)
@@ -260,10 +259,10 @@ class JobStarter(KernelStarter):
             self._table.dismiss(job, remote, lost.cause)
         raise error
 
-    async def _run_in(self, remote: RemoteKernel, job: Job) -> None:
-        """Serve a kernel that runs in the job. Return when it does not exist any more, and the next cell may start
-        another one."""
-        away = False
+    async def _serve(self, remote: RemoteKernel) -> None:
+        """Watch the kernel and its job, until neither exists any more and the next cell may start another one."""
+        job, away = self._job, False
+        assert job is not None
         while not (remote.closed or self._is_over(remote, job) or remote.late_start.pending):
             if remote.link_state is LinkState.AWAY and not away:
                 self._table.look(job)

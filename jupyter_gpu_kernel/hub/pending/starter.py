@@ -53,10 +53,30 @@ class KernelStarter(Starter, ABC):
                 self._fail(remote, HubError(f"{type(error).__name__}: {error}", remedy=REPORT_BUG))
             await self._end_replaced()
 
-    @abstractmethod
     async def _live(self, remote: RemoteKernel) -> None:
-        """Start the kernel when a cell waits; return when it does not exist any more. Raise why it cannot be
-        started."""
+        """Start the kernel when a cell waits, or when a place for the kernel is known; return when the kernel does not
+        exist any more. Raise the reason if the kernel cannot be started."""
+        late_start = remote.late_start
+        await remote.until(lambda: not late_start.pending or late_start.wanted or self._knows_place)
+        if late_start.pending and not remote.closed:
+            await self._start(remote)
+        if not (late_start.pending or remote.closed):
+            await self._serve(remote)
+
+    @property
+    @abstractmethod
+    def _knows_place(self) -> bool:
+        """Whether there may be a place where the kernel is to start without a cell that waits."""
+
+    @abstractmethod
+    async def _start(self, remote: RemoteKernel) -> None:
+        """Start the kernel once. Raise the reason if that fails; return without a kernel if the start is not wanted any
+        more."""
+
+    async def _serve(self, remote: RemoteKernel) -> None:
+        """Return when the kernel, which was started, does not exist any more and the next cell may start another
+        one."""
+        await remote.until(lambda: remote.late_start.pending)
 
     # -------------------------------------------------------------------------------------- calls of the kernel
 

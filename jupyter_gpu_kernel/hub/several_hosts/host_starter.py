@@ -138,32 +138,23 @@ class HostStarter(KernelStarter):
 
     # -------------------------------------------------------------------------------------- one start
 
-    async def _live(self, remote: RemoteKernel) -> None:
-        """Start the kernel when a cell waits, or where it is to replace another one; then wait for its end."""
-        late_start = remote.late_start
-        await remote.until(
-            lambda: not late_start.pending or late_start.wanted or self._known_host is not None
-        )
-        if remote.closed:
-            return
-        if late_start.pending and self._known_host is None:
-            await self._wait_for_gpus(remote)
-        elif late_start.pending:
-            await self._start_at_known_host(remote)
-        if not late_start.pending:
-            await remote.until(lambda: late_start.pending)
+    @property
+    def _knows_place(self) -> bool:
+        return self._known_host is not None
 
-    async def _start_at_known_host(self, remote: RemoteKernel) -> None:
+    async def _start(self, remote: RemoteKernel) -> None:
+        """Start the kernel at the known host, or on the first host that grants its GPUs."""
         settings = self._known_host
-        assert settings is not None
+        if settings is None:
+            return await self._wait_for_gpus(remote)
         link = self._nodes.of(settings).begin_link(settings.python, None)
         try:
-            await self._start(remote, link, settings)
+            await self._start_at(remote, link, settings)
         finally:
             self._known_host = None
             remote.wake()
 
-    async def _start(
+    async def _start_at(
         self,
         remote: RemoteKernel,
         link: NodeLink,
@@ -262,7 +253,7 @@ class HostStarter(KernelStarter):
         settings = settings.replace(notebook=known.notebook, priority=known.priority, placement=placement)
         self._placement.remember(settings)
         link.release(granted)
-        await self._start(remote, link, settings, START_WITHIN)
+        await self._start_at(remote, link, settings, START_WITHIN)
 
     # -------------------------------------------------------------------------------------- the end of the wait
 
