@@ -43,8 +43,7 @@ class Cluster(LoginNode):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        row = "+7|RUNNING|None|1|1|gpu|1|gpu1|gpu1|jgk-k1"
-        self.slurm("", f'case "$*" in *%N*) echo "${{8%%[+]*}}{row}" ;; esac')
+        self.slurm("", "case \"$*\" in *%N*) echo '+7|RUNNING|None|1|1|gpu|gpu1|gpu1|jgk-k1' ;; esac")
         self.machines = [Machine("gpu1", "GPU-1", "GPU-2"), Machine("gpu2", "GPU-1", "GPU-2")]
         self.in_job = Machine("gpu1", "GPU-1")
 

@@ -86,7 +86,7 @@ def simulated():
             slurm = Slurm(loop)
             loop.run_until_complete(main(slurm))
             slurm.queue.close()
-            loop.run_until_complete(asyncio.sleep(0))
+            loop.run_until_complete(asyncio.sleep(1))  # its tasks end meanwhile
             return slurm
         finally:
             loop.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...errors import SettingsError
@@ -67,25 +66,17 @@ def _kind(candidates: list[Partition], wanted: str, hop: str, partition: str) ->
     if not wanted:
         return ""
     kinds = sorted({kind for one in candidates for kind in one.kinds if kind})
-    tests: tuple[Callable[[str], bool], ...] = (
-        lambda kind: kind == wanted,
-        lambda kind: kind.casefold() == wanted.casefold(),
-        lambda kind: wanted.casefold() in kind.casefold(),
-    )
-    for test in tests:
-        found = [kind for kind in kinds if test(kind)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            cause = f"several types of GPU contain {wanted}"
-            raise SettingsError(cause, hop=hop, remedy=f"Choose one of: {', '.join(found)}.")
+    similar = [kind for kind in kinds if wanted.casefold() in kind.casefold()]
+    equal = [kind for kind in similar if kind.casefold() == wanted.casefold()]
+    found = [kind for kind in equal if kind == wanted] or equal or similar
+    if len(found) == 1:
+        return found[0]
     where = f" in the partition {partition}" if partition else ""
-    remedy = (
-        f"Choose one of: {', '.join(kinds)}."
-        if kinds
-        else ("Slurm tells no types here: leave out --gpu-type, or use --sbatch=--constraint=NAME.")
-    )
-    raise SettingsError(f"there is no type of GPU {wanted}{where}", hop=hop, remedy=remedy)
+    cause = f"several types of GPU contain {wanted}" if found else f"there is no type of GPU {wanted}{where}"
+    remedy = "Slurm tells no types here: leave out --gpu-type, or use --sbatch=--constraint=NAME."
+    if kinds:
+        remedy = f"Choose one of: {', '.join(found or kinds)}."
+    raise SettingsError(cause, hop=hop, remedy=remedy)
 
 
 def _problem(one: Partition, settings: KernelSettings, kind: str) -> str:
@@ -100,13 +91,9 @@ def _problem(one: Partition, settings: KernelSettings, kind: str) -> str:
         return f"it has no {kind}"
     if gpus and one.per_node(kind) < gpus:
         return f"a node has at most {one.per_node(kind)} GPUs{f' of the type {kind}' if kind else ' of one type'}"
-    fitting = [
-        host
-        for host in one.hosts
-        if not gpus or any(count >= gpus for name, count in host.gpus.items() if kind in ("", name))
-    ]
-    if len(fitting) < nodes:
-        return f"it has {len(fitting)} such nodes"
+    fitting = sum(not gpus or host.most(kind) >= gpus for host in one.hosts)
+    if fitting < nodes:
+        return f"it has {fitting} such nodes"
     unlimited = settings.time.upper() in durations.UNLIMITED
     if one.longest is not None and (unlimited or (seconds or 0) > one.longest):
         return f"its time limit is {one.limit}"
@@ -125,23 +112,14 @@ def _why(chosen: Partition, candidates: list[Partition], problems: dict[str, str
         return f"The partition is {chosen.name}, the only one."
     if chosen.default:
         return f"The partition is {chosen.name}, the cluster's default; choose another one with --partition."
-    default = next((one for one in candidates if one.default), None)
-    why = (
-        f", as {default.name}, the default, cannot run such a job: {problems[default.name]}"
-        if default
-        else ""
-    )
-    return f"The partition is {chosen.name}{why}. Choose another one with --partition."
+    defaults = [one.name for one in candidates if one.default]
+    why = [f", as {one}, the default, cannot run such a job: {problems[one]}" for one in defaults]
+    return f"The partition is {chosen.name}{''.join(why)}. Choose another one with --partition."
 
 
 def _none_fits(problems: dict[str, str], cluster: SlurmCluster, hop: str) -> SettingsError:
-    names = list(problems)
-    if len(names) == 1:
-        cause = f"the job could never run in the partition {names[0]}: {problems[names[0]]}"
-    else:
-        cause = "the job could never run here: " + "; ".join(
-            f"{name}: {why}" for name, why in problems.items()
-        )
+    where = "here: " if len(problems) > 1 else "in the partition "
+    cause = f"the job could never run {where}" + "; ".join(f"{one}: {why}" for one, why in problems.items())
     remedy = "Change --partition, --time, --gpus, --gpu-type or --nodes. The partitions: "
     return SettingsError(cause, hop=hop, remedy=remedy + "; ".join(map(_described, cluster.partitions)) + ".")
 

@@ -36,6 +36,10 @@ class Host(NamedTuple):
         """Whether jobs can run there, now or when others have ended."""
         return self.state.rstrip(_SUFFIXES) in _WORKING and "*" not in self.state
 
+    def most(self, kind: str) -> int:
+        """Return how many GPUs of a type the node has; with "" of that type of which it has most."""
+        return max((count for name, count in self.gpus.items() if kind in ("", name)), default=0)
+
     def free(self, kind: str) -> int:
         """Return how many GPUs of a type no job has."""
         return max(0, self.gpus.get(kind, 0) - self.used.get(kind, 0)) if self.works else 0
@@ -53,8 +57,7 @@ class Partition(NamedTuple):
 
     def per_node(self, kind: str = "") -> int:
         """Return the most GPUs that one node has: of a type, or of any one type."""
-        counts = (count for host in self.hosts for name, count in host.gpus.items() if kind in ("", name))
-        return max(counts, default=0)
+        return max((host.most(kind) for host in self.hosts), default=0)
 
     @property
     def kinds(self) -> list[str]:
