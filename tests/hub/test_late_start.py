@@ -28,7 +28,9 @@ class NoJob(KernelStarter):
     async def prepare(self, settings: KernelSettings, call: Call, restarted_on: str) -> KernelSettings:
         raise NotImplementedError
 
-    async def _live(self, remote: RemoteKernel) -> None:
+    _knows_place = False
+
+    async def _start(self, remote: RemoteKernel) -> None:
         raise NotImplementedError
 
     def replace(self, remote: RemoteKernel, left: LeftKernel, stop: Callable[[], Awaitable[None]]) -> bool:

@@ -21,7 +21,7 @@ _MAX_SIZE = 256 * 1024
 
 
 class JobFile(NamedTuple):
-    """What the file of one kernel contains. `over`: whether the kernel's job is known to have ended."""
+    """The content of one kernel's file. `over`: whether the kernel's job is known to have ended."""
 
     kernel: str
     job: str = ""

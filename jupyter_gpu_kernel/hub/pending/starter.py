@@ -37,11 +37,11 @@ class KernelStarter(Starter, ABC):
         self._tasks = BackgroundTasks()
 
     def begin(self, remote: RemoteKernel, *, adopted: bool) -> None:
-        """Start this kernel as often as its user runs a cell and it does not exist, until the hub has left it."""
+        """Start the kernel whenever its user runs a cell and the kernel does not exist, until the hub gives it up."""
         self._tasks.spawn(self._run(remote, adopted))
 
     async def _run(self, remote: RemoteKernel, adopted: bool) -> None:
-        """Return when the hub has left the kernel."""
+        """Return when the hub has given up the kernel."""
         while not remote.closed:
             self._lost = None
             try:
@@ -103,8 +103,8 @@ class KernelStarter(Starter, ABC):
         settings: KernelSettings,
         within: float | None = None,
     ) -> bool:
-        """Start the kernel there. Return whether it can be used; if not, `_lost` tells why, unless the start is not
-        wanted any more, or has taken more than `within` seconds."""
+        """Start the kernel on the node of the link. Return whether it can be used; if not, `_lost` is the reason,
+        unless the start is not wanted any more, or has taken more than `within` seconds."""
         late_start = remote.late_start
         late_start.start_on(link, settings, remote.kernel_id)
 
@@ -125,8 +125,8 @@ class KernelStarter(Starter, ABC):
             await stop()
 
     async def _give_up(self, remote: RemoteKernel) -> None:
-        """Prepare for another start, as this one is not wanted any more: when a cell waits again, or the front end has
-        restarted the kernel that it has shut down."""
+        """The present start is not wanted any more. Prepare for another one as soon as a cell waits again, or the front
+        end has restarted the kernel that it has shut down."""
         await remote.until(lambda: remote.phase is Phase.RUN or remote.late_start.wanted)
         if not remote.closed:
             self._undo(remote)

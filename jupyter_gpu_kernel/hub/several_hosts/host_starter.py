@@ -63,7 +63,7 @@ class HostStarter(KernelStarter):
             raise none_usable(errors)
         if best.node.name == restarted_on:
             return self._placed(settings, best, f"the kernel was restarted there{left_out(offers)}")
-        if best.left:
+        if best.detached_since:
             return self._placed(settings, best, best.reason)
         call.progress("", f"{best.node.name} is the best host now: {best.reason}{left_out(offers)}")
         return settings
@@ -102,7 +102,7 @@ class HostStarter(KernelStarter):
         """Find the kernel that the notebook, which is known now, has left on a host; return True when it is used."""
         settings = remote.settings.before_start().replace(notebook=notebook, gpus=0)
         best = (await self._placement.ask(settings, None))[0]
-        if not best.left or not len(remote.front_ends):
+        if not best.detached_since or not len(remote.front_ends):
             return False
         remote.settings = remote.settings.replace(notebook=notebook)
         if not remote.late_start.pending:
@@ -161,8 +161,8 @@ class HostStarter(KernelStarter):
         settings: KernelSettings,
         within: float | None = None,
     ) -> None:
-        """Start the kernel there. Raises the reason if it cannot be started. `within`: the seconds in which the kernel
-        must have been started; None: as many as it takes, also until the host can be reached."""
+        """Start the kernel on the host of the link. Raises the reason if that fails. `within`: the seconds in which the
+        kernel must have been started; None: as many as it takes, also until the host can be reached."""
         kernel_id = remote.kernel_id
         self._nodes.record_start(kernel_id, self._nodes.of(settings))
         if await self._start_on(remote, link, settings, within):
@@ -180,7 +180,7 @@ class HostStarter(KernelStarter):
         if not offers or now > max(one.at for one in offers) + OFFERS_KEEP:
             offers = await self._placement.ask(remote.settings, None)
         best = offers[0]
-        if best.left:
+        if best.detached_since:
             self._known_host = self._placed(remote.settings, best, best.reason)
             return
         self._show_waiting(remote)

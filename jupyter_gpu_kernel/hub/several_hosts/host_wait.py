@@ -25,7 +25,7 @@ CONNECT_WITHIN = 30.0
 
 
 class HostWait:
-    """Call `begin` to wait there, and to try again what has failed; then read `granted` and `text`.
+    """Call `begin` to wait on the host, and to try again what has failed; then read `granted` and `text`.
 
     `error`: why the kernel cannot get GPUs there now, as far as is known.
     """
@@ -54,17 +54,17 @@ class HostWait:
 
     @property
     def granted(self) -> bool:
-        """Whether the kernel has its GPUs there."""
+        """Whether the kernel has its GPUs on this host."""
         return self.reservation is not None and self.reservation.granted
 
     @property
     def unable(self) -> bool:
-        """Whether the kernel cannot get GPUs there now."""
+        """Whether the kernel cannot get GPUs on this host now."""
         return self.error is not None and not self._is_trying
 
     @property
     def _needs_user(self) -> bool:
-        """Whether the host can be used only when the user has signed in there."""
+        """Whether the host can be used only when the user has signed in."""
         return isinstance(self.error, AuthError | HostKeyError) and not self.node.alive
 
     @property
@@ -92,7 +92,7 @@ class HostWait:
         return f"Or {text if text.startswith(self.node.name) else text[:1].lower() + text[1:]}"
 
     def begin(self) -> None:
-        """Wait for GPUs there, if not yet: again and again, until `take`."""
+        """Begin to wait for GPUs on this host, until `take` is called. Does nothing if the wait has begun."""
         if self._task is None:
             self._is_trying = not self._needs_user
             self._task = self._tasks.spawn(self._run())
@@ -108,8 +108,8 @@ class HostWait:
             await asyncio.sleep(RECONNECT_AFTER if soon else RETRY_AFTER)
 
     async def _reserve(self) -> GpuKernelError | None:
-        """Start a keeper there with the kernel's id, which waits for its GPUs. Return when that has failed: why, or
-        None if the host may be usable now."""
+        """Start a keeper with the kernel's id on the host, which waits for its GPUs. Return when that has failed: the
+        reason, or None if the host may be usable now."""
         node = self.node
         try:
             python = self.settings.python or node.python or await node.best_python(None)
@@ -133,7 +133,7 @@ class HostWait:
         return AgentError(problem, hop=node.name)
 
     async def set_priority(self, priority: int) -> None:
-        """Change the place in the queue there."""
+        """Change the place of the reservation in the host's queue."""
         reservation = self.reservation
         if reservation is not None and reservation.link_state is LinkState.UP:
             with contextlib.suppress(GpuKernelError):

@@ -40,21 +40,27 @@ class Offer(NamedTuple):
     """When it came, by the clock of the event loop."""
 
     @property
-    def left(self) -> float:
-        """When the kernel was started that the notebook has left there; 0 if there is none."""
+    def detached_since(self) -> float:
+        """When the kernel was started that the notebook has left on this host; 0 if there is none."""
         return float(self.answer.get("detached") or 0)
 
     @property
     def enough(self) -> bool:
         """Whether enough GPUs are free, or the notebook's kernel is there."""
-        return bool(self.answer.get("enough") or self.left)
+        return bool(self.answer.get("enough") or self.detached_since)
 
     @property
     def rank(self) -> tuple[Any, ...]:
         """The lowest is the best."""
         answer = self.answer
         free = (not answer.get("idle"), -(answer.get("memory") or 0)) if self.enough else (True, 0)
-        return -self.left, not self.enough, bool(answer.get("problem")), free, answer.get("waiting") or 0
+        return (
+            -self.detached_since,
+            not self.enough,
+            bool(answer.get("problem")),
+            free,
+            answer.get("waiting") or 0,
+        )
 
     @property
     def python(self) -> str:
@@ -64,7 +70,7 @@ class Offer(NamedTuple):
     @property
     def reason(self) -> str:
         """Why it was chosen, in words."""
-        if self.left:
+        if self.detached_since:
             return "the notebook's kernel is there"
         if self.enough and self.answer.get("idle"):
             return "nobody uses its GPUs"
@@ -85,7 +91,7 @@ def wait_until(offers: Collection[Offer], last_is_pending: bool) -> float | None
 
     `last_is_pending`: whether the host of the notebook's last kernel is one of them."""
     answered = [one for one in offers if one.error is None]
-    if any(one.left for one in answered):
+    if any(one.detached_since for one in answered):
         return 0.0
     good = [one.at for one in answered if one.enough]
     if good and not last_is_pending:
