@@ -12,7 +12,7 @@ from runtimes import make
 
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered, SavedRequest
 from jupyter_gpu_kernel.hub.front_end.requests import header_key
-from jupyter_gpu_kernel.wire.messages import Channel, Message
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 
 def test_a_successor_finds_counts_and_clients(tmp_path: Path) -> None:
@@ -26,6 +26,27 @@ def test_a_successor_finds_counts_and_clients(tmp_path: Path) -> None:
     assert (after.clients(0).known, after.clients(1).known) == ([b"first"], [b"of another front end"])
     after.forget()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_successor_finds_how_much_of_a_split_message_was_delivered(tmp_path: Path) -> None:
+    path = tmp_path / "one"
+    path.write_bytes(
+        b"".join(count.to_bytes(8, "little") for count in (0, 0, 6))
+    )  # of a hub that did not count them
+    before = Delivered(path)
+    assert (before.counts, before.pieces) == ([0, 0, 6], 0)
+    before.save([0, 0, 7], 2)
+    before.close()
+    after = Delivered(path)
+    assert (after.counts, after.pieces) == ([0, 0, 7], 2)
+    assert after.take_pieces(Lane.URGENT, [1, 0, 7]) == 0
+    assert [after.take_pieces(Lane.ORDERED, [1, 0, count]) for count in (8, 9)] == [2, 0]
+    after.pieces = 2
+    assert after.take_pieces(Lane.ORDERED, [1, 0, 9]) == 0, "that message was removed"
+    after.pieces = 2
+    after.switch("two")
+    assert after.pieces == 0
+    after.forget()
 
 
 def test_another_kernel_has_the_same_clients_and_nothing_was_passed_on(tmp_path: Path) -> None:

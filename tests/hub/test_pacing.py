@@ -342,6 +342,36 @@ def test_a_fault_costs_one_message_and_is_in_the_log(caplog: pytest.LogCaptureFi
     assert "a fault of ours" in caplog.text
 
 
+def test_pieces_that_a_killed_hub_has_passed_on_are_left_out() -> None:
+    """The next hub gets the whole message, and goes on between the same pieces, also if it is killed, too."""
+    text = "".join(f"{number:9}\n" for number in range(PIECE * 7 // 20))
+    reply = Message(Channel.CONTROL, 1, make("interrupt_reply", {}))
+    counts: list[int] = []
+
+    async def main(passed_on: int) -> str:
+        passed: list[Message] = []
+        counts.clear()
+
+        def pass_on(message: Message) -> None:
+            counts.append(pacer.pieces)
+            if message != reply:
+                passed.append(message)
+
+        reads: set[Channel] = {Channel.CONTROL}
+        pacer = Pacer(
+            pass_on, lambda: None, logging.getLogger(), has_room=lambda message: message.channel in reads
+        )
+        pacer.put(stream(text), 1, Lane.ORDERED, passed_on)
+        pacer.put(reply, 2, lane(reply))
+        reads.add(Channel.IOPUB)
+        pacer.end_replay()
+        return "".join(message.content()["text"] for message in passed)
+
+    for passed_on, shown in ((0, text), (1, text[PIECE:]), (3, text[3 * PIECE :])):
+        assert asyncio.run(main(passed_on)) == shown
+        assert counts == [passed_on, *range(passed_on + 1, 4), 0]
+
+
 def test_what_is_not_read_waits_in_order_and_is_bounded() -> None:
     reply = Message(Channel.CONTROL, 1, make("interrupt_reply", {}))
     question = Message(Channel.STDIN, 1, make("input_request", {}))

@@ -23,7 +23,7 @@ from ...wire.files import replace_file
 from ...wire.messages import Channel, Lane, Message, MessageError
 from .requests import header_key
 
-_LAYOUT = struct.Struct(f"<{len(Lane)}Q")
+_LAYOUT = struct.Struct(f"<{len(Lane) + 1}Q")
 _RECORD = struct.Struct("<BI")
 _REPLY = 255
 """The mark of a reply, whose record has the key of the request."""
@@ -55,9 +55,6 @@ class RequestFile:
         self._path = None if counts_file is None else _path_of(counts_file)
         self._sizes: dict[bytes, int] = {}  # of the requests, by key
         self._live = self._written = 0  # bytes: of these requests; of the file
-
-    def __len__(self) -> int:
-        return len(self._sizes)
 
     def recall(self) -> list[SavedRequest]:
         """Return the requests that a killed hub has left, in order. Of a damaged file, return the requests before the
@@ -171,13 +168,14 @@ class Clients:
 
 
 class Delivered:
-    """The files of one kernel. `counts` are the counts that a killed hub left; None if there are none."""
+    """The files of one kernel. `counts` are the counts that a killed hub left; None if there are none. `pieces`: how
+    many pieces of the next ordered message it had delivered, if that message was split."""
 
     def __init__(self, path: Path) -> None:
         self._clients: dict[int, Clients] = {}
         self.requests = RequestFile(path)
         self._open(path)
-        counts = list(_LAYOUT.unpack_from(self._map))
+        *counts, self.pieces = _LAYOUT.unpack_from(self._map)
         self.counts = counts if any(counts) else None
 
     @property
@@ -185,9 +183,17 @@ class Delivered:
         """The kernel whose counts these are."""
         return self._path.name
 
-    def save(self, counts: list[int]) -> None:
-        """Save how many messages were delivered, per lane."""
-        _LAYOUT.pack_into(self._map, 0, *counts)
+    def save(self, counts: list[int], pieces: int = 0) -> None:
+        """Save how many messages were delivered, per lane, and how many pieces of the next ordered one."""
+        _LAYOUT.pack_into(self._map, 0, *counts, pieces)
+
+    def take_pieces(self, lane: Lane, counts: list[int]) -> int:
+        """Return how many pieces of a message in this lane, which comes now, a killed hub has delivered. `counts`: with
+        this message. The message is the first one in its lane, or nobody needs it any more."""
+        if lane is not Lane.ORDERED:
+            return 0
+        pieces, self.pieces = self.pieces, 0
+        return pieces if self.counts and self.counts[lane] == counts[lane] - 1 else 0
 
     def clients(self, index: int) -> Clients:
         """Return the clients of the front end with this number."""
@@ -212,6 +218,7 @@ class Delivered:
         self.requests.move(path)
         self._forget()
         self._open(path)
+        self.pieces = 0
         self.save([0 for _ in Lane])
         for index, clients in self._clients.items():
             self._clients_path(index).unlink(missing_ok=True)
@@ -291,8 +298,9 @@ def _map_file(path: Path) -> mmap.mmap:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
     try:
-        if os.fstat(fd).st_size < _LAYOUT.size:
-            os.write(fd, bytes(_LAYOUT.size))
+        size = os.lseek(fd, 0, os.SEEK_END)
+        if size < _LAYOUT.size:
+            os.write(fd, bytes(_LAYOUT.size - size))
         return mmap.mmap(fd, _LAYOUT.size)
     finally:
         os.close(fd)  # the map has its own descriptor

@@ -117,13 +117,13 @@ HUB = [
     Mutant(
         "counts are saved before the message is sent",
         "hub.kernel.messages.relay",
-        "            self._delivered.save(self.endpoint.delivered)\n",
+        "            self._delivered.save(self.endpoint.delivered, self._pacer.pieces or self._delivered.pieces)\n",
         "            self._delivered.save([count + 1 for count in self.endpoint.delivered])\n",
     ),
     Mutant(
         "counts are never saved",
         "hub.kernel.messages.relay",
-        "            self._delivered.save(self.endpoint.delivered)\n",
+        "            self._delivered.save(self.endpoint.delivered, self._pacer.pieces or self._delivered.pieces)\n",
         "            pass\n",
     ),
     Mutant(

@@ -6,6 +6,12 @@ from ..mutants import Mutant
 
 MENDED = [
     Mutant(
+        "pieces of a long text come again when a hub was killed between them",
+        "hub.front_end.delivered",
+        "        return pieces if self.counts and self.counts[lane] == counts[lane] - 1 else 0\n",
+        "        return 0\n",
+    ),
+    Mutant(
         "output is kept for clients of a killed hub, and lost with this one",
         "hub.front_end.edge",
         "        return self.messages is None or self._clock() >= self._deadline\n",

@@ -50,7 +50,7 @@ class _PacedMessage(NamedTuple):
     message: Message
     lane: Lane
     seconds: float
-    last: bool  # of the pieces into which one message was split
+    pieces: int  # of a message that was split: how many were passed on with this one; 0: all
 
     @property
     def size(self) -> int:
@@ -74,6 +74,8 @@ class Pacer:
         messages above a rate."""
         self.waiting_by_lane = [0 for _ in Lane]
         """How many messages wait, per lane."""
+        self.pieces = 0
+        """How many pieces of the oldest message that waits were passed on, if it was split."""
         self._pass_on = pass_on
         self._on_progress = on_progress
         self._log = log
@@ -119,22 +121,22 @@ class Pacer:
             self._pass_on_next()
         self.end_replay()
 
-    def put(self, message: Message, number: int, lane: Lane) -> None:
-        """Pass on a message, now or later. `number` and `lane`: those of its last chunk. Raise ProtocolError if more
-        wait than a keeper may send without acknowledgement."""
-        if self._pace is _Pace.LIVE and not self._queue and self._has_room(message):
+    def put(self, message: Message, number: int, lane: Lane, pieces: int = 0) -> None:
+        """Pass on a message, now or later. `number` and `lane`: those of its last chunk. `pieces`: how many pieces of
+        the message a hub that was killed has passed on. Raise ProtocolError if more wait than a keeper may send without
+        acknowledgement."""
+        if self._pace is _Pace.LIVE and not self._queue and not pieces and self._has_room(message):
             return self._pass_on(message)
         msg_type = "" if message.channel is Channel.KEEPER else type_of(message)
         if lane is not Lane.ORDERED and self._has_room(message):
             return self._pass_on(message)
-        pieces = split(message, msg_type)
         self.waiting_by_lane[lane] += 1
-        for piece in pieces:
-            waiting = _PacedMessage(
-                number, piece.unparsed(), lane, _seconds(piece, msg_type), piece is pieces[-1]
-            )
-            self._queue.append(waiting)
-            self._size += waiting.size
+        self.pieces = pieces or self.pieces
+        whole = split(message, msg_type)
+        for at, piece in list(enumerate(whole, 1))[min(pieces, len(whole) - 1) :]:
+            paced = _PacedMessage(number, piece.unparsed(), lane, _seconds(piece, msg_type), at % len(whole))
+            self._queue.append(paced)
+            self._size += paced.size
         if self._timer is None:
             self._run()
         if self._size > MAX_WAITING:
@@ -179,7 +181,8 @@ class Pacer:
         waiting = self._queue.popleft()
         self._size -= waiting.size
         self._due = max(self._due, asyncio.get_running_loop().time()) + waiting.seconds
-        self.waiting_by_lane[waiting.lane] -= waiting.last
+        self.waiting_by_lane[waiting.lane] -= not waiting.pieces
+        self.pieces = waiting.pieces
         try:
             self._pass_on(waiting.message)
         except Exception:  # a bug of ours costs this message, not those after it

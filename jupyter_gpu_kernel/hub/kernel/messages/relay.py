@@ -243,7 +243,9 @@ class HubRelay:
 
     def deliver(self, data: Data) -> None:
         """Take a message of the keeper."""
-        self._pacer.put(validate.message(data), self.endpoint.received, self.endpoint.lane)
+        endpoint, delivered = self.endpoint, self._delivered
+        pieces = delivered.take_pieces(endpoint.lane, endpoint.delivered) if delivered else 0
+        self._pacer.put(validate.message(data), endpoint.received, endpoint.lane, pieces)
         self._hold_acknowledgements()
 
     def _pacer_progressed(self) -> None:
@@ -303,7 +305,7 @@ class HubRelay:
         twice."""
         if self._delivered is not None:
             self._hold_acknowledgements()
-            self._delivered.save(self.endpoint.delivered)
+            self._delivered.save(self.endpoint.delivered, self._pacer.pieces or self._delivered.pieces)
 
     def _acknowledge_failure(self, message: Message) -> None:
         """Tell the keeper at once that the front end has the reply of a cell that failed, so that what the front end
