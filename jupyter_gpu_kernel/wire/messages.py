@@ -123,11 +123,11 @@ class Message:
 
     def header(self) -> Dict[str, Any]:
         """Return the message's Jupyter header."""
-        return self._json(0)
+        return self._parsed.get(0) or self._json(0)
 
     def parent(self) -> Dict[str, Any]:
         """Return the Jupyter header of the request that this message answers, or {}."""
-        return self._json(1)
+        return self._parsed.get(1) or self._json(1)
 
     def metadata(self) -> Dict[str, Any]:
         """Return what the front end adds, such as the cell's id."""

@@ -66,9 +66,9 @@ class Endings(Base):
         executed = self.world.executed
         requests = list(self._requests())
         for request in requests:
-            check_request(request, self.disturbances, executed.get(request.msg_id, []))
+            check_request(request, self.disturbances, executed.get(request.name, []))
         for request in requests:
-            check_unexcused(request, self.disturbances, executed.get(request.msg_id, []), requests)
+            check_unexcused(request, self.disturbances, executed.get(request.name, []), requests)
         ended = [front_end.client for front_end in self.fronts if front_end.state == "ended"]
         kinds = {one.kind for one in self.disturbances}
         reads = not self.faults.get("slow reader")  # else a reply has been sent long before it is read
@@ -96,7 +96,7 @@ class Endings(Base):
 
     def _check_order(self) -> None:
         for client in self.everybody:
-            began = [runs[0].began for msg_id in client.requests if (runs := self.world.executed.get(msg_id))]
+            began = [runs[0].began for name in client.requests if (runs := self.world.executed.get(name))]
             if began != sorted(began):
                 raise Failure("order of cells", f"{client}: {began}")
 
@@ -108,7 +108,7 @@ class Endings(Base):
         if keeper is None or not keeper.alive:
             return
         for request in self._requests():
-            runs = self.world.executed.get(request.msg_id, [])
+            runs = self.world.executed.get(request.name, [])
             page = keeper.keeper.log.state.cells.page(request.msg_id, 0)
             if request.user_cell and runs and runs[0].status and page and page["last"]:
                 shown = invariants.history_outputs(page)

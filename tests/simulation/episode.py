@@ -34,6 +34,7 @@ class Episode(Users, Faults, Endings):
         folder.mkdir(mode=0o700)
         self.world = world = World(plan.seed, traced=traced)
         world.caps = plan.cap_mib < 1
+        world.ids_collide = plan.ids_collide
 
         self.random = world.random("users")
         self.ports = Ports(world)
@@ -125,7 +126,7 @@ class Episode(Users, Faults, Endings):
         """A question of a front end that has left is asked nobody else, and an answer may be lost with a killed hub.
         The user interrupts the kernel."""
         asks = [process.asks for process in self.node.processes.values() if process.running and process.asks]
-        asked = [self.world.all_requests[msg_id] for msg_id in asks]
+        asked = [self.world.all_requests[name] for name in asks]
         if any(one.client.gone or (one.answered and self.world.kills) for one in asked):
             self._interrupt_at = self.world.now + 10.0
             self._op_interrupt(self.fronts[0], {})

@@ -6,7 +6,6 @@ it sends meanwhile waits. It may stop to read. Everything that it receives it gi
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 from collections import deque
@@ -26,15 +25,11 @@ _LOOPBACK = 0.0002
 """Seconds at most from the hub to a client."""
 _EARLY = 4 * 1024 * 1024
 """Bytes that a hub keeps for clients of a killed hub until they have subscribed."""
-_EMPTY = hmac.new(KEY.encode(), digestmod=hashlib.sha256)
 
 
 def sign(parts: list[bytes]) -> bytes:
     """Return the signature of header, parent, metadata and content."""
-    mac = _EMPTY.copy()
-    for part in parts[:4]:
-        mac.update(part)
-    return mac.hexdigest().encode()
+    return hmac.digest(KEY.encode(), b"".join(parts[:4]), "sha256").hex().encode()
 
 
 @lru_cache(maxsize=256)
@@ -116,7 +111,7 @@ class HubSockets:
             ports.kill_at -= 1
             if not ports.kill_at:
                 self._put(channel, envelope, parts)
-                asked = self._world.all_requests.get(json.loads(parts[1]).get("msg_id"))
+                asked = self._world.all_requests.get(json.loads(parts[1]).get("date"))
                 if asked is not None:
                     asked.half_answered = True
                 self._world.torn_sends += 1
@@ -209,7 +204,11 @@ class HubSockets:
 
 
 class Client:
-    """A client of a kernel's ports. `requests`: its own, by msg_id. `views`: what it has seen on iopub, by parent."""
+    """A client of a kernel's ports. `requests`: its own, by name. `views`: what it has seen on iopub, by parent.
+
+    A request's name is its date: as in jupyter_client, whose KernelManager has the session of its client and counts its
+    own messages, a request on control may have the msg_id of one on shell (if the plan says so).
+    """
 
     def __init__(self, ports: Ports, name: str, port: int) -> None:
         self.ports, self.world, self.name, self.port = ports, ports.world, name, port
@@ -223,6 +222,7 @@ class Client:
         self.session = f"{self.random.getrandbits(64):016x}"
         self.answers_input = True
         self._sockets: HubSockets | None = None
+        self._sent: dict[str, int] = {}
         self._unsent: list[tuple[str, list[bytes]]] = []
         self._known: set[str] = set()
         self._doubled = 0
@@ -299,21 +299,27 @@ class Client:
         self, channel: str, msg_type: str, content: dict[str, Any], cell: list[Any] | None = None
     ) -> Request:
         """Send a request. `cell`: the actions of a cell."""
-        msg_id = f"{self.name}-{len(self.requests)}"
+        name = f"{self.name}-{len(self.requests)}"
         header = {
-            "msg_id": msg_id,
+            "msg_id": self._new_id(channel) if self.world.ids_collide else name,
             "msg_type": msg_type,
             "session": self.session,
             "username": "u",
             "version": "5.3",
+            "date": name,
         }
         parts = [json.dumps(header).encode(), b"{}", b"{}", json.dumps(content).encode()]
-        request = self.requests[msg_id] = Request(self, msg_id, msg_type, self.world.now, content, cell)
-        self.world.all_requests[msg_id] = request
+        request = self.requests[name] = Request(self, header, self.world.now, content, cell)
+        self.world.all_requests[name] = request
         self.world.largest = max(self.world.largest, sum(map(len, parts)))
-        self.world.note(self.name, "sends", msg_type, msg_id)
+        self.world.note(self.name, "sends", msg_type, name)
         self._transmit(channel, parts)
         return request
+
+    def _new_id(self, channel: str) -> str:
+        """Return a msg_id, which counts the messages of the channel."""
+        self._sent[channel] = self._sent.get(channel, 0) + 1
+        return f"{self.session}-{self._sent[channel]}"
 
     def _transmit(self, channel: str, parts: list[bytes]) -> None:
         if self._sockets is None or not self._sockets.has_connected(self, channel):
@@ -349,10 +355,10 @@ class Client:
             counts_lost = self.world.disk_was_full and self.world.kills > 0
             if self._doubled <= self.world.torn_sends or counts_lost:
                 return  # it was being sent when a hub was killed; the same signature
-            raise Failure("twice", f"{self.name} got {msg_type} {content} of {parent.get('msg_id')} twice")
+            raise Failure("twice", f"{self.name} got {msg_type} {content} of {parent.get('date')} twice")
         self._known.add(key)
         self.world.absorb(parts[3])
-        parent_id = str(parent.get("msg_id", ""))
+        parent_id = str(parent.get("date", ""))
         self.world.note(self.name, "gets", msg_type, parent_id, str(content.get("execution_state", ""))[:40])
         if channel == "iopub":
             if msg_type == "status":
@@ -391,7 +397,7 @@ class Client:
 
     def lost_request(self, header: bytes) -> None:
         """The hub was killed while it read this request."""
-        request = self.requests.get(json.loads(header)["msg_id"])
+        request = self.requests.get(json.loads(header).get("date"))
         if request is not None:
             request.lost = True
 

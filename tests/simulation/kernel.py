@@ -46,14 +46,14 @@ class _Request:
     def __init__(self, client: int, parts: Parts) -> None:
         self.client, self.header, self.parts = client, parts[0], parts
         header = json.loads(parts[0])
-        self.msg_id, self.msg_type = str(header["msg_id"]), str(header["msg_type"])
+        self.name, self.msg_type = str(header.get("date")), str(header["msg_type"])
         self.own = header["session"] == SESSION
         self.content: dict[str, Any] = json.loads(parts[3])
         self.aborted = False
 
 
 class ModelKernel(Process):
-    """One process. `executed`: its executions by msg_id, which it shares with the processes before it."""
+    """One process. `executed`: its executions by the names of requests, shared with the processes before it."""
 
     def __init__(self, end: KernelEnd, executed: dict[str, list[Executed]]) -> None:
         node = end.process.node
@@ -95,8 +95,8 @@ class ModelKernel(Process):
 
     @property
     def asks(self) -> str:
-        """The msg_id of the cell that waits for an answer to input(); "" if none does."""
-        return "" if self._asks is None else self._asks[0].msg_id
+        """The name of the cell that waits for an answer to input(); "" if none does."""
+        return "" if self._asks is None else self._asks[0].name
 
     # ------------------------------------------------------------------------------------ requests
 
@@ -173,7 +173,7 @@ class ModelKernel(Process):
             self.count += bool(content["store_history"])
             self._publish("execute_input", {"code": content["code"], "execution_count": self.count}, request)
         self._execution = Executed(self, self.world.now)
-        self.executed.setdefault(request.msg_id, []).append(self._execution)
+        self.executed.setdefault(request.name, []).append(self._execution)
         self._actions = deque(json.loads(content["code"]))
         self._interrupted = False
         self._later(0.001, self._act)

@@ -33,10 +33,10 @@ class Request:
     """One request of a client. `cell`: the actions of an execute_request; None of other requests."""
 
     def __init__(
-        self, client: Client, msg_id: str, msg_type: str, sent_at: float, content: dict[str, Any], cell: Any
+        self, client: Client, header: dict[str, str], sent_at: float, content: dict[str, Any], cell: Any
     ) -> None:
-        self.client, self.msg_id, self.msg_type, self.sent_at = client, msg_id, msg_type, sent_at
-        self.content, self.cell = content, cell
+        self.client, self.sent_at, self.content, self.cell = client, sent_at, content, cell
+        self.name, self.msg_id, self.msg_type = header["date"], header["msg_id"], header["msg_type"]
         self.replies: list[dict[str, Any]] = []
         self.replied_at = 0.0
         self.reply_number = 0
@@ -49,7 +49,7 @@ class Request:
         """Whether a hub was killed while it read the request."""
 
     def __repr__(self) -> str:
-        return f"{self.msg_type} {self.msg_id}"
+        return f"{self.msg_type} {self.name}"
 
     @property
     def needs_reply(self) -> bool:
@@ -78,8 +78,8 @@ class Request:
 class View:
     """What one client has seen of one request on iopub."""
 
-    def __init__(self, client: Client, msg_id: str) -> None:
-        self.client, self.msg_id = client, msg_id
+    def __init__(self, client: Client, name: str) -> None:
+        self.client, self.name = client, name
         self.busy = self.idle = self.input = 0
         self.outputs: list[Essence] = []
         self.last_output = 0
@@ -94,14 +94,14 @@ class View:
             self.idle += state == "idle"
             if (self.busy > 1 or self.idle > 1) and not self._answered_by_killed_hub:
                 raise Failure(
-                    "two states", f"{self.client} got {self.busy} busy, {self.idle} idle of {self.msg_id}"
+                    "two states", f"{self.client} got {self.busy} busy, {self.idle} idle of {self.name}"
                 )
             if state == "idle" and not self.busy and not self.client.lossy and self.whole:
-                raise Failure("idle before busy", f"{self.client}: {self.msg_id}")
+                raise Failure("idle before busy", f"{self.client}: {self.name}")
         elif msg_type == "execute_input":
             self.input += 1
             if self.input > 1 and not self._answered_by_killed_hub:
-                raise Failure("two inputs", f"{self.client}: {self.msg_id}")
+                raise Failure("two inputs", f"{self.client}: {self.name}")
         elif msg_type in OUTPUTS:
             self._output(number, msg_type, content)
 
@@ -109,7 +109,7 @@ class View:
     def _answered_by_killed_hub(self) -> bool:
         """Whether this may be a request that a killed hub has answered in the kernel's place, or that its successor has
         sent again. If hub and keeper were killed, nobody knows which status the front end has seen last."""
-        request = self.client.world.all_requests.get(self.msg_id)
+        request = self.client.world.all_requests.get(self.name)
         if request is not None and request.half_answered:
             return True
         world = self.client.world
@@ -120,7 +120,7 @@ class View:
     @property
     def whole(self) -> bool:
         """Whether the client was there when the request was sent."""
-        request = self.client.world.all_requests.get(self.msg_id)
+        request = self.client.world.all_requests.get(self.name)
         return request is not None and 0 <= self.client.subscribed_at < request.sent_at
 
     def _output(self, number: int, msg_type: str, content: dict[str, Any]) -> None:
@@ -166,7 +166,7 @@ def check_request(request: Request, disturbances: list[Disturbance], executed: l
     if request.needs_reply and not request.replies and not _needs_none(request, lives):
         raise Failure("no reply", f"{request}, sent at {request.sent_at:.3f}, happened: {sorted(happened)}")
     _check_executions(request, executed)
-    view = request.client.views.get(request.msg_id)
+    view = request.client.views.get(request.name)
     world = request.client.world
     both = world.kills and (world.reboots or request.half_answered)  # then states may be lost
     # What a hub answers before clients have subscribed is lost if it is killed as well.
@@ -292,7 +292,7 @@ def check_unexcused(
         if at_once and other.msg_type == "interrupt_request" and request.client.world.kills:
             return
     for other in requests:  # stop on error, in the kernel's own queue
-        runs = request.client.world.executed.get(other.msg_id, [])
+        runs = request.client.world.executed.get(other.name, [])
         failed_at = [
             run.ended for run in runs if run.status == "error" and other.content.get("stop_on_error")
         ]
@@ -311,10 +311,10 @@ def check_unexcused(
 
 def check_aborted(request: Request, requests: list[Request]) -> None:
     """Raise Failure if a cell ran although one before it had failed, and its front end did not know that yet."""
-    if request.cell is None or not request.client.world.executed.get(request.msg_id):
+    if request.cell is None or not request.client.world.executed.get(request.name):
         return
     for other in requests:
-        runs = request.client.world.executed.get(other.msg_id, [])
+        runs = request.client.world.executed.get(other.name, [])
         failed = other.content.get("stop_on_error") and any(run.status == "error" for run in runs)
         failed = failed and _fails(
             other.cell

@@ -21,6 +21,9 @@ FAULTS = (
     "node rebooted", "disk full",
 )  # fmt: skip
 
+CLONES = 10**9
+"""From this seed on, requests on control have the msg_ids of requests on shell, of which the package mixes up some."""
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -49,6 +52,7 @@ class Plan:
     revives: bool
     knows_info: bool
     ends_with_shutdown: bool
+    ids_collide: bool = False
 
     def settings(self) -> dict[str, Any]:
         """Return the kernel's settings."""
@@ -106,6 +110,7 @@ def draw(seed: int) -> Plan:
         revives=random.random() < 0.5,
         knows_info=random.random() < 0.5,
         ends_with_shutdown=random.random() < 0.6,
+        ids_collide=seed >= CLONES,
     )
 
 

@@ -20,7 +20,7 @@ from .plan import Plan, draw
 from .world import Failure, World
 
 CHUNK = 25
-"""Seeds that a process runs before it takes others, and before it looks for garbage."""
+"""Seeds that a process runs before it ends, or looks for garbage."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,8 @@ def workplace() -> Iterator[Path]:
     """A folder in memory for the files of hubs and keepers."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="jgk-simulation-", dir=memory) as folder:
-        os.environ["IPYTHONDIR"] = (
-            folder  # else each start of a kernel looks whether the user's can be written to
-        )
+        # Else each start of a kernel looks whether the user's folder can be written to, and where nvidia-smi is.
+        os.environ["IPYTHONDIR"] = os.environ["PATH"] = folder
         yield Path(folder)
 
 
@@ -66,14 +65,16 @@ def run(plan: Plan, folder: Path, *, traced: bool = False) -> tuple[Result, Worl
 
 def run_seeds(seeds: Iterable[int]) -> list[Result]:
     """Run the episodes of these seeds in this process."""
+    collects = gc.isenabled()
     gc.disable()
     gc.freeze()  # the modules are no garbage: without this, each search for garbage goes through them
     try:
         with workplace() as folder:
             return [run(draw(seed), folder)[0] for seed in seeds]
     finally:
-        gc.enable()
-        gc.collect()
+        if collects:
+            gc.enable()
+            gc.collect()
 
 
 def run_all(seeds: range, jobs: int) -> Iterator[Result]:
@@ -83,7 +84,8 @@ def run_all(seeds: range, jobs: int) -> Iterator[Result]:
         for chunk in chunks:
             yield from run_seeds(chunk)
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    # A process ends with its chunk, which takes less time than to look for garbage.
+    with multiprocessing.get_context("fork").Pool(jobs, gc.disable, maxtasksperchild=1) as pool:
         for results in pool.imap(run_seeds, chunks):
             yield from results
 

@@ -82,7 +82,7 @@ class World:
         self.states: set[str] = set()
         self.nature = Process(self, "world")
         self.executed: dict[str, list[Any]] = {}
-        """What kernels have executed, by msg_id."""
+        """What kernels have executed, by the names of requests."""
         self.all_requests: dict[str, Any] = {}
         self.sends = 0
         """How many messages hubs have sent to clients."""
@@ -98,6 +98,8 @@ class World:
         """Bytes of the largest message, and of what may be under way beside a limit."""
         self.caps = False
         """Whether output may be left out."""
+        self.ids_collide = False
+        """Whether requests on different channels may have the same msg_id."""
         self.disk_was_full = False
         """Whether nothing could be written for a while: then a hub's successor finds no requests."""
         self.failure: Failure | None = None

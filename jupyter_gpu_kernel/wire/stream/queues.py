@@ -108,17 +108,15 @@ class Outbox:
         while self._resend:
             self._sent.append(self._resend.popleft())
             yield self._sent[-1].chunk
-        while True:
+        while any(self._lanes.values()):
             more = OVERTAKING if self._lanes[Lane.URGENT] or self._lanes[Lane.PROMPT] else 0
             if self._in_flight >= self._window.size + more:
                 return self._window.full()
             if self._unread >= self._most_unread + more:
                 return
-            chunk_or_none = self._cut()
-            if chunk_or_none is None:
-                return
-            self._window.sent(chunk_or_none.number)
-            yield chunk_or_none
+            chunk = self._cut()
+            self._window.sent(chunk.number)
+            yield chunk
 
     def acknowledge(self, number: int) -> None:
         """The peer has every chunk up to `number`."""
@@ -211,12 +209,9 @@ class Outbox:
         size = self._window.size
         return max(size, min(MOST, int(size * FASTEST / self._window.rate)))
 
-    def _cut(self) -> Optional[Chunk]:
-        for queue in self._lanes.values():
-            if queue:
-                break
-        else:
-            return None
+    def _cut(self) -> Chunk:
+        """Return the next chunk of the message that goes first. There must be one."""
+        queue = next(filter(None, self._lanes.values()))
         entry = queue[0]
         payload = entry.data[entry.offset : entry.offset + CHUNK]
         size = len(payload)

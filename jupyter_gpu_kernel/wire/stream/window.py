@@ -53,9 +53,6 @@ class Window:
         """The bytes per second that the window allows; infinite while the delay is not known."""
         return self.size / self._delay if self._delay < float("inf") else float("inf")
 
-    def __repr__(self) -> str:
-        return f"<Window {self.size} delay={self._delay:.4f} rate={self._best:.0f}>"
-
     def reset(self) -> None:
         """The stream is a new one, and perhaps its path, too."""
         self._delay = self._newer_delay = float("inf")

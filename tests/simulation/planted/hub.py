@@ -14,8 +14,8 @@ HUB = [
     Mutant(
         "messages are passed on before those that wait",
         "hub.kernel.messages.pacing",
-        "        if self._pace is _Pace.LIVE and not self._queue and self._has_room(message):\n",
-        "        if self._pace is _Pace.LIVE and self._has_room(message):\n",
+        "        if self._pace is _Pace.LIVE and not self._queue and not pieces and self._has_room(message):\n",
+        "        if self._pace is _Pace.LIVE and not pieces and self._has_room(message):\n",
     ),
     Mutant(
         "a front end that does not read is sent more",

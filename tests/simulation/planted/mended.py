@@ -38,8 +38,8 @@ MENDED = [
     Mutant(
         "what the keeper says in another lane counts as output that waits",
         "hub.kernel.messages.relay",
-        "self.endpoint.received, self.endpoint.lane)",
-        "self.endpoint.received, Lane.ORDERED)",
+        "endpoint.received, endpoint.lane, pieces)",
+        "endpoint.received, Lane.ORDERED, pieces)",
     ),
     Mutant(
         "a shutdown that a killed hub has left ends the restarted kernel",
