@@ -79,6 +79,7 @@ class SharedConnection:
         """Why the last attempt to connect failed, if it did."""
         self._failed_call: Call | None = None
         """The call for which that was, if it waits only for a short time."""
+        self._failures = 0
         self._connection: Connection | None = None
         self._lock = threading.Lock()
 
@@ -149,6 +150,7 @@ class SharedConnection:
 
     def _get(self, call: Call | None, proven: bool) -> tuple[Connection, bool]:
         """Return the connection, and whether it was opened just now."""
+        failures = self._failures
         with self._lock:
             if call is not None and call.abandoned:  # while others have tried to connect, one after another
                 raise ConnectError("nobody waits for the connection any more", hop=self._name)
@@ -159,12 +161,15 @@ class SharedConnection:
                     return existing, False
                 if not existing.interactive:
                     existing.close()
-            if call is not None and call is self._failed_call and self.problem is not None:
-                raise self.problem  # it asks several things of this node
+            if call is not None and self.problem is not None:
+                failed_meanwhile = call.is_watch and self._failures > failures
+                if failed_meanwhile or call is self._failed_call:  # which asks several things of this node
+                    raise self.problem
             try:
                 self._connection = self._connect(ask, call)
             except GpuKernelError as error:
                 self.problem = error
+                self._failures += 1
                 self._failed_call = call if call is not None and call.within is not None else None
                 raise
             if existing is not None:
