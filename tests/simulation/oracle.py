@@ -262,9 +262,11 @@ def _sequence(outputs: list[Essence]) -> list[Essence]:
 
 
 def _contains(whole: str, part: str) -> bool:
-    """Whether the lines of `part` are among those of `whole`, in order and once."""
-    lines = iter(whole.splitlines())
-    return all(line in lines for line in part.splitlines())
+    """Whether the lines of `part` are among those of `whole`, in order and once. Its last line may be incomplete: long
+    texts come in pieces."""
+    *lines, last = part.split("\n")
+    whole_lines = iter(whole.split("\n"))
+    return all(line in whole_lines for line in lines) and any(line.startswith(last) for line in whole_lines)
 
 
 def _difference(got: str, due: str) -> str:

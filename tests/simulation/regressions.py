@@ -116,6 +116,17 @@ PLANS = {
         Decision(7.797506, "restart now", {"front": 0, "seconds": 1.0, "sends": 10}),
         Decision(7.891253, "node rebooted", {"front": 0, "seconds": 1.0, "sends": 10}),
     ),
+    "a text in pieces ends within a line when the node is rebooted": replace(
+        BASE, seed=5270, delay=0.0003, rate=2e5
+    ).with_decisions(
+        Decision(
+            5.018,
+            "cells",
+            {"cells": [[["prints", 8, 5000], *[["prints", 8, 60_000]] * 2]], "stop": True, "gap": 0.0},
+        ),
+        Decision(5.023, "unreachable", {"seconds": 4.0}),
+        Decision(11.995, "node rebooted", {"seconds": 1.0}),
+    ),
     "a reply for a front end that has left goes to the next one": replace(
         BASE, seed=918, revives=False, knows_info=False, ends_with_shutdown=False
     ).with_decisions(
