@@ -12,11 +12,11 @@ from typing import Any, Callable, List, Tuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runtimes import RUNTIME, make
+from runtimes import RUNTIME, Clock, make
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.hub_reader import HubReader
-from jupyter_gpu_kernel.agent.log.log import NAME, Log
+from jupyter_gpu_kernel.agent.log.log import NAME, RETRY, Log
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message
 from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
 
@@ -277,3 +277,23 @@ def test_the_file_does_not_grow_without_bound(tmp_path: Path) -> None:
         log.add("acknowledge", [0, 0, number + 1])
         log.flush()
         assert os.path.getsize(tmp_path / NAME) < 70_000_000
+
+
+def test_when_the_disk_works_again_the_file_has_everything(tmp_path: Path) -> None:
+    clock, folder, problems = Clock(), tmp_path / "missing", []  # type: ignore[var-annotated]
+    log = Log(clock, folder, SMALL, problems.append)
+    log.send(Lane.ORDERED, of(0, "stream", text="before"))
+    log.flush()
+    folder.mkdir()
+    log.send(Lane.ORDERED, of(0, "stream", text="meanwhile"))
+    log.flush()
+    assert not list(folder.iterdir()) and len(problems) == 1
+    clock.seconds += RETRY
+    log.send(Lane.ORDERED, of(0, "stream", text="after"))
+    log.flush()
+    log.send(Lane.ORDERED, of(0, "stream", text="later"))
+    log.flush()
+    log.close()
+    successor = opened(folder)
+    texts = [Message.decode(data).content()["text"] for data in successor.state.lanes[Lane.ORDERED]]
+    assert successor.found and texts == ["before", "meanwhile", "after", "later"]

@@ -3,7 +3,7 @@
 The file has a checkpoint of the state, then the changes since. It is written before what it says can be seen by the hub
 or the kernel, so it survives the process, though not the machine. A new checkpoint is written to another file, which
 then replaces the file. Checkpoint and changes are pickles: the file is in the kernel's own folder, and only the same
-program reads it. If the disk fails, the log goes on in memory.
+program reads it. While the disk fails, the log goes on in memory.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ NAME = "messages"
 SIZE = 64 * 1024 * 1024
 """A new checkpoint is due when the changes, and the files that only the last checkpoint needs, have more bytes than
 this, and more than twice those of the last checkpoint; messages that the hub has not acknowledged do not count."""
+RETRY = 60.0
+"""Seconds after which the file is written again, with all that it lacks, if the disk has failed."""
 _BUFFER = 64 * 1024
 """Bytes of changes that are written at once. A larger message is written as it is, without a copy."""
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
@@ -51,6 +53,7 @@ class Log:
         self._path = folder / NAME
         self._fd = -1
         self._works = self._checkpoint_due = True
+        self._retry_at = 0.0
         self._unwritten: List[Tuple[str, float, Tuple[Any, ...]]] = []
         self._checkpoint_size = self._size = 0  # bytes: of the checkpoint, and of the changes since
         state = self._read()
@@ -71,11 +74,13 @@ class Log:
         """Write the changes to the file, so that they survive this process."""
         if not self._unwritten and not self._checkpoint_due:
             return
+        if not self._works and self._runtime.monotonic() >= self._retry_at:
+            self._works = self._checkpoint_due = True
         try:
             if self._works:
                 self._write()
         except OSError as error:  # a successor must not find what is no longer true
-            self._works = False
+            self._works, self._retry_at = False, self._runtime.monotonic() + RETRY
             with contextlib.suppress(OSError):
                 self._path.unlink()
             self._report(f"the log cannot be written, so a killed keeper would lose output: {error.strerror}")
