@@ -182,8 +182,8 @@ def test_a_kernel_in_a_job_behind_an_unreachable_login_node_is_away(
 
     def attach() -> None:
         link = operations._nodes.of(settings).begin_link("p", None)
-        arrival = operations._kernels.arrival(settings, start)
-        remote = operations._kernels.create("k1", settings, start, link, arrival)
+        origin = operations._kernels.origin(settings, start)
+        remote = operations._kernels.create("k1", settings, start, link, origin)
         remote.attached()
         remote.detached("the connection was dropped")
 

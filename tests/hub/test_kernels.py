@@ -67,7 +67,7 @@ class Hub:
             {"route": ["node"], "python": "python", "gpus": 0, "name": "n", **settings}
         )
         link = self.nodes.of(given).begin_link("python", None)
-        remote = self.kernels.create("k1", given, call, link, self.kernels.arrival(given, call))
+        remote = self.kernels.create("k1", given, call, link, self.kernels.origin(given, call))
         self.kernels.watch_client(remote, call)
         remote.attached()
         return remote

@@ -274,10 +274,10 @@ def private_socket_members(base: Any) -> Dict[str, Callable[..., Any]]:
 
     def setup_pipe_in(thread: Any) -> None:
         iopub: str = thread.socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
-        thread._forked = iopub[:-1] + _FORKED_PORT  # as long as iopub's, so that it is not too long
+        thread.forked_address = iopub[:-1] + _FORKED_PORT  # as long as iopub's, so that it is not too long
         pipe = thread.socket.context.socket(zmq.PULL)
         pipe.linger = 0
-        pipe.bind(thread._forked)
+        pipe.bind(thread.forked_address)
         thread._pipe_uuid = os.urandom(16)
         thread._pipe_in = zmqstream.ZMQStream(pipe, thread.io_loop)
         thread._pipe_in.on_recv(thread._handle_pipe_msg)
@@ -286,7 +286,7 @@ def private_socket_members(base: Any) -> Dict[str, Callable[..., Any]]:
         context = zmq.Context()  # after a fork only a new context works
         pipe = context.socket(zmq.PUSH)
         pipe.linger = 3000
-        pipe.connect(thread._forked)
+        pipe.connect(thread.forked_address)
         return context, pipe
 
     return {"_setup_pipe_in": setup_pipe_in, "_setup_pipe_out": setup_pipe_out}

@@ -182,7 +182,7 @@ class Relay:
             self.answers.reply(request, self._kernel_info)
             self._send_status("busy")
         else:
-            self._forward(request)
+            self._forward(request, key_of(request))
 
     def _execute(self, request: Message) -> None:
         if self.aborts.should_abort(request):
@@ -201,11 +201,11 @@ class Relay:
                 self._reserved_count.skip()
             self._greet(cell)  # not while it waits for GPUs: what it shows meanwhile is cleared
             self._latest_header = cell.request.parts[0]
-            self._forward(cell.request)
+            self._forward(cell.request, cell.key)
         return reason
 
-    def _forward(self, request: Message) -> None:
-        self._log.add("requests.forward", key_of(request))
+    def _forward(self, request: Message, key: str) -> None:
+        self._log.add("requests.forward", key)
         self._to_kernel(request.channel, request.client, request.parts)
 
     def _greet(self, cell: WaitingRequest) -> None:
@@ -336,10 +336,8 @@ class Relay:
             return (cell is not None and cell.reply is not None) or self._log.state.repeats(message)
         if message.channel is Channel.IOPUB:
             return self._state is RelayState.DOWN
-        return (
-            message.channel is not Channel.STDIN
-            and parent_key_of(message) not in self._log.state.requests.pending
-        )
+        pending = self._log.state.requests.pending
+        return message.channel is not Channel.STDIN and parent_key_of(message) not in pending
 
     def _handle_status(self, parent: str, state: object) -> None:
         (self._busy_with.add if state == "busy" else self._busy_with.discard)(parent)

@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import AbstractSet, List, Optional
 
 from ...wire.kernel_messages.compose import is_user_cell
-from ...wire.messages import Message
+from ...wire.messages import Message, key_of
 from ..log.requests import stops_others
 from .code_request import is_only_request, requested_revision
 
@@ -35,6 +35,7 @@ _RESOURCES = (Reason.CODE, Reason.GPUS)
 class WaitingRequest:
     """A request that waits.
 
+    key: `key_of` the request.
     by_user: Whether the request is a cell that a user has run.
     names_code: Whether the cell begins with `%gpu code REV`. only_names_code: Whether it has nothing else.
     reply: The kernel's reply, which is held until the kernel is idle again. A reply and the output before it come from
@@ -45,7 +46,7 @@ class WaitingRequest:
     def __init__(self, request: Message, reason: Reason) -> None:
         self.request = request.unparsed()
         self.reason = reason
-        self.msg_id = request.msg_id
+        self.msg_id, self.key = request.msg_id, key_of(request)
         self.is_cell = request.msg_type == "execute_request"
         self.by_user = is_user_cell(request)
         code = request.content().get("code") if self.by_user else ""
