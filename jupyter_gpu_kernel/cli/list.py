@@ -31,7 +31,7 @@ class List(Verb):
 def _row(spec: kernelspecs.Kernelspec) -> tuple[str, ...]:
     settings = spec.settings
     python = settings.python or "the best one found"
-    return spec.name, _gpus(settings), python, _way(settings), str(spec.path)
+    return spec.name, _gpus(settings), python, _route(settings), str(spec.path)
 
 
 def _gpus(settings: KernelSettings) -> str:
@@ -48,10 +48,10 @@ def _environment(spec: kernelspecs.Kernelspec, specs: Sequence[kernelspecs.Kerne
     return {"environment": used} if used else {}
 
 
-def _way(settings: KernelSettings) -> str:
+def _route(settings: KernelSettings) -> str:
     """The hops; of several hosts all, in place of the last host; and the job of Slurm, with its partition."""
     *jumps, last = settings.route
     job = f"Slurm job ({settings.partition})" if settings.partition else "Slurm job"
     hops = [*jumps, ", ".join(settings.hosts or [last]), *settings.via]
-    way = " → ".join([*hops, job] if settings.slurm else hops)
-    return way if settings.transport == "auto" else f"{way} (by {settings.transport})"
+    route = " → ".join([*hops, job] if settings.slurm else hops)
+    return route if settings.transport == "auto" else f"{route} (by {settings.transport})"

@@ -15,8 +15,8 @@ from ..errors import AgentError, ConnectError, GpuKernelError, HostKeyError, Hub
 from ..wire.runtime import Runtime
 from . import sanitize
 from .clients.client_connection import ClientConnection
-from .kernel.cell_history import read_cell_history
 from .kernel.kernel_state import Origin
+from .kernel.logged_cells import read_logged_cells
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
 from .kernel.vscode.notebook import is_file
@@ -197,7 +197,7 @@ class FrontEndOperations:
         remote = self._by_any_id(str(call.arguments["kernel"]))
         if remote.late_start.pending:  # it has run no cell yet
             return {"kernel": remote.kernel_id, "cells": []}
-        cells = await read_cell_history(remote.link, remote.kernel_id, str(call.arguments.get("cell") or ""))
+        cells = await read_logged_cells(remote.link, remote.kernel_id, str(call.arguments.get("cell") or ""))
         return {"kernel": remote.kernel_id, "cells": cells}
 
     async def op_gpu_use(self, call: Call) -> list[dict[str, Any]]:

@@ -13,8 +13,8 @@ from runtimes import RUNTIME, make
 from streams import LoopThread, Node
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.hub.kernel import cell_history
-from jupyter_gpu_kernel.hub.kernel.cell_history import read_cell_history
+from jupyter_gpu_kernel.hub.kernel import logged_cells
+from jupyter_gpu_kernel.hub.kernel.logged_cells import read_logged_cells
 from jupyter_gpu_kernel.hub.kernel.messages.placeholder import Placeholder
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
@@ -46,7 +46,7 @@ def node() -> Iterator[Hostile]:
 
 
 def whole(loop: LoopThread, link: Link) -> list[dict[str, Any]]:
-    cells: list[dict[str, Any]] = loop.run(read_cell_history(link, "k1"))
+    cells: list[dict[str, Any]] = loop.run(read_logged_cells(link, "k1"))
     return cells
 
 
@@ -73,8 +73,8 @@ def test_a_journal_that_is_refused(
     answer: dict[str, Any],
     problem: str,
 ) -> None:
-    monkeypatch.setattr(cell_history, "MAX_PAGES", 20)
-    monkeypatch.setattr(cell_history, "MAX_SIZE", 100_000)
+    monkeypatch.setattr(logged_cells, "MAX_PAGES", 20)
+    monkeypatch.setattr(logged_cells, "MAX_SIZE", 100_000)
     node.sends(journal=answer)
     with pytest.raises(AgentError, match=problem):
         whole(loop, link)

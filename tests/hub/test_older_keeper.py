@@ -19,7 +19,7 @@ from fronts import Front
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.errors import AgentRefusal
-from jupyter_gpu_kernel.hub.kernel.cell_history import read_cell_history
+from jupyter_gpu_kernel.hub.kernel.logged_cells import read_logged_cells
 
 pytestmark = [
     pytest.mark.full,
@@ -79,7 +79,7 @@ def test_a_keeper_of_an_older_build_is_served(loop: LoopThread, node: Node, agen
     with Front(again.edge.connection) as front:
         assert "Back on kernel" in str(front.run("treasure").outputs)
         with pytest.raises(AgentRefusal):  # which is told, and breaks nothing
-            loop.run(read_cell_history(link, kernel_id))
+            loop.run(read_logged_cells(link, kernel_id))
         with pytest.raises(AgentRefusal, match="started by an earlier version"):
             loop.run(link.request("priority", kernel=kernel_id, priority=1))
         assert front.control("shutdown_request", restart=False)["status"] == "ok"

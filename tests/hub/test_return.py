@@ -16,8 +16,8 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
-from jupyter_gpu_kernel.hub.kernel.cell_history import read_cell_history
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
+from jupyter_gpu_kernel.hub.kernel.logged_cells import read_logged_cells
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
@@ -185,16 +185,16 @@ def test_the_journal_has_the_last_cells_received_or_not(loop: LoopThread, link: 
         front.client.shell_channel.send(message)
         front.finish(message["header"]["msg_id"])
         front.run("'silent'", store_history=False)
-    cells = loop.run(read_cell_history(link, remote.kernel_id))
+    cells = loop.run(read_logged_cells(link, remote.kernel_id))
     assert [(cell["status"], cell["execution_count"]) for cell in cells] == [("ok", 1), ("error", 2)]
     stream, result = cells[0]["outputs"]
     assert stream == {"msg_type": "stream", "content": {"name": "stdout", "text": "0\n1\n2\n"}}
     assert result["content"]["data"] == {"text/plain": "2"}
     assert (
-        loop.run(read_cell_history(link, remote.kernel_id, "the-cell"))[0]["outputs"][0]["msg_type"]
+        loop.run(read_logged_cells(link, remote.kernel_id, "the-cell"))[0]["outputs"][0]["msg_type"]
         == "error"
     )
-    assert loop.run(read_cell_history(link, remote.kernel_id, "another cell")) == []
+    assert loop.run(read_logged_cells(link, remote.kernel_id, "another cell")) == []
 
 
 def test_the_journal_of_what_no_answer_can_hold(loop: LoopThread, link: Link) -> None:
@@ -204,7 +204,7 @@ def test_the_journal_of_what_no_answer_can_hold(loop: LoopThread, link: Link) ->
         front.run(
             "print('before')\ndisplay({'text/html': 'x' * 6_000_000, 'text/plain': 'a plot'}, raw=True)\n'after'"
         )
-    (cell,) = loop.run(read_cell_history(link, remote.kernel_id))
+    (cell,) = loop.run(read_logged_cells(link, remote.kernel_id))
     before, display, after = (output["content"] for output in cell["outputs"])
     assert before["text"] == "before\n" and after["data"] == {"text/plain": "'after'"}
     assert "a plot" in display["data"]["text/plain"] and "6 MB" in display["data"]["text/plain"]

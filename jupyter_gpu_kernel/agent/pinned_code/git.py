@@ -88,7 +88,7 @@ class Git:
                 f"git took longer than {self._seconds:.0f} s in {where}: the file system may be slow"
             )
         if ended.status:
-            words = one_line(" ".join(os.fsdecode(ended.errors).split()), 500) or "nothing"
+            words = one_line(os.fsdecode(ended.errors), 500) or "nothing"
             raise PinError(f"git {arguments[0]} failed (status {ended.status}); git says: {words}")
         return os.fsdecode(ended.output)
 

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import GpuKernelError
 from ...hub.sanitize import MAX_LINE
 from ...wire.texts import duration, one_line
-from ..show.watch import ask_again
+from ..show.watch import ask_repeatedly
 from ..terminal import Progress
 from ..verb import print_json
 from .waited_kernel import Outcome, WaitedKernel, WaitStatus, outcome_of_story
@@ -83,7 +83,7 @@ class _Wait:
     def _ask_for(self, remaining: list[WaitedKernel]) -> None:
         """Ask for these kernels. A hub or a node that cannot be asked now is asked later."""
         try:
-            self._take(remaining, ask_again("ps", specs=self._specs_of(remaining)))
+            self._take(remaining, ask_repeatedly("ps", specs=self._specs_of(remaining)))
         except GpuKernelError as error:
             for one in remaining:
                 one.problem = one_line(error.cause, MAX_LINE)
@@ -96,7 +96,7 @@ class _Wait:
     def _end_of(self, kernel: WaitedKernel) -> Outcome | None:
         """How a kernel ended that no node lists; None if it may be there all the same, as its keeper is replaced."""
         try:
-            story = ask_again("logs", kernel=kernel.id, specs=self._specs_of([kernel]), patience=None)
+            story = ask_repeatedly("logs", kernel=kernel.id, specs=self._specs_of([kernel]), patience=None)
         except GpuKernelError as error:
             return kernel.not_listed(error)
         return outcome_of_story(kernel, story) or kernel.not_listed(None)

@@ -56,7 +56,7 @@ class WatchedVerb(Verb):
         first = self.listing(specs, self.ask_hub)
         if self.args.watch is None:
             return self.print_listing(first)
-        take, interval = partial(self.listing, specs, ask_again), self.args.watch
+        take, interval = partial(self.listing, specs, ask_repeatedly), self.args.watch
         if self.args.json or not _has_screen():
             _repeat(take, first, interval, partial(_print, as_json=self.args.json))
             return 0
@@ -66,7 +66,7 @@ class WatchedVerb(Verb):
         return 0
 
 
-def ask_again(op: str, **arguments: Any) -> Any:
+def ask_repeatedly(op: str, **arguments: Any) -> Any:
     """Call the hub as commands do that ask again and again: nobody is asked to sign in, and no node is waited for long.
 
     Returns the operation's result, or raises the GpuKernelError that it raised. A hub that has ended is started again.

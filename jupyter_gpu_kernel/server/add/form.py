@@ -22,7 +22,7 @@ MAX_BODY = 64 * 1024
 """Bytes of a request."""
 ROUTE = ("destination", "jumps", "identity", "config")
 """The fields that describe the route to the machine."""
-_NOT_HERE = ("route", "hosts", "identity", "config", "env_dir")
+_OTHER_FIELDS = ("route", "hosts", "identity", "config", "env_dir")
 """Settings that come from other fields, or only from `add --create-env`."""
 _QUOTED = re.compile(r"“(\w+)”")
 
@@ -49,7 +49,7 @@ def settings_from(body: dict[str, Any]) -> KernelSettings:
             existing_files([file] if file else [])
     more = body.get("settings", {})
     with _about("settings"):
-        if not isinstance(more, dict) or (unknown := more.keys() & set(_NOT_HERE)):
+        if not isinstance(more, dict) or (unknown := more.keys() & set(_OTHER_FIELDS)):
             raise SettingsError(
                 "“settings” is not an object" if not isinstance(more, dict) else f"{min(unknown)} is no field"
             )

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....errors import GpuKernelError
-from ....hub import validate
 from ....wire.kernel_messages.compose import is_user_cell
 from ....wire.messages import Channel, Data, Lane, Message, MessageError, id_of, keeper_message, type_of
 from ....wire.stream.endpoint import EndpointState
+from ... import validate
 from ...front_end import requests
 from ...front_end.delivered import Delivered, RequestFile
 from ...front_end.front_ends import Access, FrontEnd, FrontEnds

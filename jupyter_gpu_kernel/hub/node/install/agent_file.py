@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 _PACKAGE = "jupyter_gpu_kernel"
 _FOLDER = Path(__file__).resolve().parents[3]
-_NOT_SENT = ("/agent/virtual_env.py", "/agent/framework_check.py")
-"""Programs that are sent by themselves."""
+_NOT_SENT = "/agent/framework_check.py"
+"""A program that is sent by itself."""
 _packing = threading.Lock()
 """Threads that connect to several nodes pack at once: the sources are read by the first of them only."""
 OLD_PYTHON = 91

@@ -15,17 +15,17 @@ MAX_PAGES = 5000
 """A keeper keeps 1000 cells, and sends their outputs in pages of a quarter of a megabyte."""
 
 
-async def read_cell_history(link: NodeLink, kernel_id: str, cell_id: str = "") -> list[dict[str, Any]]:
+async def read_logged_cells(link: NodeLink, kernel_id: str, cell_id: str = "") -> list[dict[str, Any]]:
     """Return cells, the oldest first; with `cell_id` only the executions of that cell of the notebook.
 
     {msg_id, cell_id, code, status, execution_count, started, finished, dropped, asks, outputs [{msg_type, content}]}
 
     Raises AgentError if the node cannot be asked, or does not come to an end.
     """
-    return await _HistoryReader(link, kernel_id).cells(cell_id)
+    return await _CellReader(link, kernel_id).cells(cell_id)
 
 
-class _HistoryReader:
+class _CellReader:
     def __init__(self, link: NodeLink, kernel_id: str) -> None:
         self._link = link
         self._kernel_id = kernel_id
