@@ -229,7 +229,8 @@ class Operations:
     async def op_stop(self, call: Call) -> dict[str, Any]:
         """Stop a kernel for good, on every node that reports it. Return once nothing of it is left.
 
-        A kernel whose job waits, or with `kill` whose job runs: cancel that job, or kill all of its processes.
+        A kernel whose job waits, or with `kill` whose job runs: cancel that job, or kill all of its processes. A job
+        that other kernels need goes on, except with `kill`.
         """
         kernel_id = str(call.arguments["kernel"])
         call.progress("", f"stopping {kernel_id}")

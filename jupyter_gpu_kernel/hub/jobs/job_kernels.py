@@ -211,15 +211,25 @@ class JobKernels:
     # -------------------------------------------------------------------------------------- one kernel
 
     async def cancel(self, kernel_id: str, call: Call, *, running: bool, kill: bool = False) -> bool:
-        """Cancel the job for which this kernel waits, or, if `running`, also the one in which it runs; with `kill` send
-        SIGKILL to that one. Return False if there is none."""
+        """Cancel the job for which this kernel alone waits, or, if `running`, also the one in which only it runs; with
+        `kill` send SIGKILL to that one, whatever runs there. Return False if there is none."""
         for job in await self._active_jobs(call):
             waits = job.state.state == "PENDING"
-            if kernel_id in self._kernels_in(job) and (waits or running):
+            cancels = (waits or running) and not self._others(kernel_id, job, call)
+            if kernel_id in self._kernels_in(job) and (cancels or (kill and not waits)):
                 call.progress(job.login.name, f"cancelling job {job.state.id}")
                 await job.scheduler.cancel(job.state.id, call, kill=kill and not waits)
                 return True
         return False
+
+    def _others(self, kernel_id: str, job: _Listed, call: Call) -> set[str]:
+        """Return the ids of the other kernels that may need this job."""
+        attached = {one.kernel_id for one in self._table.kernels(job.state.id, job.login.name)}
+        name = self._table.files.get(kernel_id).name
+        shared = [one.settings.share_job for one in call.specs if one.name == name]
+        # Only a kernel with a front end waits; and in a job that is not shared the others were restarted.
+        knows_all = job.state.state == "PENDING" or shared == [False]
+        return (attached if knows_all else self._kernels_in(job)) - {kernel_id}
 
     async def stories(self, start: str) -> list[dict[str, Any]]:
         """Return a row {"id", "hop"} for each kernel in a job that this computer knows, if its id begins so."""
