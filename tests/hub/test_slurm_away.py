@@ -192,6 +192,18 @@ def test_accounting_is_asked_who_cancelled_a_job(login: LoginNode, with_schedule
     assert "--name=jgk-1" in login.calls("sacct")[0]
 
 
+def test_accounting_that_lags_does_not_revive_a_cancelled_job(login: LoginNode, with_scheduler: Any) -> None:
+    login.slurm("", "")
+    login.program("scontrol", 'echo "JobId=17 JobName=jgk-1 UserId=ada($(id -u)) JobState=CANCELLED"')
+    login.program("sacct", "echo 'RUNNING|0:0|None|gpu1|04:00:00|1000Mc'")
+
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        end = await scheduler.ended("17", "jgk-1")
+        assert end is not None and end.state == "CANCELLED"
+
+    with_scheduler(test)
+
+
 def test_an_id_that_slurm_gave_to_another_users_job_tells_no_end(
     login: LoginNode, with_scheduler: Any
 ) -> None:

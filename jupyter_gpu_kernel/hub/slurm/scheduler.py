@@ -115,7 +115,9 @@ class Scheduler:
             raise self._failed("scontrol show job", output)
         if record is None or record.state == "CANCELLED":
             output = await self.run(commands.accounting_command(job_id, name), call)
-            record = dialect.accounted(output) or record
+            accounted = dialect.accounted(output)
+            if accounted is not None and (record is None or accounted.state == record.state):  # else it lags
+                record = accounted
         return job_end(job_id, record)
 
     def watch(self, job_id: str, name: str, changed: Changed) -> Callable[[], None]:
