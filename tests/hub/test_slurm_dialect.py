@@ -405,7 +405,7 @@ def test_without_accounting_nothing_is_told(programs):
 def test_a_job_is_not_submitted_twice(programs):
     """The answer to the first attempt was lost: the second one finds the job by its name."""
     path = programs("sbatch", "cat >/dev/null; echo 12")
-    programs("squeue", 'case "$*" in *"-n jgk-1 "*) echo 11 ;; esac')
+    programs("squeue", 'echo "CLUSTER: gpu"; case "$*" in *"-n jgk-1 "*) echo 11 ;; esac')
     script = b"#!/bin/bash\n#SBATCH --job-name=jgk-1\n"
     lines = commands.submit_command(script)
     assert dialect.submitted(Output.of(run(Commands().script(lines), path))) == "11"

@@ -132,7 +132,9 @@ def submit_command(script: bytes) -> str:
     return "\n".join(
         (
             f"if ! known=$({named_command(job_name(script))}); then (exit 1)",  # it is not known whether there is one
-            """elif [ -n "$known" ]; then printf '%s\\n' "$known" | head -n 1; else""",
+            # A wrapper's notice, or the line that names the cluster, is no job.
+            """elif known=$(printf '%s\\n' "$known" | grep -m 1 -x '[1-9][0-9]*'); then""",
+            """printf '%s\\n' "$known"; else""",
             _sbatch(script, "--parsable"),
             "fi",
         )
