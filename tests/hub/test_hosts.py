@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from typing import Any
@@ -15,12 +16,16 @@ from streams import LoopThread, log, wait_for
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError, HubError, KernelStartError
+from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.hosts import none_usable
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node import Node
+from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
+from jupyter_gpu_kernel.hub.several_hosts import host_wait
+from jupyter_gpu_kernel.hub.several_hosts.host_wait import HostWait
 from jupyter_gpu_kernel.hub.several_hosts.placement import GRACE, PATIENCE, Offer, left_out, wait_until
 from jupyter_gpu_kernel.hub.several_hosts.reservation import Reservation
 from jupyter_gpu_kernel.served_kernel import ServedKernel, StartCall
@@ -96,6 +101,41 @@ def test_a_reservation_is_granted_once_its_kernel_knows_its_gpus(
     link = loop.call(lambda: Link(RUNTIME, "gpu2", refuse, log))
     assert loop.call(each) == [False, granted, False]
     loop.run(link.close())
+
+
+def test_a_host_is_tried_again_only_when_the_last_reservation_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both have the kernel's id: a late `stop` would end the next one."""
+    monkeypatch.setattr(host_wait, "RECONNECT_AFTER", 0.0)
+    events: list[str] = []
+
+    def connect(*_: Any) -> Any:
+        events.append("tried")
+        raise ConnectError("no route to host", hop="gpu1")
+
+    async def run() -> None:
+        async def end() -> None:
+            while not events:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.3)  # time for a wrong second try
+            events.append("ended")
+
+        node = Node(RUNTIME, RouteSettings(("gpu1",), (), None), connect, log)
+        settings = KernelSettings(("gpu1",), python="/usr/bin/python3")
+        remote = KernelState("k1", settings, NoLink("gpu1"), "create")
+        wait = HostWait(RUNTIME, remote, {}, Offer(node, settings, {}), lambda node: False)  # type: ignore[arg-type]
+        wait._ending = asyncio.ensure_future(end())
+        assert wait.occupies
+        wait.begin()
+        while events.count("tried") < 2:
+            await asyncio.sleep(0.01)
+        assert not wait.occupies
+        wait.take()
+        await node.close()
+
+    asyncio.run(asyncio.wait_for(run(), DEADLINE))
+    assert events[:3] == ["tried", "ended", "tried"]
 
 
 def test_a_kernel_starts_on_the_best_host_and_its_notebook_finds_it_there(lab: Lab) -> None:

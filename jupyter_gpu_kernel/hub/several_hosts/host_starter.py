@@ -202,8 +202,8 @@ class HostStarter(KernelStarter):
             await self._end_wait(remote)
 
     async def _end_wait(self, remote: RemoteKernel) -> None:
-        """No cell waits any more. The next wait begins with another id, as the reservation with this id may still be
-        ending."""
+        """No cell waits any more. The kernel gets another id before the next wait, as reservations with this id may
+        still be ending. (Within one wait the id stays: each `HostWait` lets a reservation end before the next.)"""
         if not remote.closed and remote.status["state"] == "waiting":
             remote.show_wanted(state="idle", place=None)
         await self._give_up(remote)
@@ -226,8 +226,8 @@ class HostStarter(KernelStarter):
         return None
 
     def _waits_on_machine(self, node: Node) -> bool:
-        """Return whether there is a reservation on the machine of this node, perhaps under another name."""
-        return any(one.reservation is not None and one.node.same_as(node) for one in self._waits)
+        """Return whether there is a reservation on the machine of this node, perhaps under another name, or ending."""
+        return any(one.occupies and one.node.same_as(node) for one in self._waits)
 
     def _raise_if_unable(self) -> None:
         """Raise the reasons if no host can give GPUs, unless that may be different when the network is back."""

@@ -50,12 +50,18 @@ class HostWait:
         self._is_reserved = is_reserved
         self._is_trying = False
         self._task: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None  # the end of the last reservation
         self._tasks = BackgroundTasks()
 
     @property
     def granted(self) -> bool:
         """Whether the kernel has its GPUs on this host."""
         return self.reservation is not None and self.reservation.granted
+
+    @property
+    def occupies(self) -> bool:
+        """Whether the host may have a reservation, which waits or is ending."""
+        return self.reservation is not None or (self._ending is not None and not self._ending.done())
 
     @property
     def unable(self) -> bool:
@@ -106,6 +112,8 @@ class HostWait:
                 self._remote.wake()
             soon = self._needs_user or self.error is None or self.waits_for_network
             await asyncio.sleep(RECONNECT_AFTER if soon else RETRY_AFTER)
+            if self._ending is not None:  # its late `stop` would end the next one, which has the same id
+                await asyncio.wait({self._ending})
 
     async def _reserve(self) -> GpuKernelError | None:
         """Start a keeper with the kernel's id on the host, which waits for its GPUs. Return when that has failed: the
@@ -129,7 +137,7 @@ class HostWait:
         if reservation.error is not None:
             return None if reservation.was_attached else reservation.error
         problem = str(reservation.status["problem"])
-        self._tasks.spawn(reservation.cancel(problem))
+        self._ending = self._tasks.spawn(reservation.cancel(problem))
         return AgentError(problem, hop=node.name)
 
     async def set_priority(self, priority: int) -> None:
