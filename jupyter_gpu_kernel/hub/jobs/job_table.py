@@ -273,13 +273,15 @@ class JobTable:
 
     async def _record_output(self, job: Job, host: str) -> None:
         """Add what the job has printed to the files of its kernels."""
-        for line in (await read_output(self._nodes, job.settings, job.id, host)).splitlines():
-            self._record(job, "output", line)
+        output = await read_output(self._nodes, job.settings, job.id, host)
+        self._record(job, "output", *output.splitlines())
 
-    def _record(self, job: Job, event: str, text: str) -> None:
-        """Add what happened to the files of all kernels of the job."""
-        for file in self.files.of_job(job.id, job.login):
-            self.files.save(file.with_event(self._runtime.time(), event, text, job=job.id))
+    def _record(self, job: Job, event: str, *texts: str) -> None:
+        """Add what happened to the files of all kernels of the job. Each file is written once."""
+        for file in self.files.of_job(job.id, job.login) if texts else ():
+            for text in texts:
+                file = file.with_event(self._runtime.time(), event, text, job=job.id)
+            self.files.save(file)
 
     # -------------------------------------------------------------------------------------- its end
 
