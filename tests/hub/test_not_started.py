@@ -182,6 +182,14 @@ def test_an_interrupt_ends_the_cells_like_a_kernel(hub: Hub) -> None:
     assert hub.start() == [start_up]
 
 
+def test_an_interrupt_ends_what_the_log_says_of_the_wait(hub: Hub) -> None:
+    hub.take(cell())
+    hub.kernel.show("place 3")
+    assert hub.kernel.reason == "place 3"
+    hub.kernel.cancel_cells()
+    assert hub.kernel.reason == ""
+
+
 def test_cells_for_which_no_kernel_starts_end_with_the_reason(hub: Hub) -> None:
     work = cell()
     hub.take(work)

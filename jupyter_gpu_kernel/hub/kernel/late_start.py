@@ -29,7 +29,7 @@ class LateStart:
         self._attach_timing = attach_timing
         self._notes: list[str] = []
         self.reason = ""
-        """What `show` has shown last: why the kernel has not been started yet; "" while no cell waits."""
+        """Why the kernel has not been started yet, as `show` was told last; "" when that was hidden since."""
 
     # -------------------------------------------------------------------------------------- the cells that wait
 
@@ -60,15 +60,16 @@ class LateStart:
 
     def show(self, text: str) -> None:
         """Show in the first cell that waits why the kernel has not been started yet."""
-        self.reason = text
         cells = self._table.waiting_cells
         if cells:
             self._display.show(self._relay.notice.for_user(text), cells[0].parts[0])
         else:
             self.hide()
+        self.reason = text
 
     def hide(self) -> None:
         """Remove what `show` has shown."""
+        self.reason = ""
         self._display.clear()
 
     def tell(self, text: str) -> None:
