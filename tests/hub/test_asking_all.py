@@ -36,10 +36,13 @@ class RecordingConnection(ClientConnection):
         super().__init__(Pipe()[0])
         self.questions: list[int] = []
         self.steps: list[str] = []
+        self.hops: list[str] = []
+        """Of each step."""
 
     def send(self, message: dict[str, Any]) -> None:
         self.questions += [message["question"]] if "ask" in message else []
         self.steps += [message["progress"]["step"]] if "progress" in message else []
+        self.hops += [message["progress"]["hop"]] if "progress" in message else []
 
 
 class Unreachable:
@@ -86,6 +89,23 @@ def test_a_node_that_connects_and_never_answers_is_given_up(
     lab.hosts["gpu1"].instead = "cat >/dev/null"
     (row,) = lab.call(op, specs=[{"settings": lab.settings()}], within=1.0)
     assert row["node"] == "gpu1" and row["error"]["cause"] == "the node has not answered for 1 s"
+    loop.run(lab.operations.close())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+def test_the_progress_names_a_node_that_has_not_answered(
+    tmp_path: Path, loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "_ANSWERED_WITHIN", {"list": 0.0})
+    monkeypatch.setattr(nodes, "_STARTED_WITHIN", 0.0)
+    lab = Lab(tmp_path, loop, "gpu1", "gpu2")
+    lab.hosts["gpu1"].instead = "cat >/dev/null"
+    lab.hosts["gpu2"].unplug()
+    client = RecordingConnection()
+    specs = [{"settings": lab.settings(route=[name], hosts=[])} for name in lab.hosts]
+    assert len(lab.call("ps", client, specs=specs, within=2.0)) == 2
+    shown = [hop for hop, step in zip(client.hops, client.steps, strict=True) if step == "asking"]
+    assert shown == ["gpu1", "gpu2", "gpu1"]
     loop.run(lab.operations.close())
 
 

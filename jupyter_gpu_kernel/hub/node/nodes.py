@@ -160,7 +160,17 @@ class Nodes:
         ask = partial(self._ask, call=call, do=do, timeout=timeout, more=more)
         patience = patience_of(call)
         if patience is None:
-            return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))
+            asked = [node for node, _ in nodes.values()]
+
+            async def ask_and_show(node: Node, spec: Spec) -> NodeReply:
+                reply = await ask(node, spec)
+                was_shown = asked[-1] is node
+                asked.remove(node)
+                if asked and was_shown:  # the progress names a node that has not answered
+                    call.progress(asked[-1].name, "asking")
+                return reply
+
+            return list(await asyncio.gather(*(ask_and_show(*pair) for pair in nodes.values())))
         watched = (
             self._watched.reply((node.settings, do), patience, partial(ask, node, spec), partial(_late, node))
             for node, spec in nodes.values()
