@@ -57,7 +57,7 @@ class HubApp(JupyterApp):
             keep_memory_private()
         raise_limit()
         runtime, folder = Runtime(), hub_folder()
-        write_log_to(folder / "log", self.log)
+        write_log_to(folder / "log", self.log, runtime.monotonic)
         try:
             with FileLock(folder / "lock", timeout=0):
                 _run_on_selector_loop(self._run(runtime))

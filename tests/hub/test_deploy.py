@@ -366,7 +366,7 @@ def cut_off(machine: Machine, path: Path) -> None:
 def one_module_less(machine: Machine, path: Path) -> None:
     """As a program that cleans /tmp leaves it."""
     unpack(agent_file.pack(), path)
-    (path / "jupyter_gpu_kernel" / "agent" / "loop.py").unlink()
+    (path / "jupyter_gpu_kernel" / "agent" / "system" / "loop.py").unlink()
 
 
 def another_program(machine: Machine, path: Path) -> None:

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.hub.process import MAX_SIZE, write_log_to
+from jupyter_gpu_kernel.hub import process
+from jupyter_gpu_kernel.hub.process import BURST, MAX_SIZE, write_log_to
 
 
 @pytest.fixture
@@ -19,7 +21,7 @@ def log(tmp_path: Path) -> Iterator[logging.Logger]:
     root, hook = logging.getLogger(), threading.excepthook
     handlers = list(root.handlers)
     log = logging.Logger("hub", logging.INFO)
-    write_log_to(tmp_path / "log", log)
+    write_log_to(tmp_path / "log", log, RUNTIME.monotonic)
     yield log
     for handler in log.handlers:
         handler.close()
@@ -30,11 +32,46 @@ def written(folder: Path) -> str:
     return "".join(path.read_text("utf-8") for path in sorted(folder.iterdir(), reverse=True))
 
 
-def test_it_has_a_size(log: logging.Logger, tmp_path: Path) -> None:
+def test_it_has_a_size(log: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "BURST", 10**6)
     for number in range(3000):
         log.info("node %s: %s", number, "x" * 1500)
     assert MAX_SIZE < sum(path.stat().st_size for path in tmp_path.iterdir()) < 2.1 * MAX_SIZE
     assert "node 2999: xxx" in written(tmp_path)
+
+
+def test_one_node_has_so_many_lines_and_others_theirs(
+    log: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1000):
+        log.warning("%s: link down: %s", "gpu1", number)
+    log.warning("%s: link down: %s", "gpu2", "its own")
+    assert written(tmp_path).count("gpu1: link down") == BURST and "gpu2: link down: its own" in written(
+        tmp_path
+    )
+    monkeypatch.setattr(process, "PERIOD", -1.0)
+    log.warning("%s: link down: %s", "gpu1", "later")
+    assert "gpu1: link down: later (980 similar messages suppressed)" in written(tmp_path)
+
+
+def test_kinds_without_end_are_one_kind(log: logging.Logger, tmp_path: Path) -> None:
+    for number in range(process._MAX_KINDS + 500):
+        log.warning("a front end said %s", number)
+    assert written(tmp_path).count("a front end said") == process._MAX_KINDS + BURST
+
+
+def test_kinds_are_forgotten_after_their_period() -> None:
+    now = 0.0
+    limit = process.RateLimit(lambda: now)
+
+    def passes(first: str) -> bool:
+        return limit.filter(logging.LogRecord("hub", logging.INFO, "", 0, "kernel %s", (first,), None))
+
+    for number in range(process._MAX_KINDS + 100):
+        passes(f"of yesterday {number}")
+    assert not passes("new")
+    now = process.PERIOD + 1
+    assert passes("new") and len(limit._kinds) < process._MAX_KINDS
 
 
 def test_what_a_node_says_is_inert(log: logging.Logger, tmp_path: Path) -> None:
@@ -64,7 +101,9 @@ def test_faults_elsewhere_come_here_and_not_to_stderr(
     asyncio.run(main())
     for handler in log.handlers:
         handler.close()
-    write_log_to(tmp_path / "log", log)  # once more: older pytests set a hook of their own when a test begins
+    write_log_to(
+        tmp_path / "log", log, RUNTIME.monotonic
+    )  # once more: older pytests set a hook of their own when a test begins
     thread = threading.Thread(target=fails, name="client-7")
     thread.start()
     thread.join()

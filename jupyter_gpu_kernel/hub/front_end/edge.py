@@ -33,6 +33,8 @@ _MAX_SUBSCRIPTIONS = 1000
 _SESSION = re.compile(rb'"session"\s*:\s*"(?:[^"\\]|\\.)*"')
 _COLLECT = 0.02
 """Seconds in which several new subscribers are announced as one."""
+_CLOCK_STEP = 0.02
+"""Seconds by which a timer may end early, as the clock of Windows has steps."""
 _OTHERS = 0.3
 """Seconds after the first of several clients of a killed hub has subscribed until the others have, too."""
 _RECONNECT = 3.0
@@ -185,7 +187,7 @@ class Edge:
     def _expect_clients(self, seconds: float) -> None:
         """Messages wait from now on. `seconds`: the time in which running clients connect again."""
         self._early.begin(seconds)
-        asyncio.get_running_loop().call_later(seconds, self._send_early_replies)
+        asyncio.get_running_loop().call_later(seconds + _CLOCK_STEP, self._send_early_replies)
 
     def _send_early_replies(self) -> None:
         """Clients had time to connect. One that does not read iopub never subscribes, and needs its replies."""
