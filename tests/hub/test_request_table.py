@@ -160,6 +160,16 @@ def test_two_clients_of_one_manager_that_use_one_msg_id_both_get_a_reply() -> No
     assert successor(table).clear() == []
 
 
+def test_a_reply_is_to_the_request_of_its_type() -> None:
+    """A killed hub has left a request whose reply was lost, and another client of the manager uses its msg_id."""
+    ran = cell()
+    header = ran.parts[0].replace(b"execute_request", b"kernel_info_request")
+    table = known(ran.replace(parts=(header, *ran.parts[1:])), ran)
+    assert table.received(message_about(ran, "execute_reply", status="ok")) is Decision.PASS
+    assert table.in_flight == []
+    table.validate()
+
+
 # ------------------------------------------------------------------------------------------ what is in flight
 
 

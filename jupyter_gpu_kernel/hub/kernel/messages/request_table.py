@@ -281,7 +281,7 @@ class RequestTable:
         is_reply = message.channel in (Channel.SHELL, Channel.CONTROL)
         is_output = not is_reply and b'"status"' not in header
         parent = self._parent_key(message, is_output=is_output)
-        pending = self._oldest(parent)
+        pending = self._oldest(parent, header if is_reply else b"")
         delivery = self._ended.get(parent, Delivery.ALL) if pending is None else pending.delivery
         dropped = (
             delivery is Delivery.NOTHING
@@ -308,10 +308,12 @@ class RequestTable:
             return key if is_known and not is_output and msg_id not in self._by_id else msg_id
         return key if message.channel is Channel.CONTROL else msg_id
 
-    def _oldest(self, key: str) -> PendingRequest | None:
+    def _oldest(self, key: str, reply: bytes) -> PendingRequest | None:
         """Return the request that a message of the kernel is about. The kernel executes requests in order, so of
-        several with one msg_id it is the oldest."""
-        return next(iter(self._by_id.get(key, {}).values()), None)
+        several with one msg_id it is the oldest; but that of a `reply`, whose header this is, has the fitting type."""
+        known = list(self._by_id.get(key, {}).values())
+        fitting = [one for one in known if one.reply_type in reply] if len(known) > 1 and reply else known
+        return fitting[0] if fitting else None
 
     def _received_reply(self, pending: PendingRequest | None, *, ends_cell: bool) -> None:
         if ends_cell:
