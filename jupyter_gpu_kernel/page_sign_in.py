@@ -26,7 +26,7 @@ class PageSignIn:
     """One request, in all pages. They show it until `close`."""
 
     def __init__(self, on_cancel: Callable[[], None], what: dict[str, Any]) -> None:
-        """`on_cancel` is called, on some thread, when the user cancels it. `what`: name, node and notebook."""
+        """`on_cancel` is called, on some thread, when the user cancels the request. `what`: name, node and notebook."""
         self._on_cancel = on_cancel
         self._what = what
         self._shown: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -38,7 +38,7 @@ class PageSignIn:
             threading.Thread(target=self._ask, args=server, name="page sign-in", daemon=True).start()
 
     def is_shown(self) -> bool:
-        """Return True as soon as a page shows it; False if there is none."""
+        """Return True as soon as a page shows the request; False if no page does."""
         deadline = time.monotonic() + PAGE_TIMEOUT
         for _ in self._servers:
             try:
@@ -49,7 +49,7 @@ class PageSignIn:
         return False
 
     def close(self) -> None:
-        """Take it back: pages do not show it any more."""
+        """Withdraw the request: pages stop showing it."""
         with self._lock:
             self._closed = True
             clients = list(self._clients)

@@ -45,7 +45,7 @@ def _run_notebook(demo: Demo) -> bool:
 
 
 def _print_log(demo: Demo, kernel: str) -> None:
-    """Print the kernel's log, as `jupyter gpu-kernel logs` shows it."""
+    """Print the kernel's story, as `jupyter gpu-kernel logs` shows it."""
     log = demo.hub.call("logs", kernel=kernel, specs=[demo.spec.for_hub], timeout=30)
     lines = [f"{time.strftime('%H:%M:%S', time.localtime(line['time']))} {line['text']}" for line in log]
     demo.terminal.say("logs", "\n".join(lines))

@@ -5,5 +5,7 @@ their connections), and `operations.py` and `front_end_operations.py` answer the
 reply. `kernels.py` has the kernels that front ends use; `kernel_settings.py` what the hub reads of their settings.
 `validate.py` and `sanitize.py` check what comes from nodes and front ends, `paths.py` names files and addresses, and
 `background.py` runs what nobody waits for.
-The architecture's page describes the folders.
+`connections/`, `ssh/`, `openssh/` and `transport/` make connections; `node/` is one work node; `front_end/` and
+`kernel/` are the two sides of a kernel; `pending/`, `jobs/`, `slurm/` and `several_hosts/` are about kernels that a
+cell starts; `virtual_env/` makes environments.
 """

@@ -155,7 +155,7 @@ class FrontEndOperations:
     async def op_returns(self, call: Call) -> dict[str, Any]:
         """Return {"returns"}: whether this client's front end can find its kernel again by itself.
 
-        VS Code can, but may not have told the notebook yet, or the notebook is not saved yet.
+        VS Code can, also while it has not named the notebook yet, or the notebook is not saved.
         """
         with contextlib.suppress(HubError):  # it is not served any more
             remote, _ = self._kernels.of(call)

@@ -1,4 +1,4 @@
-"""The kernelspecs of this package on disk: list, read, write and remove them.
+"""The kernelspecs of this package on disk: `reader.py` lists and reads them, `writer.py` writes and removes them.
 
 One remote kernel can have two kernelspecs of the same name. The one in the user's Jupyter folder holds the settings and
 has only an argv, so that every program and every environment can use it. Where the user owns this environment, another

@@ -236,7 +236,7 @@ class Acquisition:
     def others_waiting(self, seconds: float) -> int:
         """Return how many kernels of other users have waited so long for one of this kernel's GPUs.
 
-        Whether they leave other GPUs untaken that are free shows in samples, which are taken while somebody waits.
+        Samples are taken meanwhile, as they show whether those kernels leave other free GPUs untaken.
         """
         count = self._queue.others_waiting(self.uuids, seconds)
         if count:

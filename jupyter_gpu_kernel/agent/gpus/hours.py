@@ -48,7 +48,7 @@ class GpuTime:
         self._held = self._busy = 0.0
 
     def update(self, state: Optional[str] = None) -> None:
-        """The kernel has this state from now on (None: as before), and perhaps other GPUs."""
+        """Note the kernel's new state, unless it is None, and the GPUs that the kernel has now."""
         self._count()
         if state is not None:
             self._busy_now = state == "busy"

@@ -1,5 +1,5 @@
-"""A kernel's GPUs from the keeper's point of view: GPUs are acquired while a user's cell waits for them, the kernel is
-told which GPUs it has, and unused ones are released.
+"""A kernel's GPUs from the keeper's point of view: GPUs are acquired while a user's cell waits for them, the kernel
+learns which GPUs it has, and unused ones are released.
 
 This module does not know sockets, which cells wait, or how GPUs are acquired.
 """

@@ -66,7 +66,7 @@ class OutputWindow:
 
     @contextlib.contextmanager
     def passing(self, passing: bool = True) -> Iterator[None]:
-        """Within this context the thread does not wait; or it does, also inside another such context."""
+        """In this context the thread never waits. With `passing=False` it waits again, also inside such a context."""
         before = getattr(self._local, "passing", False)
         self._local.passing = passing
         try:

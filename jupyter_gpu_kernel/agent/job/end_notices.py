@@ -1,4 +1,4 @@
-"""When a kernel's user is told that the job ends: 15, 5 and 1 minutes before. Pure."""
+"""When a kernel's user gets a notice that the job ends: 15, 5 and 1 minutes before. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EndNotices:
         self._reported: Set[float] = set()
 
     def due(self, now: float, end: float) -> bool:
-        """Return whether the user should be told now, as the job ends at `end`. Each step is due once."""
+        """Return whether a notice is due now, as the job ends at `end`. Each step is due once."""
         remaining = end - now
         self._reported = {step for step in self._reported if remaining <= step + SLACK}  # the end was moved
         if self._start is not None:  # the first time: a job that was short from its start is no news

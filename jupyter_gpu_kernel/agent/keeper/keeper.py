@@ -248,7 +248,7 @@ class Keeper:
         self.log.close()
         self._code.remove()
         shutil.rmtree(str(self.folder), ignore_errors=True)
-        if self.settings.now.reservation:  # the log of the kernel is on the host on which it runs
+        if self.settings.now.reservation:  # the story of the kernel is on the host on which it runs
             self.story.remove()
         if self.job is not None:
             self.job.leave()

@@ -1,8 +1,8 @@
 """How fast a kernel may go on to write while its front end reads: not much faster than the output is taken.
 
 Otherwise a cell that prints without end would be seconds ahead of what its user sees, and so would be the end of a cell
-that the user interrupts. A kernel that writes less than a rate is never slowed, and none is while no front end is
-attached: the log takes it.
+that the user interrupts. A kernel that writes less than `RATE` is never slowed. While no front end is attached, no
+kernel is slowed, as the log takes its output.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _INTERVAL = 0.05
 class OutputPace:
     """Tells the kernel how many bytes of its output the keeper has handled: the kernel may write as many more.
 
-    `return_mark(total)` tells the kernel that it need not keep its first `total` bytes any more. It is called when the
-    log's file has what they say.
+    `return_mark(total)` tells the kernel that it need not keep its first `total` bytes any more. It is called when
+    these bytes are in the log's file.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The last cells in the log with their output, delivered or not, up to a limit.
 
-It is for front ends that return, reload the page, or are others. A cell is identified by the msg_id of its request. Its
-output is kept merged, as it would be shown in the end. This module knows no sockets.
+They are for front ends that return, for pages that are loaded again, and for other front ends. A cell is identified by
+the msg_id of its request. Its output is kept merged, as it would be shown in the end. This module knows no sockets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The reader of the log that sends messages to the hub: directly while the hub reads, else from those that wait.
 
-A hub that attaches again is told where its replay begins and ends, because jupyter_server must get it at a limited
-rate. This module knows neither sockets nor kernels.
+A hub that attaches again gets marks at the beginning and the end of its replay, because jupyter_server must get the
+replay at a limited rate. This module knows neither sockets nor kernels.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ class Log:
     def add(self, change: str, *arguments: Any, written: Optional[Tuple[Any, ...]] = None) -> Any:
         """Call a method that changes the state, such as "requests.forward"; return what it returns.
 
-        written: The arguments in the file, if they are others. Nobody may change them before `flush`.
+        written: What the file gets in place of the arguments, if that differs. What the file gets must not change
+            before `flush`.
         """
         self.state.now = self._runtime.time()
         self._unwritten.append((change, self.state.now, arguments if written is None else written))

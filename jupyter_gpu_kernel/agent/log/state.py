@@ -19,7 +19,7 @@ from .hub_queue import HubQueue
 from .requests import Requests, remember, request_type
 
 _MAX_IDS = 20_000
-"""So many messages of the kernel are known by their ids: more than it sends without being told that they were read."""
+"""So many messages of the kernel are known by their ids: more than it sends without a report that they were read."""
 
 
 class LogState:
@@ -57,7 +57,8 @@ class LogState:
 
     def repeats(self, message: Message) -> bool:
         """Return whether this message of the kernel was logged before. The kernel of a killed keeper sends some again.
-        What `hub/kernel/messages/request_table.py` does about stdin needs each of its messages."""
+        Questions on stdin never count as repeated: the hub decides about them
+        (`hub/kernel/messages/request_table.py`)."""
         if message.channel is Channel.IOPUB:
             return message.msg_id in self._ids
         return message.channel is not Channel.STDIN and parent_key_of(message) in self.requests.replied
@@ -76,7 +77,7 @@ class LogState:
         return self.queue.put(message)
 
     def keep(self, message: Message) -> None:
-        """Take note of a message that front ends get, or that none gets, as the one that asked for it has left."""
+        """Take note of a message that front ends get, or would have got if they had not left."""
         if message.channel is Channel.KEEPER:
             return
         with contextlib.suppress(MessageError):

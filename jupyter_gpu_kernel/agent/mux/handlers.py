@@ -99,7 +99,7 @@ class RequestHandlers:
 
     def open(self, kernel_id: str, request: Dict[str, Any]) -> Tuple[str, socket.socket]:
         """Return the kernel's id and a socket to its keeper. Raises Refused if there is none,
-        or if another user's computer owns it by now.
+        or if another computer owns the kernel by now.
 
         request: {"owner": the hub that asks, "by": its name}. With "create": settings, a kernel is found or started:
         if the notebook has left a kernel with this kernelspec, that kernel and its id are returned. With "attach": {…},

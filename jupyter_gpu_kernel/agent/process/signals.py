@@ -37,7 +37,7 @@ _MAX_WORD = 200
 _MAX_DATAGRAM = 65536
 _PENDING = re.compile(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)$", re.MULTILINE)
 MAX_PAUSE = 120.0
-"""Seconds. By then a new kernel has told its notebook, even if its Python is on a slow file system."""
+"""Seconds. By then the notebook of a new kernel is known, even if its Python is on a slow file system."""
 DETACH_WITHIN = 5.0
 """Seconds. A hub that is still attached so long after its request for a pause has not detached at all."""
 _RESUME = 'trap "" HUP INT TERM; read -r _; kill -s CONT -- "-$1"'

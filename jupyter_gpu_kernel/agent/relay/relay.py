@@ -325,8 +325,9 @@ class Relay:
             self._handle_status(parent, message.content().get("execution_state"))
 
     def _is_known(self, message: Message) -> bool:
-        """Return whether the kernel repeats this message, which a killed keeper has received. If that keeper's log is
-        lost, so is what the kernel repeats, except for replies that the hub lacks."""
+        """Return whether the kernel repeats this message, which a killed keeper has received. If the log of that keeper
+        is lost, front ends do not get the output that the kernel repeats, but they get the replies that the hub
+        lacks."""
         if is_keepers_own(message):
             return False
         if self._log.found:

@@ -19,7 +19,7 @@ from .code_request import is_only_request, requested_revision
 
 
 class Reason(enum.Enum):
-    """What a request waits for. The value is what a cell shows that is interrupted here meanwhile."""
+    """What a request waits for. The value is the error text of a cell that is interrupted while it waits for that."""
 
     REPLY = "interrupted by the kernel"
     GPUS = "gave up waiting for a GPU"
@@ -95,7 +95,7 @@ class Waiting:
 
     @property
     def is_executing(self) -> bool:
-        """Whether the kernel has cells."""
+        """Whether the kernel has cells whose replies have not been sent yet."""
         return any(one.reason is Reason.REPLY for one in self.line)
 
     def find_executing(self, msg_id: str) -> Optional[WaitingRequest]:
@@ -168,7 +168,8 @@ class Waiting:
 
 
 def _is_behind_former(cell: WaitingRequest, ahead: List[WaitingRequest], orphaned: AbstractSet[str]) -> bool:
-    """Code that a front end runs for itself does not wait for users' cells which wait themselves."""
+    """Return whether the cell has to wait for cells of a front end that has left, or for cells that wait for those. Of
+    users' cells, code that a front end runs for itself waits only for those that the kernel has."""
     if not orphaned or cell.msg_id in orphaned:
         return False
     former = [one for one in ahead if one.reason is Reason.FORMER_CELLS or one.msg_id in orphaned]

@@ -129,7 +129,7 @@ class WaitedKernel:
             self._quiet_with = last
 
     def not_listed(self, error: GpuKernelError | None) -> Outcome | None:
-        """The kernel is not listed, and its log does not tell of its end. Raises the error for one that was never
+        """The kernel is not listed, and its story does not contain its end. Raises the error for one that was never
         found."""
         if not self._row:
             raise error or AgentError(
@@ -179,7 +179,7 @@ class WaitedKernel:
 
 
 def outcome_of_story(kernel: WaitedKernel, story: list[dict[str, Any]]) -> Outcome | None:
-    """The outcome if the kernel's log tells of its end."""
+    """The outcome if the kernel's story contains its end."""
     lives = [row for row in story if row.get("event") in ("start", "end")]
     if not lives or lives[-1]["event"] != "end":
         return None
@@ -187,6 +187,6 @@ def outcome_of_story(kernel: WaitedKernel, story: list[dict[str, Any]]) -> Outco
 
 
 def _cause(row: dict[str, Any]) -> str:
-    """Why a kernel has ended, by a row of `ps` or the last line of its log."""
+    """Why a kernel has ended, by a row of `ps` or the last line of its story."""
     evidence = f" ({row['evidence']})" if row.get("evidence") else ""
     return f"{row['cause']}{evidence}" if row.get("cause") else ""

@@ -236,7 +236,7 @@ def check(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def story(rows: Sequence[dict[str, Any]]) -> str:
-    """The log of a kernel, as the operation `logs` returns it; with the nodes, if several report the kernel.
+    """The story of a kernel, as the operation `logs` returns it; with the nodes, if several report the kernel.
 
     Of the GPU hours, which are reported every 15 minutes, only those at the GPUs' release are shown.
     """

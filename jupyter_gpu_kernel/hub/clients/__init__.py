@@ -1,3 +1,5 @@
-"""The connections of the hub's clients. `challenge.py` is how both sides prove that they have the key, which a client
-imports, too; `client_connection.py` is one client's connection in the hub. `rpc.py`, above, makes calls of them.
+"""The connections of the hub's clients: launchers, provisioners, the server extension and commands.
+
+`client_connection.py` is the connection of one client, whose messages `rpc.py`, above, turns into calls.
+`challenge.py` is how both sides prove that they have the key; a client imports it, too.
 """

@@ -72,7 +72,7 @@ class Edge:
         self._numbers = {identity: number for number, identity in enumerate(self._identities, 1)}
         self._early = _EarlyMessages(runtime.monotonic)
         self._connected: set[tuple[Channel, int]] = set()  # what clients have sent requests with
-        self._omitted = 0  # bytes of output that were dropped and that subscribers have not been told of
+        self._omitted = 0  # bytes of output that were dropped and not yet reported to subscribers
         self._last_parent = b"{}"
         self._subscriptions = 0
         self._announcing = False  # whether new subscribers are about to be announced

@@ -120,7 +120,7 @@ class FrontEnds:
 
     @property
     def complete(self) -> bool:
-        """Whether all are here that a killed hub had."""
+        """Whether all front ends that a killed hub had are back."""
         return self._delivered is None or self._front_ends.keys() >= set(self._delivered.front_ends)
 
     @property

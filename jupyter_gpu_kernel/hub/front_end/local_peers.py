@@ -2,7 +2,7 @@
 
 libzmq does not let us choose which connections it accepts. Therefore a monitor of each socket reports the accepted
 connections, and those of other users are shut down. They must not complete their handshake before libzmq notices that.
-So libzmq is told to ask us about every connection (ZAP, RFC 27), and gets its answer when no connection that was
+So libzmq is configured to ask us about every connection (ZAP, RFC 27), and gets its answer when no connection that was
 accepted earlier is still to be closed.
 
 Linux reports the user of a connection over netlink, see sock_diag(7), and, more slowly, in /proc/net/tcp.

@@ -211,8 +211,9 @@ class JobKernels:
     # -------------------------------------------------------------------------------------- one kernel
 
     async def cancel(self, kernel_id: str, call: Call, *, running: bool, kill: bool = False) -> bool:
-        """Cancel the job for which this kernel alone waits, or, if `running`, also the one in which only it runs; with
-        `kill` send SIGKILL to that one, whatever runs there. Return False if there is none."""
+        """Cancel the job for which this kernel alone waits, or, if `running`, also the job in which this kernel alone
+        runs. With `kill` send SIGKILL to the job in which it runs, whatever else runs there. Return False if there is
+        no such job."""
         for job in await self._active_jobs(call):
             waits = job.state.state == "PENDING"
             cancels = (waits or running) and not self._others(kernel_id, job, call)

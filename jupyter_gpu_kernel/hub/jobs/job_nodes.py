@@ -132,8 +132,8 @@ class JobNodes:
     async def _prefer_ssh(
         self, reached: Reached, routes: list[_Route], settings: KernelSettings, job: JobState
     ) -> Reached:
-        """Return what was reached. If a step sees the job's process, which SSH has not seen, perhaps as the process did
-        not run yet, SSH is tried again: nobody on the login node can read what passes there."""
+        """Return what was reached. If only a step saw the job's process, although SSH leads to the node, try SSH once
+        more, as the process may run by now: over SSH nobody on the login node can read what passes."""
         leading = [one for one in routes if one.name == SSH and one.node not in (None, reached.node)]
         return (await self._try(leading[0], settings, job) if leading else None) or reached
 

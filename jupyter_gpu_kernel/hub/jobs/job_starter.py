@@ -310,7 +310,7 @@ class JobStarter(KernelStarter):
             end = end.for_front_end(revives=owner is not None and owner.spec.revives)
             error = AgentError(end.cause, hop=job.login, remedy=end.remedy)
         remote.link.release(remote)
-        if end is not None and not asked and remote.ended:  # the keeper told only what it saw
+        if end is not None and not asked and remote.ended:  # the keeper reported only what it saw
             remote.status = dict(remote.status, cause=end.cause, remedy=end.remedy)
         error.fill_in("ID", remote.kernel_id)
         remote.end(error)

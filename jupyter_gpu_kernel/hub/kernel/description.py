@@ -1,4 +1,6 @@
-"""How a remote kernel is described to clients, and to others that outlive it; and the interface of its starter."""
+"""How a remote kernel is described to clients, what remains known of a kernel after its front end has left, and the
+interface of a kernel's starter.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class Starter(Protocol):
         kernel is to be used there at once. `restarted_on`: the host of the kernel that this one may replace."""
 
     def begin(self, remote: RemoteKernel, *, adopted: bool) -> None:
-        """Start this kernel as often as its user runs a cell and it does not exist, until the hub has left it.
+        """From now on start the kernel whenever its user runs a cell and the kernel does not exist, until the hub gives
+        the kernel up.
 
         `adopted`: a hub that was killed had the kernel before."""
 
@@ -42,13 +45,13 @@ class Starter(Protocol):
         """The kernel does not exist any more, or only on a host that is lost: the next cell starts another one."""
 
     def replace(self, remote: RemoteKernel, left: LeftKernel, stop: Callable[[], Awaitable[None]]) -> bool:
-        """The front end has replaced the kernel `left` by this one, which starts in the job or on the host of the old
-        one. `stop` is called when this kernel has started there, or cannot. Return False if it cannot start there; then
-        `stop` is not called."""
+        """The front end has replaced the kernel `left` by `remote`. Return whether `remote` will start in the job, or
+        on the host, of `left`; then `stop` is called once `remote` has started there or has failed to. If False is
+        returned, the starter never calls `stop`."""
 
     def lost(self, remote: RemoteKernel, error: GpuKernelError) -> bool:
-        """The kernel's keeper does not exist any more, or could not be started. Return whether this is handled, with
-        `LateStart.failed` or `RemoteKernel.end`, in a moment."""
+        """The kernel's keeper does not exist any more, or could not be started. Return whether the starter handles
+        this; it then calls `LateStart.failed` or `RemoteKernel.end` a moment later."""
 
     async def find_left(self, remote: RemoteKernel, notebook: str) -> bool:
         """The notebook is known now. Return whether the kernel that it has left elsewhere is used."""

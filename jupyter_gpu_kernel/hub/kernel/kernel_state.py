@@ -99,7 +99,7 @@ class KernelState:
 
     @property
     def restarts(self) -> bool:
-        """Whether the keeper was told to restart the kernel, and has not reported the new process yet."""
+        """Whether the keeper was asked to restart the kernel, and has not reported the new process yet."""
         return self._pid_before_restart is not None
 
     @property
@@ -160,12 +160,13 @@ class KernelState:
             self.set_phase(Phase.RESTART if restart else Phase.SHUT_DOWN)
 
     def restart_begins(self) -> None:
-        """The keeper is about to be told to restart the kernel."""
+        """The keeper is about to get the request to restart the kernel."""
         self._pid_before_restart = int(self.status.get("pid") or 0)
 
     def is_outdated(self, status: dict[str, Any]) -> bool:
-        """Return whether this status is the end of a process that a restart replaces: after a drop the keeper reports
-        the status before it gets the restart. A launcher would exit, as if its front end were to start it again."""
+        """Return whether this status reports the end of the process that a restart replaces. After a drop the keeper
+        sends it before it gets the request to restart; a launcher that saw it would exit, as if its front end were to
+        start it again."""
         if status.get("pid", 0) not in (0, self._pid_before_restart):
             self._pid_before_restart = None
         ended = status["state"] == "ended" and "returncode" in status  # else no process could be started

@@ -95,8 +95,8 @@ class RemoteKernel(KernelState):
 
     @property
     def can_be_found(self) -> bool:
-        """Whether a front end can find the kernel again by the notebook, which VS Code may not have told or saved
-        yet."""
+        """Whether a front end can find the kernel again by its notebook. VS Code can, also while it has not named the
+        notebook yet, or the notebook is not saved."""
         return bool(self.settings.notebook) or self.is_of_vs_code
 
     @property

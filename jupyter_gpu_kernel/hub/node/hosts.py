@@ -16,7 +16,8 @@ def each_spec(specs: Iterable[Spec]) -> list[Spec]:
 
 def none_usable(errors: dict[str, GpuKernelError]) -> GpuKernelError:
     """Return the error for hosts of which none can be used. `errors`: by the names of the hosts. If the user can sign
-    in to a host, the error is that of this host. What is wrong with a hop before all hosts is told once."""
+    in to a host, the error is that of this host. If all hosts fail because of one hop before them, the error is that of
+    this hop."""
     first = next(iter(errors.values()))
     sign_in = next((error for error in errors.values() if error.login), None)
     is_of_hop = bool(first.hop) and len({(error.hop, error.cause) for error in errors.values()}) == 1

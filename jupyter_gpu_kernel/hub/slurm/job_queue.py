@@ -21,7 +21,8 @@ LONGEST_INTERVAL = 60.0
 """The most seconds between two runs, while a job is watched."""
 FIRST_LOOK = 3.5
 """Seconds from a new watch to the first look, if the last one is long enough ago: jobs submitted at once share it, and
-Slurm may have started them. It takes up to 3 s for that by default, while others submit (its `batch_sched_delay`)."""
+Slurm may have started them. By default Slurm takes up to 3 s to start a job while others are submitted (its
+`batch_sched_delay`)."""
 PATIENCE = 5.0
 """Seconds without an answer after which watchers learn that there is none: a connection is given up much later."""
 Changed = Callable[[JobState], None]
@@ -53,7 +54,7 @@ class JobQueue:
     async def jobs(self) -> list[JobState]:
         """Return the user's jobs, as they were within the last 10 s. Raises GpuKernelError if they are not known.
 
-        A caller that does not wait for the answer leaves the question to the next one.
+        If a caller is cancelled, squeue's answer serves the next caller.
         """
         if self._is_looking or self._runtime.monotonic() - self._asked >= INTERVAL:
             await self._look()

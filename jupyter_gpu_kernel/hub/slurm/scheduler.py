@@ -66,8 +66,8 @@ class Scheduler:
         waits: Callable[[str], None] = lambda text: None,
         wanted: Callable[[], bool] = lambda: True,
     ) -> str:
-        """Submit a batch script, and return the job's id. While the controller is away, wait for it: `waits(text)` is
-        told why. Return "" if the job is not `wanted` any more then; it may have been submitted all the same.
+        """Submit a batch script, and return the job's id. While the controller is away, wait for it: `waits(text)` gets
+        the reason. Return "" if the job is not `wanted` any more then; it may have been submitted all the same.
 
         Raises SettingsError with sbatch's words and the option to change. The job is never submitted twice, although
         the answer to an attempt may be lost: each attempt looks for a job of that name first.

@@ -107,7 +107,7 @@ class PriorityHandler(KernelHandler):
 
 
 class StoryHandler(KernelHandler):
-    """The log of a kernel, also of one that has ended."""
+    """The story of a kernel, also of one that has ended."""
 
     @permitted("execute")
     async def get(self, named: str) -> None:

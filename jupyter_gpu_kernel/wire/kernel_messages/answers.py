@@ -1,6 +1,6 @@
 """Answers to requests in the kernel's place: exactly one busy, one reply and one idle for each, as from the kernel.
 
-Front ends may have been told that the kernel is busy with a request before the request is answered here: it waited, or
+Front ends may have received the busy status of a request before the request is answered here: the request waited, or
 the kernel began it and ended. Therefore `Answers` observes every status, those that it sends and those of the kernel. A
 cell that ends here also gets its input and an execution count, as in a kernel. This module knows no sockets.
 """
@@ -62,7 +62,7 @@ class Answers:
         return True
 
     def is_busy(self, request: Message) -> bool:
-        """Return whether front ends were told that the kernel is busy with this request, and not yet idle."""
+        """Return whether front ends have received the busy status of this request, and not yet its idle status."""
         return request.msg_id in self._busy
 
     def assume_busy(self, request: Message, count: Optional[int]) -> None:

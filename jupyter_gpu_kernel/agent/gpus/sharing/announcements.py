@@ -50,9 +50,9 @@ class Announcement:
     ) -> None:
         """Announce with a socket that `bind` or `take_over` has returned.
 
-        facts: What everybody is told.
-        details: Return what processes of the same user are told as well.
-        public: The names of those details that everybody is told.
+        facts: What everybody gets.
+        details: Return what processes of the same user get as well.
+        public: The names of those details that everybody gets.
         loop: The event loop on which processes that ask are answered; without one the caller has to call `answer`.
         """
         self._listener = listener

@@ -123,7 +123,7 @@ class LeaseTaker:
         """Create the taker of a kernel's leases.
 
         identity: {"id": …}, which everybody may know.
-        details: Return {"notebook", "state", "state_since", "idle_since"}, of which everybody is told the last one.
+        details: Return {"notebook", "state", "state_since", "idle_since"}, of which everybody gets the last one.
         ignored: GPUs whose leases may be ignored.
         loop: See `Announcement`.
         """

@@ -15,7 +15,7 @@ _UNKNOWN_STATE = "?"
 
 
 class Delivery(enum.IntEnum):
-    """Which of the later messages of the kernel about a request front ends get. The numbers are in files."""
+    """Which messages of the kernel about one request front ends still get. The numbers are written to files."""
 
     ALL = 0
     NOTHING = 1

@@ -211,7 +211,7 @@ class Placeholder:
         self._send_status(self.state)
 
     def _repeat_busy(self) -> None:
-        """After a reply, whose idle hides that the kernel is busy with another request."""
+        """Repeat that the kernel is busy with another request: the idle status after a reply would hide that."""
         if self.state == "busy":
             self._send_status("busy")
 

@@ -228,7 +228,8 @@ class HubRelay:
         self.front_ends.owner = front
 
     def _may_use_placeholder(self) -> bool:
-        """Not before the node was reached: until then a front end must get the error, such as a refused key."""
+        """Return whether the placeholder may answer. Before the node was reached it may not: a front end must get the
+        error, such as that of a refused key."""
         return self.endpoint.state is not EndpointState.OPEN and self._kernel.is_reachable
 
     def _forward(self, request: Message) -> None:
@@ -308,8 +309,8 @@ class HubRelay:
             self._delivered.save(self.endpoint.delivered, self._pacer.pieces or self._delivered.pieces)
 
     def _acknowledge_failure(self, message: Message) -> None:
-        """Tell the keeper at once that the front end has the reply of a cell that failed, so that what the front end
-        sends next comes behind this."""
+        """Report to the keeper at once that the front end has the reply of a cell that failed, so that the keeper gets
+        this report before whatever the front end sends next."""
         if failed := requests.failed_cell(message):
             self._report_failure_seen(failed)
 
@@ -376,14 +377,15 @@ class HubRelay:
         self._release()
 
     def unstart(self, kernel_id: str) -> None:
-        """The kernel does not exist any more. Its front ends get another one, whose start requests without a reply wait
-        for."""
+        """The kernel does not exist any more. Its front ends get another kernel; requests without a reply wait until
+        that kernel has started."""
         self.table.not_started = True
         self._take_endpoint(kernel_id)
         self._save()
 
     def _take_endpoint(self, kernel_id: str) -> None:
-        """Messages are exchanged with the keeper of another kernel from now on, which gets the requests again."""
+        """From now on exchange messages with the keeper of another kernel. That keeper gets the requests that have no
+        reply."""
         self._pacer.flush()
         self.placeholder.kernel_changed()
         self.endpoint = new_endpoint(self._runtime, None)

@@ -174,7 +174,8 @@ class RequestTable:
             self._changes.append((header_key(cell), None))
 
     def end(self, request: Message) -> None:
-        """The hub is about to reply to this request, of which front ends get nothing else, whatever the kernel does."""
+        """The hub is about to reply to this request. Front ends get nothing else about it, whatever the kernel
+        sends."""
         pending = self._requests.get(header_key(request))
         if pending is not None:
             pending.delivery = Delivery.NOTHING
@@ -297,8 +298,8 @@ class RequestTable:
         return Decision.DROP if dropped else Decision.PASS
 
     def _parent_key(self, message: Message, *, is_output: bool) -> str:
-        """Return the `key_of` the message's parent, whose msg_id is that of the message before for most outputs. A
-        status may be of a request on the control channel."""
+        """Return the `key_of` the message's parent. Most outputs have the same parent as the message before, whose
+        msg_id is remembered. The parent of a status may be a request on the control channel."""
         if message.parts[1] != self._parent[0]:
             self._parent = message.parts[1], parent_id_of(message)
         msg_id = self._parent[1]
@@ -357,8 +358,8 @@ class RequestTable:
     # -------------------------------------------------------------------------------------- the table itself
 
     def _put(self, request: Message, *, waits: bool) -> PendingRequest | None:
-        """Add a request. One without a msg_id, or with the header of one that waits, would have no reply either: return
-        None."""
+        """Add a request. Return None for a request that would get no reply: one without a msg_id, or with the same
+        header as a request that waits."""
         before = self._requests.get(header_key(request))
         if not id_of(request) or (before is not None and before.waits):
             return None
@@ -379,7 +380,8 @@ class RequestTable:
             del self._by_id[pending.key]
 
     def _forget(self, *ended: PendingRequest) -> None:
-        """These have their replies, or get none. What front ends get of later messages about them stays known."""
+        """Forget requests that have their replies or will get none. The table still knows which later messages about
+        them front ends get."""
         for pending in ended:
             key = header_key(pending.message)
             self._remove(key)

@@ -39,7 +39,7 @@ OpenLink = Callable[[KernelSettings], NodeLink]
 
 @dataclass
 class PendingStop:
-    """A kernel that is to end. `replaced_by`: the id of the kernel that gets its GPUs; "": none."""
+    """A kernel that is to end. `replaced_by`: the id of the kernel that gets its GPUs, "" if no kernel gets them."""
 
     left: LeftKernel
     key: Key
@@ -130,8 +130,8 @@ class PendingStops:
             self._forget(stop)
 
     async def _is_ours(self, stop: PendingStop) -> bool | None:
-        """Return False if another computer has taken the kernel meanwhile, or if it was never started: then its link is
-        none. Return None if the node has not answered."""
+        """Return False if another computer has taken the kernel meanwhile, or if the kernel was never started (its link
+        is a `NoLink`). Return None if the node has not answered."""
         try:
             answer = await stop.left.link.request("list")
         except AgentRefusal:
@@ -207,6 +207,6 @@ def _read(path: Path, open_link: OpenLink) -> PendingStop | None:
 
 
 async def until_settled(remote: RemoteKernel) -> None:
-    """Return when the link carries the kernel, or never will."""
+    """Return when the link carries the kernel, or when it is known that it never will."""
     settled = (LinkState.UP, LinkState.LOST, LinkState.TAKEN)
     await remote.until(lambda: remote.link_state in settled)

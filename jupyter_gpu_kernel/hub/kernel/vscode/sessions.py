@@ -56,7 +56,8 @@ class EndedSession(NamedTuple):
     displays: tuple[str, ...] = ()
 
     def may_be_restarted_by(self, window: Window, started: float) -> bool:
-        """Whether a launcher that this window has started then may restart the kernel, by the time alone."""
+        """Whether, by the time alone, a launcher that this window started at `started` may be the restart of this
+        session's kernel."""
         return window == self.window and started - self.time < RESTART_WINDOW
 
 
@@ -94,14 +95,15 @@ class VSCodeSessions:
             session.suspect(ended.left)
 
     def may_restart(self, window: Window, started: float) -> list[EndedSession]:
-        """Return the sessions whose kernels a launcher that this window has started then may restart."""
+        """Return the ended sessions whose kernels may be restarted by a launcher that this window started at
+        `started`."""
         return [one for one in self._ended_sessions.values() if one.may_be_restarted_by(window, started)]
 
     def start_failed(self, window: Window, started: float) -> None:
-        """The start of a kernel, by a launcher that was started then, has failed before its notebook was known.
+        """The start of a kernel, by a launcher that was started at `started`, has failed before its notebook was known.
 
-        If another launcher of the window ended at that time, this was a restart. The old kernel is to end all the same:
-        otherwise the notebook would return to it at the next start.
+        If another launcher of the window ended at about that time, the failed start was a restart. Then the old kernel
+        has to end, too, or the notebook would return to it at its next start.
         """
         self._failed.append((window, started))
         for key, ended in list(self._ended_sessions.items()):
@@ -142,7 +144,7 @@ class VSCodeSessions:
                 return
 
     def end(self, session: VSCodeSession, remote: RemoteKernel) -> None:
-        """A session ends. Its kernel lives on, unless this was a restart, whose session has begun or has failed."""
+        """A session ends. Its kernel lives on, unless a session that restarts this kernel has begun, or has failed."""
         self._unknown.discard(session)
         session.clear_suspects()
         if not session.title:
