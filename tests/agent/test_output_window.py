@@ -237,12 +237,12 @@ def test_nothing_passes_while_there_is_no_keeper() -> None:
         thread.join()
 
 
-def test_a_small_cell_needs_no_mark() -> None:
+def test_an_idle_kernel_keeps_nothing() -> None:
     window = OutputWindow()
     idle = [b'{"msg_type": "status"}', b'{"msg_id": "1"}', b"{}", b'{"execution_state": "idle"}']
-    assert len(sent(window, DELIMITER, b"signature", *idle)) == 6
-    shown = [b'{"msg_type": "display_data"}', b'{"msg_id": "1"}', b"{}", b"x" * PIECE]
-    assert read_mark(sent(window, DELIMITER, b"signature", *shown)[0])
+    shown = [b'{"msg_type": "display_data"}', b'{"msg_id": "1"}', b"{}", b'{"data": {"text": "idle"}}']
+    assert len(sent(window, DELIMITER, b"signature", *shown)) == 6
+    assert read_mark(sent(window, DELIMITER, b"signature", *idle)[0])
 
 
 def test_a_buffer_that_the_user_changes_is_sent_as_it_was() -> None:

@@ -12,7 +12,7 @@ from waiting import DEADLINE
 from zmq.utils.monitor import recv_monitor_message
 
 from jupyter_gpu_kernel.agent.in_kernel import unread_messages
-from jupyter_gpu_kernel.agent.in_kernel.output_window import PIECE, OutputWindow
+from jupyter_gpu_kernel.agent.in_kernel.output_window import OutputWindow
 from jupyter_gpu_kernel.agent.in_kernel.unread_messages import LastReplies, UnreadMessages
 from jupyter_gpu_kernel.agent.kernel_protocol import DELIMITER, read_mark
 
@@ -54,13 +54,12 @@ def test_what_the_keeper_has_not_read_is_sent_to_its_successor() -> None:
     output = Output()
     output.send("for nobody: this kernel has no keeper")
     output.unread.keep()
-    read = "read" * PIECE
-    output.send(read)
+    output.send("read", msg_type="status")
     output.send("unread")
     output.send("status", msg_type="status")
-    output.window.read(output.marks[read] or 0)
-    assert output.run() == ["for nobody: this kernel has no keeper", read, "unread", "status"]
-    assert output.marks[read] and not output.marks["unread"]
+    output.window.read(output.marks["read"] or 0)
+    assert output.run() == ["for nobody: this kernel has no keeper", "read", "unread", "status"]
+    assert not output.marks["unread"] and output.marks["status"]
     output.unread.hold()
     output.send("1")
     output.send("the keeper's status", "keeper", "status")

@@ -8,8 +8,8 @@ The threads that answer on the control channel or report for the guard never wai
 
 Nobody waits before the first mark was returned. A keeper that is stopped returns no mark: then a little output passes
 every few seconds, so that the kernel goes on, and its memory grows slowly. If the keeper is killed, its successor gets
-what was not read (`unread_messages.py`), and nothing passes until it reads: so what is kept has a limit, too. An
-idle kernel keeps less than the distance of two marks.
+what was not read (`unread_messages.py`), and nothing passes until it reads: so what is kept has a limit, too. The idle
+status after a request has a mark, so that an idle kernel keeps nothing.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class OutputWindow:
             return
         self._counts[_SENT] += sum(map(len, frames))
         total = self._counts[_SENT]
-        if total - self._marked >= _MARK_EVERY:
+        if total - self._marked >= _MARK_EVERY or (is_status and b'"idle"' in parts[3]):
             self._marked, frames = total, add_mark(frames, total)
         self.unread.send(total, lambda: send(frames))
 
