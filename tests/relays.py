@@ -20,14 +20,16 @@ from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 
 class Exchange:
-    """`relay` to a kernel that is up.
+    """`relay` to a kernel that is up; `taken_over`: that ran under a killed keeper, and is not up yet.
 
     received: The messages to front ends.
     passed: The messages to the kernel.
     pins: The revisions that are being pinned, each with the function to call when it is pinned.
     """
 
-    def __init__(self, folder: Path, limits: Mapping[Lane, int] = MESSAGE_LIMITS) -> None:
+    def __init__(
+        self, folder: Path, limits: Mapping[Lane, int] = MESSAGE_LIMITS, *, taken_over: bool = False
+    ) -> None:
         self.received: list[Message] = []
         self.passed: list[Message] = []
         self.pins: dict[str, OnPinned] = {}
@@ -48,7 +50,10 @@ class Exchange:
             limits,
         )
         relay.gpus.kernel_started()
-        relay.kernel_up({"status": "ok"})
+        if taken_over:
+            relay.kernel_taken_over()
+        else:
+            relay.kernel_up({"status": "ok"})
 
     def _to_hub(self, lane: Lane, message: Message) -> None:
         self.log.send(lane, message)

@@ -127,7 +127,8 @@ class Root:
         except OSError:
             return ""
         finally:
-            new.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it is not there, or the file system is read-only
+                new.unlink()
 
     def kernel(self, kernel_id: str) -> Path:
         """The folder of one kernel (may not exist)."""

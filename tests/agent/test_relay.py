@@ -114,3 +114,43 @@ def test_who_returns_while_a_cell_waits_for_gpus_hears_so_at_once(exchange: Exch
     exchange.relay.interrupt()
     assert headers(exchange, Reason.GPUS) == [cell]
     assert not any(one.msg_type == "execute_reply" and one.parts[1] == cell for one in exchange.received)
+
+
+def test_a_successor_does_not_take_an_idle_kernel_for_busy(tmp_path: Path) -> None:
+    """The kernel repeats a busy status that front ends had from the keeper, as the cell waited for GPUs."""
+    killed = Exchange(tmp_path)
+    killed.lose_gpus()
+    cell = killed.asks("execute_request", code="f()")
+    killed.get_gpus()
+    said = [
+        Message(channel, 1, make(msg_type, content, cell))
+        for channel, msg_type, content in [
+            (Channel.IOPUB, "status", {"execution_state": "busy"}),
+            (Channel.SHELL, "execute_reply", {"status": "ok", "execution_count": 1}),
+            (Channel.IOPUB, "status", {"execution_state": "idle"}),
+        ]
+    ]
+    for one in said:
+        killed.relay.handle_kernel_message(one.channel, 1, one.parts)
+    killed.log.flush()
+    successor = Exchange(tmp_path, taken_over=True)
+    for one in said:
+        successor.relay.handle_kernel_message(one.channel, 1, one.parts)
+    successor.relay.kernel_up({"status": "ok"})
+    assert successor.states() == [] and not successor.relay.busy
+
+
+def test_clients_of_one_manager_get_their_replies(exchange: Exchange) -> None:
+    """Both use the same msg_ids. The second reply comes before the idle status of the first cell."""
+    first = make("execute_request", {"code": "f()"})
+    second = (first[0].replace(b'"date": "2', b'"date": "3'), *first[1:])
+    for client, parts in ((1, first), (2, second)):
+        exchange.receive(Message(Channel.SHELL, client, parts))
+    for client, parts in ((1, first), (2, second)):
+        reply = make("execute_reply", {"status": "ok", "execution_count": client}, parts[0])
+        exchange.relay.handle_kernel_message(Channel.SHELL, client, reply)
+    for parts in (first, second):
+        exchange.is_("busy", parts[0])
+        exchange.is_("idle", parts[0])
+    replies = [one.client for one in exchange.received if one.msg_type == "execute_reply"]
+    assert replies == [1, 2] and not exchange.relay.busy

@@ -243,6 +243,7 @@ class GpuManager:
         self.are_ready, self._text = True, ""
         self._on_state("idle")
         self.wait_text.clear()
+        self.wait_text.text = ""
         self._messages.resume(Reason.GPUS)
 
     def _cancel_retry(self) -> None:

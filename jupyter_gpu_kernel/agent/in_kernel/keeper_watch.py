@@ -122,7 +122,10 @@ class KeeperWatch:
 
         Its end of the pipe is never in this process: a process that a cell forks could hold that end open.
         """
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as failure:  # the user's code may have opened too many files
+            return -1, str(failure)
         with ours:
             try:
                 with theirs:
@@ -135,7 +138,10 @@ class KeeperWatch:
                 return -1, str(failure)
             error = self._wait_for(process, ours)
             if process.returncode == 0:
-                return receive_descriptors(ours, 1, 1)[1][0], ""
+                with contextlib.suppress(OSError):
+                    for pipe in receive_descriptors(ours, 1, 1)[1]:
+                        return pipe, ""
+                return -1, "the kernel has no descriptor left for the pipe to it"
         return -1, error.decode("utf-8", "replace").strip()[-500:]
 
     def _wait_for(self, process: subprocess.Popen[bytes], sock: socket.socket) -> bytes:

@@ -84,6 +84,7 @@ class Keeper:
     def _make_context(self, root: Root, settings: KernelSettings) -> KernelContext:
         runtime = self.loop.runtime
         settings = settings.replace(started=settings.started or runtime.time())  # a successor keeps it
+        self._story_is_new = not root.story(settings.id).exists()
         story = Story(root.story(settings.id), runtime.time)
         current = CurrentSettings(settings, self._save_settings)
         folder = root.make_kernel(settings.id)
@@ -247,9 +248,9 @@ class Keeper:
         self.server.close()
         self.log.close()
         self._code.remove()
-        shutil.rmtree(str(self.folder), ignore_errors=True)
-        if self.settings.now.reservation:  # the story of the kernel is on the host on which it runs
+        if self.settings.now.reservation and self._story_is_new:  # the kernel runs on another host
             self.story.remove()
+        shutil.rmtree(str(self.folder), ignore_errors=True)
         if self.job is not None:
             self.job.leave()
 

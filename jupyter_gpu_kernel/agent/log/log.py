@@ -82,6 +82,7 @@ class Log:
                 self._write()
         except OSError as error:  # a successor must not find what is no longer true
             self._works, self._retry_at = False, self._runtime.monotonic() + RETRY
+            self.close()
             with contextlib.suppress(OSError):
                 self._path.unlink()
             self._report(f"the log cannot be written, so a killed keeper would lose output: {error.strerror}")

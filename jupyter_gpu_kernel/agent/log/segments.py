@@ -10,6 +10,7 @@ does not know what the messages mean.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import shutil
 from collections import deque
@@ -56,7 +57,9 @@ class Segment:
         """Return the messages. Raises OSError if the file cannot be read."""
         try:
             return list(pickle.loads(Path(self.path).read_bytes())) if self.path else self._messages
-        except (EOFError, pickle.UnpicklingError) as error:
+        except OSError:
+            raise
+        except Exception as error:  # a damaged pickle raises any
             raise OSError(f"{self.path} is damaged: {error}") from None
 
 
@@ -142,7 +145,8 @@ class Segments:
         unused, self._unused = self._unused, []
         for segment in unused:
             if segment.path:
-                Path(segment.path).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    Path(segment.path).unlink()
 
     def _written(self, messages: Sequence[StoredMessage]) -> Segment:
         """Return a segment with these messages: in a file, if the disk takes it."""

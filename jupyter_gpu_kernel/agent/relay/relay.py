@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set
 
 from ...wire.kernel_messages.answers import Answers
 from ...wire.kernel_messages.compose import Parts, error_reply, make
-from ...wire.messages import Channel, Lane, Message, MessageError, key_of, lane_of, parent_key_of
+from ...wire.messages import Channel, Lane, Message, MessageError, key_of, lane_of
 from ..gpus.manager import GpuManager
 from ..kernel_context import KernelContext
 from ..log.log import Log
@@ -21,6 +21,7 @@ from .code_request import CodePin, Pin
 from .internal_requests import InternalRequests, ReservedCount, ToKernel, is_keepers_own, is_misattributed
 from .message_limit import MESSAGE_LIMITS, limit_size
 from .reattach import Greeting, GreetingText, Reattach, ToHub
+from .repeated import is_repeated
 from .waiting import Reason, Waiting, WaitingRequest
 
 _DEAD = "DeadKernelError"
@@ -111,6 +112,8 @@ class Relay:
     def _take_over(self, pending: ReceivedRequest) -> None:
         if pending.state == "busy":
             self.answers.assume_busy(pending.request, pending.count)
+            if pending.forwarded:
+                self._busy_with.add(pending.msg_id)
         if not pending.forwarded:
             self.waiting.add(pending.request, Reason.KERNEL)
         elif pending.is_cell:
@@ -241,20 +244,26 @@ class Relay:
 
     def fail_cells(self, name: str, reason: str) -> None:
         """End every cell that waits for code or GPUs, as far as it is not aborted by the failure of one before it."""
-        while self.fail_first_cell(name, reason):
+        while self._fail_first_cell(name, reason):
             pass
+        self._serve_first_cell()
 
     def fail_first_cell(self, name: str, reason: str) -> bool:
         """End the first cell that waits for code or GPUs with this error, and abort those behind it if it stops others
         on error. Return whether there was one."""
+        failed = self._fail_first_cell(name, reason)
+        if failed:
+            self.resume(Reason.CODE)  # the next cell may name code
+            self._serve_first_cell()
+        return failed
+
+    def _fail_first_cell(self, name: str, reason: str) -> bool:
         cells = self.waiting.take_first_cell()
         if cells:
             self.gpus.wait_text.clear()  # which would remove the error as well, if it came later
             self.answers.fail(cells[0].request, name, reason)
             for cell in cells[1:]:
                 self.answers.abort(cell.request)
-            self.resume(Reason.CODE)  # the next cell may name code
-            self._serve_first_cell()
         return bool(cells)
 
     def _fail(self, waits_for: Reason, name: str, reason: str, *, only_cells: bool = False) -> None:
@@ -308,7 +317,7 @@ class Relay:
             msg_type, parent = message.msg_type, message.parent_id
         except MessageError:
             return
-        if self._was_taken_over and self._is_known(message):
+        if self._was_taken_over and is_repeated(message, self._log, self.waiting, self._is_up):
             if not self._log.found:
                 self._log.add("keep", message)
             return
@@ -321,24 +330,10 @@ class Relay:
             return self._send_held(self.waiting.handle_reply(message))
         if is_news:
             self._send(lane_of(message, message.msg_type), message)
+        else:  # a successor must know that front ends have this status, as the kernel sends it again
+            self._log.add("keep", message)
         if message.channel is Channel.IOPUB and msg_type == "status":
             self._handle_status(parent, message.content().get("execution_state"))
-
-    def _is_known(self, message: Message) -> bool:
-        """Return whether the kernel repeats this message, which a killed keeper has received. If the log of that keeper
-        is lost, front ends do not get the output that the kernel repeats, but they get the replies that the hub
-        lacks."""
-        if is_keepers_own(message):
-            return False
-        if self._log.found:
-            cell = (
-                self.waiting.find_executing(message.parent_id) if message.channel is Channel.SHELL else None
-            )
-            return (cell is not None and cell.reply is not None) or self._log.state.repeats(message)
-        if message.channel is Channel.IOPUB:
-            return self._state is RelayState.DOWN
-        pending = self._log.state.requests.pending
-        return message.channel is not Channel.STDIN and parent_key_of(message) not in pending
 
     def _handle_status(self, parent: str, state: object) -> None:
         (self._busy_with.add if state == "busy" else self._busy_with.discard)(parent)
@@ -383,6 +378,7 @@ class Relay:
     def _send(self, lane: Lane, message: Message) -> None:
         parent = message.parent_id
         if self.reattach.is_answered(parent):
+            self._log.add("keep", message)
             return
         if self.reattach.is_orphaned(parent):
             self._log.add("keep", message)

@@ -100,7 +100,11 @@ class Waiting:
 
     def find_executing(self, msg_id: str) -> Optional[WaitingRequest]:
         """Return the cell with this msg_id that the kernel has."""
-        return next((one for one in self.line if one.reason is Reason.REPLY and one.msg_id == msg_id), None)
+        return next(iter(self._executing(msg_id)), None)
+
+    def _executing(self, msg_id: str) -> List[WaitingRequest]:
+        """Clients of one KernelManager use the same msg_ids."""
+        return [one for one in self.all(Reason.REPLY) if one.msg_id == msg_id]
 
     # -------------------------------------------------------------------------------------- what a request waits for
 
@@ -134,7 +138,8 @@ class Waiting:
 
     def handle_reply(self, reply: Message) -> Optional[Message]:
         """Take an execute_reply of the kernel. Return it if it may be sent now."""
-        cell = self.find_executing(reply.parent_id)
+        cells = (one for one in self._executing(reply.parent_id) if one.reply is None)
+        cell = next((one for one in cells if one.request.client == reply.client), None)
         if cell is not None and not cell.is_idle:
             cell.reply = reply
             return None
@@ -143,7 +148,7 @@ class Waiting:
 
     def handle_idle(self, msg_id: str) -> Optional[Message]:
         """The kernel is idle again after this request. Return its reply if that was held."""
-        cell = self.find_executing(msg_id)
+        cell = next((one for one in self._executing(msg_id) if not one.is_idle), None)
         if cell is None:
             return None
         cell.is_idle = cell.reply is None

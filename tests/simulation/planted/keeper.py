@@ -169,7 +169,7 @@ KEEPER = [
     Mutant(
         "a successor passes on what the kernel repeats",
         "agent.relay.relay",
-        "        if self._was_taken_over and self._is_known(message):\n",
+        "        if self._was_taken_over and is_repeated(message, self._log, self.waiting, self._is_up):\n",
         "        if False:\n",
     ),
     Mutant(

@@ -1,0 +1,24 @@
+"""What a kernel repeats to the successor of a killed keeper."""
+
+from __future__ import annotations
+
+from ...wire.messages import Channel, Message, parent_key_of
+from ..log.log import Log
+from .internal_requests import is_keepers_own
+from .waiting import Waiting
+
+
+def is_repeated(message: Message, log: Log, waiting: Waiting, is_up: bool) -> bool:
+    """Return whether the kernel repeats this message, which a killed keeper has received.
+
+    If the log of that keeper is lost, front ends do not get the output that the kernel repeats before it `is_up`, but
+    they get the replies that the hub lacks.
+    """
+    if is_keepers_own(message):
+        return False
+    if log.found:
+        cell = waiting.find_executing(message.parent_id) if message.channel is Channel.SHELL else None
+        return (cell is not None and cell.reply is not None) or log.state.repeats(message)
+    if message.channel is Channel.IOPUB:
+        return not is_up
+    return message.channel is not Channel.STDIN and parent_key_of(message) not in log.state.requests.pending
