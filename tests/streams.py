@@ -208,7 +208,7 @@ class Node:
         kernels = Root(self.root).kernels()
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(self._stop, kernels))
-        shutil.rmtree(self.root)
+        shutil.rmtree(self.root, ignore_errors=True)  # a process that ends may remove a part of it
 
     def _stop(self, kernel: str) -> None:
         with contextlib.suppress(Refused):  # gone already
