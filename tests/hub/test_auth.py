@@ -27,6 +27,7 @@ from jupyter_gpu_kernel.errors import AuthError, ConnectError
 from jupyter_gpu_kernel.hub.ssh.config.reasons import reasons
 from jupyter_gpu_kernel.hub.ssh.config.restrictions import UNRESTRICTED
 from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
+from jupyter_gpu_kernel.hub.ssh.sign_in.keys import agent_keys
 
 ASKED = "The server asks: “Two factors · Look at your telephone · Code:” "
 
@@ -342,6 +343,10 @@ def test_an_agent_that_is_gone_or_silent_is_no_obstacle(
             silent.bind(str(tmp_path / "agent"))
             silent.listen()
         connect(hops, ask=None, trust_file=two_hops.trust_file).close()
+        with agent_keys(hops[0]) as held:
+            assert not held
+        waiting = [one for one in threading.enumerate() if one.name == "call with time limit"]
+        assert len(waiting) <= 1  # a silent agent is not asked again
     for thread in threading.enumerate():
         if thread.name == "call with time limit":
             thread.join(DEADLINE)

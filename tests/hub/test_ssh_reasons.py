@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +25,9 @@ pytestmark = [
 ]
 Join = Callable[..., Connection]
 FIDO = "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIA== alice\n"
+FIDO_PRIVATE = (
+    b"openssh-key-v1\0\0\0\0\4none\0\0\0\4none\0\0\0\0\0\0\0\1\0\0\0\x4a\0\0\0\x1ask-ssh-ed25519@openssh.com"
+)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +42,7 @@ FIDO = "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAI
         ("HostbasedAuthentication yes", "HostbasedAuthentication yes"),
         ("PKCS11Provider /usr/lib/token.so", "PKCS11Provider /usr/lib/token.so"),
         ("IdentityFile {folder}/fido", "the FIDO key"),
+        ("IdentityFile {folder}/token", "the FIDO key {folder}/token"),
         ("IdentityFile {folder}/missing", ""),
         ("UserKnownHostsFile {folder}/authorities", "the certificate authority for hosts"),
         ("UserKnownHostsFile {folder}/other_authorities", ""),
@@ -62,6 +68,10 @@ def test_what_a_configuration_needs(
     tmp_path: Path, lines: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "fido").write_text(FIDO)
+    lines_of_key = textwrap.fill(base64.b64encode(FIDO_PRIVATE + bytes(200)).decode(), 70)
+    (tmp_path / "token").write_text(
+        f"-----BEGIN OPENSSH PRIVATE KEY-----\n{lines_of_key}\n-----END OPENSSH PRIVATE KEY-----\n"
+    )
     (tmp_path / "certified-cert.pub").write_text("")
     authority = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA=="
     (tmp_path / "authorities").write_text(f"@cert-authority *.cluster {authority}\n")

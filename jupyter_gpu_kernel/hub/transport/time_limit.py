@@ -10,8 +10,16 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+class NotReturned(TimeoutError):
+    """A call has not returned in time. `thread` may still wait for it."""
+
+    def __init__(self, thread: threading.Thread) -> None:
+        super().__init__("timed out")
+        self.thread = thread
+
+
 def return_within(seconds: float | None, call: Callable[[], T]) -> T:
-    """Return the result of a call, which runs in a thread. After so many seconds raise TimeoutError, and abandon the
+    """Return the result of a call, which runs in a thread. After so many seconds raise NotReturned, and abandon the
     thread."""
     result: Future[T] = Future()
 
@@ -21,7 +29,8 @@ def return_within(seconds: float | None, call: Callable[[], T]) -> T:
         except BaseException as error:  # raised again where the result is awaited
             result.set_exception(error)
 
-    threading.Thread(target=run, name="call with time limit", daemon=True).start()
+    thread = threading.Thread(target=run, name="call with time limit", daemon=True)
+    thread.start()
     if not wait([result], seconds).done:
-        raise TimeoutError
+        raise NotReturned(thread)
     return result.result()

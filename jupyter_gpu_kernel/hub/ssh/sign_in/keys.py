@@ -10,13 +10,14 @@ import binascii
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import paramiko
 
 from ....wire.texts import as_typed
-from ...transport.time_limit import return_within
+from ...transport.time_limit import NotReturned, return_within
 from .. import Asker
 from ..config.route import Hop
 from . import secret_kinds
@@ -128,7 +129,14 @@ def _reason(file: Path, error: Exception) -> str:
 
 def is_token_key(file: Path) -> bool:
     """Whether the key is that of a hardware token (FIDO), to which the file only refers: its type begins with “sk-”."""
-    return (_public_blob(file) or b"")[4:].startswith(b"sk-")
+    blob = _public_blob(file)
+    if blob is not None:
+        return blob[4:].startswith(b"sk-")
+    try:  # the type is in the part of a private key that is not encrypted
+        text = b"".join(file.read_bytes()[:16384].split()[4:])[:280]
+        return any(name in base64.b64decode(text) for name in (b"sk-ssh-", b"sk-ecdsa-"))
+    except (OSError, binascii.Error):
+        return False
 
 
 def _public_blob(file: Path) -> bytes | None:
@@ -143,14 +151,36 @@ def _public_blob(file: Path) -> bytes | None:
     return None
 
 
+class _Agent:
+    """The user's ssh agent, which is asked by one call at a time. While a call still waits for a silent agent, there is
+    no other: each would cost a thread and a descriptor."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._waiting: threading.Thread | None = None
+
+    def connect(self) -> paramiko.Agent | None:
+        """Return a connection to the agent; None if it is missing, broken or silent."""
+        with self._turn:
+            if self._waiting is not None and self._waiting.is_alive():
+                return None
+            try:
+                return return_within(_AGENT_TIMEOUT, paramiko.Agent)
+            except NotReturned as silent:
+                self._waiting = silent.thread
+            except (OSError, paramiko.SSHException):
+                pass  # there are other methods
+            return None
+
+
+_agent = _Agent()
+
+
 @contextlib.contextmanager
 def agent_keys(hop: Hop) -> Iterator[Sequence[paramiko.PKey]]:
     """Yield the keys of the ssh agent, which is connected until the end of the block. An agent that is missing, broken
     or silent has none, which is no error, as there are other methods."""
-    agent = None
-    if hop.uses_agent:
-        with contextlib.suppress(OSError, paramiko.SSHException):
-            agent = return_within(_AGENT_TIMEOUT, paramiko.Agent)
+    agent = _agent.connect() if hop.uses_agent else None
     try:
         yield agent.get_keys() if agent is not None else ()
     finally:
