@@ -25,11 +25,13 @@ def installed_program() -> Path:
 
     Raises SettingsError if it is at neither place.
     """
+    name = "jupyter-gpu-kernel.exe" if sys.platform == "win32" else "jupyter-gpu-kernel"
     user_scripts = sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))
     bin_folder = os.path.dirname(sys.executable)
-    folders = os.pathsep.join([bin_folder, sysconfig.get_path("scripts"), user_scripts])
-    if found := shutil.which("jupyter-gpu-kernel", path=folders):
-        return Path(found).absolute()
+    # On Windows, shutil.which would look into the current folder, too.
+    for folder in (bin_folder, sysconfig.get_path("scripts"), user_scripts):
+        if (file := Path(folder, name)).is_file():
+            return file.absolute()
     raise SettingsError(
         f"the program jupyter-gpu-kernel is not in {bin_folder}, where front ends would start it",
         remedy=f"“{sys.executable} -m pip install --force-reinstall jupyter-gpu-kernel” installs it again.",
