@@ -270,3 +270,8 @@ def test_a_directive_that_is_not_known_is_refused_unless_it_has_its_default() ->
     """As one of a newer ssh would be."""
     values = {"futuredirective": ["yes"], "otherdirective": ["5"], "compression": ["yes"]}
     assert list(directives.unsupported(values, {"otherdirective": ["5"]})) == ["futuredirective yes"]
+
+
+def test_a_text_that_restricts_is_not_switched_off_and_the_usual_agent_is_no_other_one() -> None:
+    values = {"refuseconnection": ["No"], "identityagent": ["SSH_AUTH_SOCK"], "bindaddress": ["none"]}
+    assert list(directives.unsupported(values, {})) == ["RefuseConnection No"]

@@ -88,6 +88,12 @@ def is_known(key: str) -> bool:
     return key in _NAMES or key in ALIASES or key in _REPORTED
 
 
+def _is_off(key: str, value: str) -> bool:
+    """Whether a directive with this value restricts nothing. The value of RefuseConnection is any text."""
+    is_default = (key, value) == ("identityagent", "SSH_AUTH_SOCK")
+    return is_default or (key != "refuseconnection" and value.lower() in _OFF)
+
+
 def unsupported(values: Values, defaults: Values) -> Iterator[str]:
     """Yield the directives in `values` that only the system's ssh can follow, as "Name value".
 
@@ -96,5 +102,5 @@ def unsupported(values: Values, defaults: Values) -> Iterator[str]:
     for key, found in values.items():
         if is_known(key) and (key in _ROUTE or _NAMES.get(key) not in NEEDS_SSH):
             continue
-        if list(found) != list(defaults.get(key, ())) and found[0].lower() not in _OFF:
+        if list(found) != list(defaults.get(key, ())) and not _is_off(key, found[0]):
             yield f"{_NAMES.get(key, key)} {found[0]}"
