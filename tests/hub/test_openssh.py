@@ -13,7 +13,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+import venv
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
@@ -26,10 +28,11 @@ from ssh_server import SignInRules, SshServer, ssh_server
 from sshd import TwoHops
 from waiting import DEADLINE, eventually
 
-from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError
+from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError, HostKeyError
 from jupyter_gpu_kernel.hub.openssh import questions
 from jupyter_gpu_kernel.hub.openssh.askpass import ADDRESS, TOKEN
 from jupyter_gpu_kernel.hub.openssh.askpass_server import Abandoned, AskpassServer
+from jupyter_gpu_kernel.hub.openssh.hops import DirectHop
 from jupyter_gpu_kernel.hub.openssh.log import HOST_KEY, READY, SIGN_IN, SSHLog
 from jupyter_gpu_kernel.hub.openssh.process import SSHProcess
 from jupyter_gpu_kernel.hub.openssh.program import SignIn, find_program, open_master
@@ -37,6 +40,7 @@ from jupyter_gpu_kernel.hub.openssh.questions import Questions
 from jupyter_gpu_kernel.hub.paths import control_folder
 from jupyter_gpu_kernel.hub.ssh.config.route import Hop, resolve
 from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
+from jupyter_gpu_kernel.hub.transport.short_command import SHELL
 
 __all__ = ["ssh_server"]
 pytestmark = [
@@ -228,6 +232,32 @@ def test_only_the_key_that_ssh_has_logged_is_confirmed(tmp_path: Path) -> None:
     assert (tmp_path / "trusted").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_no_host_is_accepted_by_a_yes_because_the_log_is_read_late(own: bool) -> None:
+    owner = Owner("yes")
+    hop = HOP if own else replace(HOP, proxy_command="nc %h %p")
+    asked = Questions(hop, (9, 2), owner, SSHLog(), lambda hop, step: None, Path("unused"))
+    prompt = f"ED25519 key fingerprint is SHA256:{'a' * 43}.\nContinue connecting (yes/no/[fingerprint])? "
+    assert questions.answer([asked], prompt, "") == "no" and owner.questions == []
+
+
+def test_a_confirmed_host_key_that_cannot_be_stored_is_named_with_its_cause(tmp_path: Path) -> None:
+    log = logged("debug1: Server host key: ssh-ed25519 SHA256:" + "a" * 43)
+    (tmp_path / "file").write_text("")
+    asked = Questions(HOP, (9, 2), Owner(), log, lambda hop, step: None, tmp_path / "file" / "trusted")
+    with pytest.raises(Abandoned):
+        asked.answer(f"The fingerprint is SHA256:{'a' * 43}. Continue (yes/no)? ", "", True)
+    assert isinstance(asked.problem, ConnectError) and "cannot be stored in" in asked.problem.cause
+
+
+def test_a_refusal_that_another_connection_waits_for_is_not_taken_for_a_new_one() -> None:
+    log = logged("channel 3: open failed: connect failed: No route to host")
+    assert log.wait_for_refused_channel(0, DEADLINE) == "connect failed: No route to host"
+    assert log.wait_for_refused_channel(1, 0.01) == ""
+    log.add(b"channel 4: open failed: connect failed: Connection refused\n")
+    assert log.wait_for_refused_channel(1, DEADLINE) == "connect failed: Connection refused"
+
+
 def logged(*lines: str) -> SSHLog:
     """A log with these lines."""
     log = SSHLog()
@@ -253,6 +283,7 @@ def test_a_server_makes_no_log_long() -> None:
         import sys
         with open(sys.argv[1], "a") as file:
             file.write("debug1: Remote: words\\n" * 200_000)
+            file.write("debug1: Authentications that can continue: all\\n")
             file.flush()
             sys.stdin.readline()
             file.write("the last line\\n")
@@ -260,7 +291,7 @@ def test_a_server_makes_no_log_long() -> None:
 
     log = SSHLog()
     process = SSHProcess([sys.executable, "-c", program, str(log.file)], [log])
-    eventually(lambda: log.count >= 200_000 and log.file.stat().st_size < 1_000_000, "the log is short")
+    eventually(lambda: log.methods == ("all",) and log.file.stat().st_size < 1_000_000, "the log is short")
     process.stream.write(b"\n")
     assert log.wait_beyond(READY, DEADLINE) and log.words() == ["the last line"]
     process.end()
@@ -309,6 +340,21 @@ def test_an_abandoned_question_is_not_answered_before_ssh_has_ended() -> None:
         server.close()
         with pytest.raises(EOFError):
             connection.recv_bytes()
+
+
+def test_a_missing_program_for_questions_is_named(tmp_path: Path) -> None:
+    venv.create(tmp_path, symlinks=True)
+    program = (
+        "from jupyter_gpu_kernel.hub.openssh.askpass_server import AskpassServer as Server; Server(print)"
+    )
+    done = subprocess.run(
+        [tmp_path / "bin" / "python", "-c", program],
+        env={"PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "the program jupyter-gpu-kernel-askpass is not installed beside this Python" in done.stderr
 
 
 def test_paths_with_percent_signs_reach_ssh_unchanged(tmp_path: Path) -> None:
@@ -402,6 +448,22 @@ def test_a_host_that_refuses_another_session_responds(two_hops: TwoHops) -> None
     assert connection.responds(DEADLINE) and connection.alive()
     stream.close()
     connection.close()
+
+
+def test_a_host_without_a_shared_connection_that_refuses_another_session_responds() -> None:
+    shell, cat = SSHProcess([SHELL], [SSHLog()]), SSHProcess(["cat"], [SSHLog()])
+
+    def dial(command: str, timeout: float) -> SSHProcess:
+        if command == SHELL:
+            raise AuthError("it needs a code")
+        return cat
+
+    hop = DirectHop(shell, dial)
+    hop.open("cat", DEADLINE)
+    shell.end()
+    assert hop.responds(DEADLINE)
+    hop.close()
+    assert not hop.alive() and not hop.responds(DEADLINE)
 
 
 # --- connections that are open already

@@ -1,7 +1,7 @@
 """What ssh runs as SSH_ASKPASS: passes its question to the hub, and prints the answer.
 
-It runs as a program of its own, which pip makes for `run`, and imports the standard library only. The environment tells
-where the hub listens.
+It runs as a program of its own, which pip makes for `run`, and imports the standard library only, as long as the
+`__init__`s of `hub` and `hub/openssh` import nothing. The environment tells where the hub listens.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
+from ...errors import RouteError
 from ..paths import control_folder
 from . import askpass
 
@@ -34,10 +35,11 @@ class AskpassServer:
     """`environment` is what ssh needs to ask here.
 
     `answer(prompt, kind)` returns None to refuse, or raises Abandoned. `kind` is "" for a secret, "confirm" for yes or
-    no, "none" for a mere notice.
+    no, "none" for a mere notice. Raises RouteError if the program for SSH_ASKPASS is missing.
     """
 
     def __init__(self, answer: Answer) -> None:
+        program = _program()
         self._answer = answer
         self._token = secrets.token_hex(16)
         name = f"{secrets.token_hex(4)}a"
@@ -45,7 +47,7 @@ class AskpassServer:
         self._closed = threading.Event()
         self._listener = Listener(self._address, backlog=4)
         self.environment = {
-            "SSH_ASKPASS": str(_program()),
+            "SSH_ASKPASS": str(program),
             "SSH_ASKPASS_REQUIRE": "force",  # since OpenSSH 8.4; before that: no terminal, and
             "DISPLAY": os.environ.get("DISPLAY") or ":0",
             askpass.ADDRESS: self._address,
@@ -88,9 +90,14 @@ class AskpassServer:
 
 def _program() -> Path:
     """Return the program for SSH_ASKPASS, which pip has made of `askpass.py`. ssh wants one file that the system can
-    run, and on Windows only an .exe gets a prompt of the server unchanged."""
+    run, and on Windows only an .exe gets a prompt of the server unchanged. Raises RouteError if it is missing."""
     name = "jupyter-gpu-kernel-askpass.exe" if sys.platform == "win32" else "jupyter-gpu-kernel-askpass"
     schemes = sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")
     folders = [Path(sysconfig.get_path("scripts", scheme)) for scheme in schemes]
-    files = [folder / name for folder in (Path(sys.executable).parent, *folders)]
-    return next((file for file in files if file.is_file()), files[0])
+    for folder in (Path(sys.executable).parent, *folders):
+        if (file := folder / name).is_file():
+            return file
+    raise RouteError(
+        f"the program {name} is not installed beside this Python",
+        remedy="Install jupyter-gpu-kernel again, or use --transport paramiko.",
+    )

@@ -167,8 +167,7 @@ class Followed:
         )
         self.ask, self._connector = ask, connector
         self._jump, self._before = jump, before
-        if before is not None:
-            before.refused_channel = ""
+        self._refusals = before.refusals if before is not None else 0
 
     def sign_in(self, timeout: float, control: Path | None) -> SignIn:
         """Return how ssh connects to the hop, and signs in."""
@@ -204,8 +203,8 @@ class Followed:
         """Return the error for an ssh that has ended in this step. Raises ServerBusy."""
         log, hop, questions = self.log, self.hop, self.questions
         if step == REACH:
-            before = self._before
-            refused = before.wait_for_refused_channel(_JUMP_WAIT) if before is not None else ""
+            before, since = self._before, self._refusals
+            refused = before.wait_for_refused_channel(since, _JUMP_WAIT) if before is not None else ""
             try:
                 return complaints.not_reached(hop, log, self._jump, refused)
             except ServerBusy:

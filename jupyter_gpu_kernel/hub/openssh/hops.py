@@ -117,21 +117,24 @@ class DirectHop(OpenHop):
 
     def responds(self, within: float) -> bool:
         """Whether the idle shell answers within so many seconds: a later answer does no harm. If the shell is in use,
-        its user will notice the silence."""
+        its user will notice the silence. If another session is refused, the machine responds."""
         if self._idle is None:
             return self.alive()
-        with contextlib.suppress(TimeoutError, NoSession, GpuKernelError):
-            return_within(within, partial(self._ask, within))
-            return self.alive()
-        return False
+        try:  # the time of another sign-in ends later, so that its error is no silence
+            return_within(within, partial(self._ask, 2 * within))
+        except TimeoutError:
+            return False
+        except (NoSession, GpuKernelError):
+            pass  # a session was refused
+        return self.alive()
 
     def close(self) -> None:
         """End all processes."""
         for one in self._processes:
             one.end()
 
-    def _ask(self, within: float) -> None:
-        with self.shell(within) as shell:
+    def _ask(self, timeout: float) -> None:
+        with self.shell(timeout) as shell:
             run_to_end(shell, b"", _LONG, "", "true")
 
     @contextlib.contextmanager

@@ -62,6 +62,8 @@ class SSHLog:
         """Why a master could not open a session."""
         self.refused_channel = ""
         """Why the host did not lead to the next one, as it said last."""
+        self.refusals = 0
+        """How often it has said so."""
         self.questions = 0
         """How often ssh was about to ask the user."""
         self.before_question: list[str] = []
@@ -69,8 +71,6 @@ class SSHLog:
         self.other_lines: deque[str] = deque(maxlen=_MAX_OTHERS)
         """The lines of others than ssh: the server's banner, the output of a ProxyCommand."""
         self._since_debug: list[str] = []
-        self.count = 0
-        """The number of lines so far."""
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._changed = threading.Condition(threading.RLock())
 
@@ -88,12 +88,12 @@ class SSHLog:
         with self._changed:
             return [line for line in self._lines if line and not _PREFIX.match(line)]
 
-    def wait_for_refused_channel(self, seconds: float) -> str:
+    def wait_for_refused_channel(self, since: int, seconds: float) -> str:
         """Wait until ssh has logged why the host does not lead to the next one, and return the reason; "" if it does
-        not say so in time."""
+        not say so in time. `since`: the number of refusals before."""
         with self._changed:
-            self._changed.wait_for(lambda: self.refused_channel or self.step == ENDED, seconds)
-            return self.refused_channel
+            self._changed.wait_for(lambda: self.refusals > since or self.step == ENDED, seconds)
+            return self.refused_channel if self.refusals > since else ""
 
     def wait_beyond(self, step: int, seconds: float) -> bool:
         """Wait until ssh has come further than this step; return whether it has."""
@@ -111,7 +111,6 @@ class SSHLog:
         line = data[:MAX_LINE].decode("utf-8", "replace").rstrip()
         with self._changed:
             self._lines.append(line)
-            self.count += 1
             self.connected |= line.startswith(_CONNECTED)
             self.greeted |= line.startswith("debug1: Remote protocol version")
             found = _HOST_KEY_LINE.match(line)
@@ -127,6 +126,7 @@ class SSHLog:
             self.refusal = self.refusal or refusal
             if found := _REFUSED_CHANNEL.match(line):
                 self.refused_channel = found[1]
+                self.refusals += 1
             self.partial |= "with partial success" in line
             if line.startswith("debug1: read_passphrase:"):
                 self.questions += 1

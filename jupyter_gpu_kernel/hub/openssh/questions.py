@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from ...errors import ConnectError
 from ..sanitize import one_line
 from ..ssh import Asker, Secret, hostkeys
 from ..ssh.config.route import Hop
@@ -76,9 +77,9 @@ class Questions:
 
     def answer(self, prompt: str, kind: str, own: bool) -> str | None:
         """Return the answer, or None to refuse. Raises Abandoned. `own`: the hop's ssh process asks."""
-        if own and kind != "none":
-            self._own_questions += 1
-            if self._log.step == HOST_KEY:
+        if kind != "none":
+            self._own_questions += own
+            if (own and self._log.step == HOST_KEY) or self._is_about_host(prompt):
                 return self._confirm_host(prompt)
         if kind == "none":
             self._progress(self.hop.label, one_line(prompt))
@@ -91,6 +92,13 @@ class Questions:
             self._asked.append(prompt)
             return self._ask.secret(self.hop.label, shown, secret)
 
+    def _is_about_host(self, prompt: str) -> bool:
+        """Whether an ssh asks about a host key, although its log, which was read too late, does not say so. An old ssh
+        that signs in may pass on such words of the server."""
+        if "(yes/no" not in prompt or _SERVER.match(prompt):
+            return False
+        return self._version >= _MARKED or self._log.step <= HOST_KEY
+
     def _confirm_host(self, prompt: str) -> str:
         """ssh asks whether the host key is right: it is if the user confirms the key that ssh has logged."""
         key = self._log.host_key
@@ -98,10 +106,17 @@ class Questions:
             return "no"
         with self._abandoning():
             self.host_declined = not self._ask.confirm_host(self.hop.label, key.fingerprint, key.type)
-        if self.host_declined:
-            return "no"
-        hostkeys.append(self._trust_file, b"")  # ssh itself would make a file that others can read
-        return "yes"
+            if not self.host_declined:  # ssh itself would make a file that others can read
+                self._make_trust_file()
+        return "no" if self.host_declined else "yes"
+
+    def _make_trust_file(self) -> None:
+        try:
+            hostkeys.append(self._trust_file, b"")
+        except OSError as error:
+            cause = f"its host key cannot be stored in {self._trust_file}: {error.strerror}"
+            remedy = "Check the disk and the permissions of this file, and try again."
+            raise ConnectError(cause, hop=self.hop.label, remedy=remedy) from error
 
     @contextlib.contextmanager
     def _abandoning(self) -> Iterator[None]:
