@@ -140,17 +140,32 @@ def test_a_successor_does_not_take_an_idle_kernel_for_busy(tmp_path: Path) -> No
     assert successor.states() == [] and not successor.relay.busy
 
 
-def test_clients_of_one_manager_get_their_replies(exchange: Exchange) -> None:
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_clients_of_one_manager_get_their_replies(tmp_path: Path, taken_over: bool) -> None:
     """Both use the same msg_ids. The second reply comes before the idle status of the first cell."""
+    exchange = Exchange(tmp_path)
+    if taken_over:
+        exchange.log.flush()
+        exchange = Exchange(tmp_path, taken_over=True)
+        exchange.relay.kernel_up({"status": "ok"})
     first = make("execute_request", {"code": "f()"})
     second = (first[0].replace(b'"date": "2', b'"date": "3'), *first[1:])
+    third = (first[0].replace(b'"date": "2', b'"date": "4'), *first[1:])
+
+    def replies(client: int, parts: tuple[bytes, ...]) -> None:
+        reply = make("execute_reply", {"status": "ok", "execution_count": client}, parts[0])
+        exchange.relay.handle_kernel_message(Channel.SHELL, client, reply)
+
     for client, parts in ((1, first), (2, second)):
         exchange.receive(Message(Channel.SHELL, client, parts))
     for client, parts in ((1, first), (2, second)):
-        reply = make("execute_reply", {"status": "ok", "execution_count": client}, parts[0])
-        exchange.relay.handle_kernel_message(Channel.SHELL, client, reply)
+        replies(client, parts)
     for parts in (first, second):
         exchange.is_("busy", parts[0])
         exchange.is_("idle", parts[0])
-    replies = [one.client for one in exchange.received if one.msg_type == "execute_reply"]
-    assert replies == [1, 2] and not exchange.relay.busy
+    exchange.receive(Message(Channel.SHELL, 3, third))  # a client that begins to count later
+    exchange.is_("busy", third[0])
+    replies(3, third)
+    exchange.is_("idle", third[0])
+    sent = [one.client for one in exchange.received if one.msg_type == "execute_reply"]
+    assert sent == [1, 2, 3] and not exchange.relay.busy

@@ -29,7 +29,7 @@ from ..process.kernel_sockets import Readiness
 from ..process.signals import Pause
 from ..relay.relay import Relay
 from ..spare.client import Spare
-from ..story import Story
+from ..story import Story, read_story
 from ..system.loop import Timer
 from .commands import KernelCommands, read_unanswered
 from .lifetime import EndRequest, Replacement, Shutdown
@@ -84,7 +84,10 @@ class Keeper:
     def _make_context(self, root: Root, settings: KernelSettings) -> KernelContext:
         runtime = self.loop.runtime
         settings = settings.replace(started=settings.started or runtime.time())  # a successor keeps it
-        self._story_is_new = not root.story(settings.id).exists()
+        entries = read_story(root.story(settings.id))
+        self._story_is_new = all(
+            entry.get("event") == "setup" for entry in entries
+        )  # the set-up lines' output
         story = Story(root.story(settings.id), runtime.time)
         current = CurrentSettings(settings, self._save_settings)
         folder = root.make_kernel(settings.id)

@@ -170,9 +170,10 @@ class Log:
 
     def close(self) -> None:
         """Close the file, and leave it to a successor."""
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(fd)
 
     def _report_disk_problems(self) -> None:
         """Report what went wrong with the files of the messages that wait. A successor that repeats the changes might

@@ -190,9 +190,12 @@ class Requests:
         count = reply.content().get("execution_count") if reply.msg_type == "execute_reply" else None
         if isinstance(count, int):
             self.count = max(self.count, count)
-        if pending is not None and pending.stops_others:
-            self.aborts.handle_reply(reply)
-        self._remove(parent_key_of(reply))
+        if (
+            pending is not None and pending.request.client == reply.client
+        ):  # other clients use the same msg_ids
+            if pending.stops_others:
+                self.aborts.handle_reply(reply)
+            self._remove(parent_key_of(reply))
         remember(self.replied, parent_key_of(reply), _REMEMBERED)
 
     def _observe_output(self, message: Message, pending: ReceivedRequest) -> None:

@@ -59,9 +59,12 @@ class LogState:
         """Return whether this message of the kernel was logged before. The kernel of a killed keeper sends some again.
         Questions on stdin never count as repeated: the hub decides about them
         (`hub/kernel/messages/request_table.py`)."""
-        if message.channel is Channel.IOPUB:
+        if message.channel is Channel.STDIN:
+            return False
+        if message.channel is Channel.IOPUB or message.msg_id in self._ids:
             return message.msg_id in self._ids
-        return message.channel is not Channel.STDIN and parent_key_of(message) in self.requests.replied
+        key = parent_key_of(message)
+        return key in self.requests.replied and key not in self.requests.pending
 
     # -------------------------------------------------------------------------------------- messages to the hub
 

@@ -17,8 +17,8 @@ def is_repeated(message: Message, log: Log, waiting: Waiting, is_up: bool) -> bo
     if is_keepers_own(message):
         return False
     if log.found:
-        cell = waiting.find_executing(message.parent_id) if message.channel is Channel.SHELL else None
-        return (cell is not None and cell.reply is not None) or log.state.repeats(message)
+        held = [one.reply.msg_id for one in waiting.executing(message.parent_id) if one.reply is not None]
+        return message.msg_id in held or log.state.repeats(message)
     if message.channel is Channel.IOPUB:
         return not is_up
     return message.channel is not Channel.STDIN and parent_key_of(message) not in log.state.requests.pending

@@ -98,12 +98,8 @@ class Waiting:
         """Whether the kernel has cells whose replies have not been sent yet."""
         return any(one.reason is Reason.REPLY for one in self.line)
 
-    def find_executing(self, msg_id: str) -> Optional[WaitingRequest]:
-        """Return the cell with this msg_id that the kernel has."""
-        return next(iter(self._executing(msg_id)), None)
-
-    def _executing(self, msg_id: str) -> List[WaitingRequest]:
-        """Clients of one KernelManager use the same msg_ids."""
+    def executing(self, msg_id: str) -> List[WaitingRequest]:
+        """Return the cells with this msg_id that the kernel has. Clients of one KernelManager use the same msg_ids."""
         return [one for one in self.all(Reason.REPLY) if one.msg_id == msg_id]
 
     # -------------------------------------------------------------------------------------- what a request waits for
@@ -138,7 +134,7 @@ class Waiting:
 
     def handle_reply(self, reply: Message) -> Optional[Message]:
         """Take an execute_reply of the kernel. Return it if it may be sent now."""
-        cells = (one for one in self._executing(reply.parent_id) if one.reply is None)
+        cells = (one for one in self.executing(reply.parent_id) if one.reply is None)
         cell = next((one for one in cells if one.request.client == reply.client), None)
         if cell is not None and not cell.is_idle:
             cell.reply = reply
@@ -148,7 +144,7 @@ class Waiting:
 
     def handle_idle(self, msg_id: str) -> Optional[Message]:
         """The kernel is idle again after this request. Return its reply if that was held."""
-        cell = next((one for one in self._executing(msg_id) if not one.is_idle), None)
+        cell = next((one for one in self.executing(msg_id) if not one.is_idle), None)
         if cell is None:
             return None
         cell.is_idle = cell.reply is None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from ...errors import ConnectError, GpuKernelError
+from ...errors import AuthError, ConnectError, GpuKernelError, HostKeyError
 from ..ssh.config.route import Hop
 from ..ssh.route_connection import NoSession, OpenHop, SessionRefused
 from ..transport.short_command import SHELL, run_to_end
@@ -122,10 +122,10 @@ class DirectHop(OpenHop):
             return self.alive()
         try:  # the time of another sign-in ends later, so that its error is no silence
             return_within(within, partial(self._ask, 2 * within))
-        except TimeoutError:
+        except (AuthError, HostKeyError, SessionRefused):
+            pass  # the machine has answered
+        except (TimeoutError, NoSession, GpuKernelError):
             return False
-        except (NoSession, GpuKernelError):
-            pass  # a session was refused
         return self.alive()
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ class PendingRequest:
     def __post_init__(self) -> None:
         self.msg_type = type_of(self.message)
         self.key = key_of(self.message)
-        self.reply_type = f'"{self.msg_type.replace("_request", "_reply")}"'.encode()
+        self.reply_type = f'"{self.msg_type.replace("_request", "_reply")}"'.encode("utf-8", "replace")
         self.message = self.message.unparsed()
         self.is_cell = self.message.channel is Channel.SHELL and self.msg_type == "execute_request"
         self.size = sum(map(len, self.message.parts))
