@@ -1,7 +1,8 @@
 """What the log has: messages that the hub has not acknowledged, the last cells with their output, requests.
 
 The state is a fold. Each of the changes below depends only on its arguments and on the state, so a successor that
-repeats a killed keeper's changes has the state that the killed keeper had. Nothing here reads or writes a file.
+repeats a killed keeper's changes has the state that the killed keeper had. Only the queue has
+files, for what is too much for the memory.
 """
 
 from __future__ import annotations

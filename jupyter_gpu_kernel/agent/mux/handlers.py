@@ -104,8 +104,8 @@ class RequestHandlers:
         request: {"owner": the hub that asks, "by": its name}. With "create": settings, a kernel is found or started:
         if the notebook has left a kernel with this kernelspec, that kernel and its id are returned. With "attach": {…},
         the kernel is taken over from its owner. With neither, the hub connects again. A reservation becomes a kernel if
-        the settings are not those of a reservation. "boot": the boot id when the
-        kernel was last seen, for a node that loses everything at a reboot.
+        the settings are not those of a reservation. "boot": the boot id when the kernel was
+        last seen, for a node that loses everything at a reboot.
         """
         kernel_id, owner = _checked(kernel_id), _owner(request)
         create, attach = request.get("create"), request.get("attach")

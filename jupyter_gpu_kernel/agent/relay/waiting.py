@@ -19,7 +19,8 @@ from .code_request import is_only_request, requested_revision
 
 
 class Reason(enum.Enum):
-    """What a request waits for. The value is the error text of a cell that is interrupted while it waits for that."""
+    """What a request waits for. The value is the error text of a cell that is interrupted while it waits for that;
+    cells that wait for REPLY or FORMER_CELLS are interrupted in the kernel, or go on."""
 
     REPLY = "interrupted by the kernel"
     GPUS = "gave up waiting for a GPU"
