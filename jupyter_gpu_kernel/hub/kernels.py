@@ -24,9 +24,9 @@ from .front_end.delivered import Delivered, remove_old
 from .front_end.front_ends import FrontEnd, FrontEndSpec
 from .jobs.job_files import JobFiles
 from .jobs.job_kernels import JobKernels
+from .kernel.core.pending_request import waiting
 from .kernel.kernel_info import KernelInfoCache
 from .kernel.kernel_state import HubContext, Origin
-from .kernel.messages.pending_request import waiting
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState, Phase
 from .kernel.vscode.pending_stops import PendingStops

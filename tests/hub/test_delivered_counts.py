@@ -12,8 +12,8 @@ from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.core import pacing
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
-from jupyter_gpu_kernel.hub.kernel.messages import pacing
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink

@@ -14,8 +14,8 @@ from streams import LoopThread, Node
 
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.kernel import logged_cells
+from jupyter_gpu_kernel.hub.kernel.core.placeholder import Placeholder
 from jupyter_gpu_kernel.hub.kernel.logged_cells import read_logged_cells
-from jupyter_gpu_kernel.hub.kernel.messages.placeholder import Placeholder
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 from jupyter_gpu_kernel.wire.messages import Channel, Message, MessageError, keeper_message

@@ -12,10 +12,10 @@ from streams import log
 
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.core.pending_request import Decision
+from jupyter_gpu_kernel.hub.kernel.core.placeholder import plain_kernel_info
+from jupyter_gpu_kernel.hub.kernel.core.request_table import _MAX_ANSWERED
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext
-from jupyter_gpu_kernel.hub.kernel.messages.pending_request import Decision
-from jupyter_gpu_kernel.hub.kernel.messages.placeholder import plain_kernel_info
-from jupyter_gpu_kernel.hub.kernel.messages.request_table import _MAX_ANSWERED
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink

@@ -9,14 +9,14 @@ import pytest
 from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.errors import NotAnswered
-from jupyter_gpu_kernel.hub.kernel.messages.displays import (
+from jupyter_gpu_kernel.hub.kernel.core.displays import (
     KEEPS_RUNNING,
     NOTICE_DELAY,
     STARTS,
     OfflineNotice,
     TransientDisplays,
 )
-from jupyter_gpu_kernel.hub.kernel.messages.request_table import RequestTable
+from jupyter_gpu_kernel.hub.kernel.core.request_table import RequestTable
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 

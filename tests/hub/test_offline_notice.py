@@ -16,7 +16,7 @@ from streams import QUICK, Breakable, LoopThread, Node, log, until, wait_for
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError
-from jupyter_gpu_kernel.hub.kernel.messages import displays
+from jupyter_gpu_kernel.hub.kernel.core import displays
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.vscode.sessions import VSCodeSession, VSCodeSessions
 from jupyter_gpu_kernel.hub.node.link import Link

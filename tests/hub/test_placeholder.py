@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runtimes import RUNTIME, make
 
-from jupyter_gpu_kernel.hub.kernel.messages.placeholder import Placeholder
+from jupyter_gpu_kernel.hub.kernel.core.placeholder import Placeholder
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from runtimes import make
 
 from jupyter_gpu_kernel.hub.front_end.delivered import SavedRequest
-from jupyter_gpu_kernel.hub.kernel.messages.pending_request import Decision, Taken, waiting
-from jupyter_gpu_kernel.hub.kernel.messages.request_table import (
+from jupyter_gpu_kernel.hub.kernel.core.pending_request import Decision, Taken, waiting
+from jupyter_gpu_kernel.hub.kernel.core.request_table import (
     _MAX_ANSWERED,
     _MAX_OTHERS,
     RequestTable,

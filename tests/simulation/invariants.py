@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpu_kernel.hub.kernel.messages.pacing import Pacer
+from jupyter_gpu_kernel.hub.kernel.core.pacing import Pacer
 from jupyter_gpu_kernel.hub.kernel.states import LinkState
 
 from .kernel import essence

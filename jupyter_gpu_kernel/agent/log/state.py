@@ -59,7 +59,7 @@ class LogState:
     def repeats(self, message: Message) -> bool:
         """Return whether this message of the kernel was logged before. The kernel of a killed keeper sends some again.
         Questions on stdin never count as repeated: the hub decides about them
-        (`hub/kernel/messages/request_table.py`)."""
+        (`hub/kernel/core/request_table.py`)."""
         if message.channel is Channel.STDIN:
             return False
         if message.channel is Channel.IOPUB or message.msg_id in self._ids:

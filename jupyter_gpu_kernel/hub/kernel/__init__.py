@@ -2,7 +2,7 @@
 
 - Its life: `remote_kernel.py`, with `kernel_state.py`, `states.py` and `description.py`; `late_start.py` for kernels
   that a cell starts. `kernel_info.py` keeps what kernels have replied. All kernels of the hub are in `../kernels.py`.
-- `messages/`: what passes between its front ends and its keeper, and what front ends get in the kernel's place.
+- `core/`: what passes between its front ends and its keeper, and what front ends get in the kernel's place.
   `logged_cells.py` requests the last cells.
 - `vscode/`: VS Code's restarts and returns.
 """

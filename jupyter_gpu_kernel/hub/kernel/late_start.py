@@ -12,8 +12,8 @@ from ...errors import GpuKernelError
 from ...wire.messages import Message
 from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink
+from .core.relay import HubRelay
 from .kernel_state import KernelState
-from .messages.relay import HubRelay
 from .states import AttachTiming, LinkState, Phase
 
 

@@ -17,11 +17,11 @@ from ..front_end.front_ends import FrontEnd, FrontEndSpec
 from ..front_end.requests import wants_restart
 from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink, NoLink
+from .core.displays import KEEPS_RUNNING, STARTS
+from .core.relay import HubRelay
 from .description import describe
 from .kernel_state import CREATED, HubContext, KernelState, Origin
 from .late_start import LateStart
-from .messages.displays import KEEPS_RUNNING, STARTS
-from .messages.relay import HubRelay
 from .states import AttachTiming, LinkState, Phase
 
 _RUNS = ("starting", "waiting", "idle", "busy")

@@ -13,25 +13,25 @@ HUB = [
     ),
     Mutant(
         "messages are passed on before those that wait",
-        "hub.kernel.messages.pacing",
+        "hub.kernel.core.pacing",
         "        if self._pace is _Pace.LIVE and not self._queue and not pieces and self._has_room(message):\n",
         "        if self._pace is _Pace.LIVE and not pieces and self._has_room(message):\n",
     ),
     Mutant(
         "a front end that does not read is sent more",
-        "hub.kernel.messages.pacing",
+        "hub.kernel.core.pacing",
         "        if not self._has_room(self._queue[0].message):\n",
         "        if False:\n",
     ),
     Mutant(
         "the pacer's progress is not acknowledged",
-        "hub.kernel.messages.pacing",
+        "hub.kernel.core.pacing",
         ("            self.end_replay()\n        self._on_progress()\n"),
         "            self.end_replay()\n",
     ),
     Mutant(
         "a replay never ends",
-        "hub.kernel.messages.pacing",
+        "hub.kernel.core.pacing",
         (
             "        self._pace = _Pace.LIVE\n"
             "        if self._timer is not None:\n"
@@ -46,7 +46,7 @@ HUB = [
     ),
     Mutant(
         "the pacer's timer runs on",
-        "hub.kernel.messages.pacing",
+        "hub.kernel.core.pacing",
         (
             "        self.waiting_by_lane, self._size = [0 for _ in Lane], 0\n"
             "        if self._timer is not None:\n"
@@ -56,91 +56,91 @@ HUB = [
     ),
     Mutant(
         "deferred requests are lost when the link is up",
-        "hub.kernel.messages.request_table",
+        "hub.kernel.core.request_table",
         "        return [one for one in self._requests.values() if one.waits and not self._waits(one.message)]\n",
         "        return [one for one in self._requests.values() if one.waits and not self._waits(one.message)][1:]\n",
     ),
     Mutant(
         "deferred requests are sent and kept",
-        "hub.kernel.messages.request_table",
+        "hub.kernel.core.request_table",
         "            pending.waits = False\n",
         "            pass\n",
     ),
     Mutant(
         "an interrupt does not cancel the cells that wait",
-        "hub.kernel.messages.request_table",
+        "hub.kernel.core.request_table",
         "            self._remove(header_key(cell))\n",
         "            self._requests[header_key(cell)].later = Later.NO_REPLY\n",
     ),
     Mutant(
         "an interrupt that was lost is not answered",
-        "hub.kernel.messages.relay",
+        "hub.kernel.core.relay",
         "        for request in answered:\n            self.placeholder.acknowledge(request)\n",
         "",
     ),
     Mutant(
         "an interrupt is answered here and by the kernel",
-        "hub.kernel.messages.request_table",
+        "hub.kernel.core.request_table",
         "            pending.delivery = Delivery.NOTHING\n            self._forget(pending)\n",
         "            self._forget(pending)\n",
     ),
     Mutant(
         "a cell with a reply stays in flight",
-        "hub.kernel.messages.request_table",
+        "hub.kernel.core.request_table",
         "            pending.delivery = Delivery.NO_REPLY\n        self._forget(pending)\n",
         "            pending.delivery = Delivery.NO_REPLY\n",
     ),
     Mutant(
         "a request that is no cell is lost with a killed hub",
-        "hub.kernel.messages.request_table",
+        "hub.kernel.core.request_table",
         "            pending.waits = pending.waits or not pending.is_cell\n",
         "",
     ),
     Mutant(
         "a request that is sent again has two replies",
-        "hub.kernel.messages.request_table",
+        "hub.kernel.core.request_table",
         "            pending.delivery = Delivery.NO_REPLY\n",
         "            pass\n",
     ),
     Mutant(
         "the killed hub's cells are not recalled",
-        "hub.kernel.messages.relay",
+        "hub.kernel.core.relay",
         "        saved = self._file.recall()\n",
         "        saved = self._file.recall() and []\n",
     ),
     Mutant(
         "a failure is not acknowledged",
-        "hub.kernel.messages.relay",
+        "hub.kernel.core.relay",
         "            self._report_failure_seen(failed)\n",
         "            pass\n",
     ),
     Mutant(
         "counts are saved before the message is sent",
-        "hub.kernel.messages.relay",
+        "hub.kernel.core.relay",
         "            self._delivered.save(self.endpoint.delivered, self._pacer.pieces or self._delivered.pieces)\n",
         "            self._delivered.save([count + 1 for count in self.endpoint.delivered])\n",
     ),
     Mutant(
         "counts are never saved",
-        "hub.kernel.messages.relay",
+        "hub.kernel.core.relay",
         "            self._delivered.save(self.endpoint.delivered, self._pacer.pieces or self._delivered.pieces)\n",
         "            pass\n",
     ),
     Mutant(
         "a lost kernel's cells get no reply",
-        "hub.kernel.messages.relay",
+        "hub.kernel.core.relay",
         "self.placeholder.fail(self.table.clear(), ",
         "self.placeholder.fail(self.table.clear() and [], ",
     ),
     Mutant(
         "what a lost kernel has sent comes after the errors",
-        "hub.kernel.messages.relay",
+        "hub.kernel.core.relay",
         "        self._pacer.flush()  # before their replies, whether it is read or not\n",
         "        self._pacer.end_replay()\n",
     ),
     Mutant(
         "an interrupt that was answered is answered again with an error",
-        "hub.kernel.messages.request_table",
+        "hub.kernel.core.request_table",
         "            pending.delivery = Delivery.NOTHING\n            self._forget(pending)\n",
         "            self._set_delivery(pending, Delivery.ALL)\n",
     ),

@@ -192,7 +192,7 @@ KEEPER = [
     ),
     Mutant(
         "a hub lets a successor acknowledge what it has not passed on",
-        "hub.kernel.messages.relay",
+        "hub.kernel.core.relay",
         "            self._pacer.keeper_changed()\n",
         "",
     ),

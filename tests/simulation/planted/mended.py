@@ -31,19 +31,19 @@ MENDED = [
     ),
     Mutant(
         "requests of a lost kernel are forgotten before they are answered",
-        "hub.kernel.messages.request_table",
+        "hub.kernel.core.request_table",
         "                self._remove(key)\n                unanswered.append(one.message)\n",
         "                self._forget(one)\n                unanswered.append(one.message)\n",
     ),
     Mutant(
         "what the keeper says in another lane counts as output that waits",
-        "hub.kernel.messages.relay",
+        "hub.kernel.core.relay",
         "endpoint.received, endpoint.lane, pieces)",
         "endpoint.received, Lane.ORDERED, pieces)",
     ),
     Mutant(
         "a shutdown that a killed hub has left ends the restarted kernel",
-        "hub.kernel.messages.request_table",
+        "hub.kernel.core.request_table",
         'if one.msg_type == "shutdown_request" and one.repeated and one.waits:',
         "if False:",
     ),
@@ -75,7 +75,7 @@ MENDED = [
     ),
     Mutant(
         "a request to a lost kernel waits without a word",
-        "hub.kernel.messages.relay",
+        "hub.kernel.core.relay",
         "        if self._kernel.lost_cause and",
         "        if False and",
     ),
@@ -87,7 +87,7 @@ MENDED = [
     ),
     Mutant(
         "a kernel that is taken over while it restarts stays ended",
-        "hub.kernel.messages.relay",
+        "hub.kernel.core.relay",
         "            self._kernel.taken_over()\n",
         "            pass\n",
     ),
