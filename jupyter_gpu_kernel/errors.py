@@ -148,6 +148,12 @@ class KernelStartError(GpuKernelError):
 class HubError(GpuKernelError):
     """The local hub cannot be started, or does not answer."""
 
+    @classmethod
+    def from_bug(cls, error: Exception, hop: str = "") -> HubError:
+        """Return the error for a bug of the hub, whose log has the traceback."""
+        remedy = "The hub's log has details; please report it."
+        return cls(f"{type(error).__name__}: {error}", hop=hop, remedy=remedy)
+
 
 _KINDS: dict[str, type[GpuKernelError]] = {
     kind.__name__: kind

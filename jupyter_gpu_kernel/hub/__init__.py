@@ -6,6 +6,6 @@ reply. `kernels.py` has the kernels that front ends use; `kernel_settings.py` wh
 `validate.py` and `sanitize.py` check what comes from nodes and front ends, `paths.py` names files and addresses, and
 `background.py` runs what nobody waits for.
 `connections/`, `ssh/`, `openssh/` and `transport/` make connections; `node/` is one work node; `front_end/` and
-`kernel/` are the two sides of a kernel; `pending/`, `jobs/`, `slurm/` and `several_hosts/` are about kernels that a
-cell starts; `virtual_env/` makes environments.
+`kernel/` are the two sides of a kernel; `jobs/`, `slurm/` and `several_hosts/` are about kernels that a cell starts;
+`virtual_env/` makes environments.
 """

@@ -28,6 +28,7 @@ from .kernel.core.pending_request import waiting
 from .kernel.kernel_info import KernelInfoCache
 from .kernel.kernel_state import HubContext, Origin
 from .kernel.remote_kernel import RemoteKernel
+from .kernel.starter import Starter
 from .kernel.states import LinkState, Phase
 from .kernel.vscode.pending_stops import PendingStops
 from .kernel.vscode.sessions import VSCodeSession, VSCodeSessions
@@ -37,7 +38,6 @@ from .node.node_link import NodeLink, NoLink
 from .node.nodes import Nodes, conflict
 from .node.shared_connection import RouteSettings
 from .paths import data_folder, hub_folder, owner
-from .pending.starter import KernelStarter
 from .rows import pending_row
 from .rpc import Call
 from .several_hosts.host_starter import HostStarter
@@ -292,7 +292,7 @@ class Kernels:
 
     # -------------------------------------------------------------------------------------- helpers
 
-    def _starter(self, settings: KernelSettings) -> KernelStarter | None:
+    def _starter(self, settings: KernelSettings) -> Starter | None:
         """Return what starts a kernel with these settings when its user runs a cell; None if it is started at once."""
         if settings.slurm:
             return self.jobs.starter(settings)

@@ -37,7 +37,6 @@ MAX_CLIENTS = 2000
 """Connections at a time."""
 _STEP = 0.5
 """Seconds between two looks whether the user is asked."""
-REPORT_BUG = "The hub's log has details; please report it."
 
 T = TypeVar("T")
 Operation = Callable[["Call"], Awaitable[Any]]
@@ -270,8 +269,7 @@ class RpcServer:
             call.client.send({"id": call.number, "error": error.to_json()})
         except Exception as error:  # a bug of ours: report it to the client, and go on
             self._log.exception("operation %s failed", call.op)
-            bug = HubError(f"{type(error).__name__}: {error}", remedy=REPORT_BUG)
-            call.client.send({"id": call.number, "error": bug.to_json()})
+            call.client.send({"id": call.number, "error": HubError.from_bug(error).to_json()})
 
 
 def _rejected(why: str) -> dict[str, str]:

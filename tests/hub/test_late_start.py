@@ -14,15 +14,14 @@ from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.description import LeftKernel
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel.starter import Starter
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
-from jupyter_gpu_kernel.hub.node.nodes import Nodes
-from jupyter_gpu_kernel.hub.pending.starter import KernelStarter
 from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
-class NoJob(KernelStarter):
+class NoJob(Starter):
     """A starter that never starts its kernel."""
 
     async def prepare(self, settings: KernelSettings, call: Call, restarted_on: str) -> KernelSettings:
@@ -46,7 +45,7 @@ class NoJob(KernelStarter):
 def test_a_kernel_whose_cell_waits_for_the_start_is_busy() -> None:
     async def run() -> None:
         context = HubContext(RUNTIME, log)
-        origin = Origin(starter=NoJob(RUNTIME, Nodes(RUNTIME, lambda *_: None, log), log))
+        origin = Origin(starter=NoJob(RUNTIME, lambda settings: NoLink("login"), log))
         settings = KernelSettings(("login",), slurm=True)
         remote = RemoteKernel(context, "k1", settings, FrontEndSpec(dict(KEY)), NoLink("login"), origin)
         try:
@@ -65,7 +64,7 @@ def test_a_kernel_whose_cell_waits_for_the_start_is_busy() -> None:
 def test_a_kernel_that_is_restarted_before_its_start_does_not_look_ended() -> None:
     async def run() -> None:
         context = HubContext(RUNTIME, log)
-        origin = Origin(starter=NoJob(RUNTIME, Nodes(RUNTIME, lambda *_: None, log), log))
+        origin = Origin(starter=NoJob(RUNTIME, lambda settings: NoLink("login"), log))
         settings = KernelSettings(("login",), slurm=True)
         remote = RemoteKernel(context, "k1", settings, FrontEndSpec(dict(KEY)), NoLink("login"), origin)
         try:

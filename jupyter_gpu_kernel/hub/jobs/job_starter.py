@@ -14,11 +14,11 @@ from ...errors import AgentError, GpuKernelError, HostKeyError, KernelStartError
 from ...wire.runtime import Runtime
 from ..kernel.description import LeftKernel
 from ..kernel.remote_kernel import RemoteKernel
+from ..kernel.starter import Starter
 from ..kernel.states import LinkState, Phase
 from ..kernel_settings import KernelSettings
 from ..node.install.agent_file import pack
 from ..node.nodes import Nodes
-from ..pending.starter import KernelStarter
 from ..rpc import Call
 from ..slurm import words
 from ..slurm.commands import batch_script, job_name
@@ -35,7 +35,7 @@ _RESTART_WITHIN = 1.0
 _RETRY = 10.0
 
 
-class JobStarter(KernelStarter):
+class JobStarter(Starter):
     """Starts one kernel in a job."""
 
     def __init__(
@@ -47,7 +47,7 @@ class JobStarter(KernelStarter):
         job_nodes: JobNodes,
         log: logging.Logger,
     ) -> None:
-        super().__init__(runtime, nodes, log)
+        super().__init__(runtime, nodes.no_link, log)
         self._table = table
         self._scheduler = scheduler
         self._job_nodes = job_nodes

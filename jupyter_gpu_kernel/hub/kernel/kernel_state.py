@@ -18,11 +18,11 @@ from ..front_end.sockets import Bind, Sockets
 from ..kernel_settings import KernelSettings
 from ..node.attachments import open_arguments
 from ..node.node_link import NodeLink
-from .description import Starter
 from .kernel_info import KernelInfoCache
 from .states import LINK_STATES, PHASES, LinkState, Phase, transition
 
 if TYPE_CHECKING:
+    from .starter import Starter
     from .vscode.sessions import VSCodeSession
 
 

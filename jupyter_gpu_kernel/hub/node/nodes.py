@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ...errors import AgentError, AgentRefusal, ConnectError, GpuKernelError, HubError
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings, Spec
-from ..rpc import REPORT_BUG, Call
+from ..rpc import Call
 from ..ssh import Attempt
 from ..transport.connection import Connection
 from .hosts import each_spec
@@ -200,8 +200,7 @@ class Nodes:
             return NodeReply(node, {}, error)
         except Exception as error:  # a bug of ours, perhaps triggered by this node: show the others
             self._log.exception("%s: “%s” failed", node.name, do)
-            cause = f"{type(error).__name__}: {error}"
-            return NodeReply(node, {}, HubError(cause, hop=node.name, remedy=REPORT_BUG))
+            return NodeReply(node, {}, HubError.from_bug(error, node.name))
 
 
 def patience_of(call: Call) -> float | None:

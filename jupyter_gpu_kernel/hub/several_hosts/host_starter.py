@@ -16,13 +16,13 @@ from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
 from ..kernel.description import LeftKernel
 from ..kernel.remote_kernel import RemoteKernel
+from ..kernel.starter import Starter
 from ..kernel.states import LinkState
 from ..kernel_settings import KernelSettings
 from ..node.hosts import none_usable
 from ..node.node import Node
 from ..node.node_link import NodeLink
 from ..node.nodes import Nodes
-from ..pending.starter import KernelStarter
 from ..rpc import Call
 from .host_wait import HostWait
 from .placement import Offer, Placement, left_out
@@ -44,11 +44,12 @@ _MAX_TEXT = 10_000
 _FIRST = "its GPUs were free first"
 
 
-class HostStarter(KernelStarter):
+class HostStarter(Starter):
     """Starts one kernel on the best of its hosts."""
 
     def __init__(self, runtime: Runtime, nodes: Nodes, placement: Placement, log: logging.Logger) -> None:
-        super().__init__(runtime, nodes, log)
+        super().__init__(runtime, nodes.no_link, log)
+        self._nodes = nodes
         self._placement = placement
         self._offers: list[Offer] = []
         self._known_host: KernelSettings | None = None  # where the kernel is to start without a reservation

@@ -17,7 +17,7 @@ from .. import sanitize
 from ..kernel_settings import KernelSettings
 from ..node.node import Node
 from ..node.nodes import Nodes
-from ..rpc import REPORT_BUG, Call
+from ..rpc import Call
 
 GRACE = 1.5
 """Seconds for the other hosts after one has answered that it has enough free GPUs."""
@@ -168,7 +168,7 @@ class Placement:
             problem = error
         except Exception as error:  # a bug of ours, perhaps triggered by this node
             self._log.exception("%s: “offer” failed", node.name)
-            problem = HubError(f"{type(error).__name__}: {error}", hop=node.name, remedy=REPORT_BUG)
+            problem = HubError.from_bug(error, node.name)
         return Offer(node, settings, answer, problem, asyncio.get_running_loop().time())
 
     async def _request_offer(self, node: Node, settings: KernelSettings, call: Call | None) -> dict[str, Any]:

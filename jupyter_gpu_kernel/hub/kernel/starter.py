@@ -1,6 +1,8 @@
 """What starts a kernel with a cell of its user, whether the kernel then runs in a job or on one of several hosts.
 
-A kernel that does not exist any more is started again by the next cell. This module does not know where kernels run.
+Until its start such a kernel is pending: it has no node, and front ends get what `late_start.py` says. A kernel that
+does not exist any more is started again by the next cell. What differs between the two kinds of kernels is in
+`jobs/job_starter.py` and `several_hosts/host_starter.py`.
 """
 
 from __future__ import annotations
@@ -8,36 +10,46 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from ...errors import GpuKernelError, HubError
 from ...wire.runtime import Runtime
 from ..background import BackgroundTasks
-from ..kernel.description import Starter
-from ..kernel.remote_kernel import RemoteKernel
-from ..kernel.states import Phase
 from ..kernel_settings import KernelSettings
-from ..node.node_link import NodeLink
-from ..node.nodes import Nodes
-from ..rpc import REPORT_BUG
+from ..node.node_link import NodeLink, NoLink
+from .description import LeftKernel
+from .states import Phase
+
+if TYPE_CHECKING:
+    from .remote_kernel import RemoteKernel
 
 
-class KernelStarter(Starter, ABC):
-    """The `Starter` of one kernel. A subclass says how it is started.
+class Starter(ABC):
+    """Starts one kernel, as often as its user needs it. A subclass says how the kernel is started.
 
-    `_lost`: why the kernel's keeper does not exist, once that is known. `_stop_replaced`: ends the kernel that this one
-    replaces, when this one was started or cannot be.
+    `_lost`: why the kernel's keeper does not exist, once that is known. `_stop_replaced`: ends the kernel that the
+    starter's kernel replaces, once the starter's kernel was started or cannot be.
     """
 
-    def __init__(self, runtime: Runtime, nodes: Nodes, log: logging.Logger) -> None:
+    def __init__(
+        self, runtime: Runtime, no_link: Callable[[KernelSettings], NoLink | None], log: logging.Logger
+    ) -> None:
+        """`no_link(settings)` returns the link of a kernel with these settings that has not been started."""
         self._runtime = runtime
-        self._nodes = nodes
+        self._no_link = no_link
         self._log = log
         self._lost: GpuKernelError | None = None
         self._stop_replaced: Callable[[], Awaitable[None]] | None = None
         self._tasks = BackgroundTasks()
 
+    @abstractmethod
+    async def prepare(self, settings: KernelSettings, call: Any, restarted_on: str) -> KernelSettings:
+        """A front end wants a kernel with these settings: sign in, and return the settings. They lead to a node if the
+        kernel is to be used there at once. `restarted_on`: the host of the kernel that the new kernel may replace."""
+
     def begin(self, remote: RemoteKernel, *, adopted: bool) -> None:
-        """Start the kernel whenever its user runs a cell and the kernel does not exist, until the hub gives it up."""
+        """From now on start the kernel whenever its user runs a cell and the kernel does not exist, until the hub gives
+        the kernel up. `adopted`: whether a hub that was killed had the kernel before."""
         self._tasks.spawn(self._run(remote, adopted))
 
     async def _run(self, remote: RemoteKernel, adopted: bool) -> None:
@@ -50,7 +62,7 @@ class KernelStarter(Starter, ABC):
                 self._fail(remote, error)
             except Exception as error:  # a bug of ours
                 self._log.exception("kernel %s: its start failed", remote.kernel_id)
-                self._fail(remote, HubError(f"{type(error).__name__}: {error}", remedy=REPORT_BUG))
+                self._fail(remote, HubError.from_bug(error))
             await self._end_replaced()
 
     async def _live(self, remote: RemoteKernel) -> None:
@@ -80,17 +92,41 @@ class KernelStarter(Starter, ABC):
 
     # -------------------------------------------------------------------------------------- calls of the kernel
 
+    def interrupted(self) -> None:
+        """The user has interrupted the kernel, which has not been started: no cell waits any more."""
+        return None
+
     def lost(self, remote: RemoteKernel, error: GpuKernelError) -> bool:
-        """Note why the kernel's keeper does not exist; return whether this was a start, which goes on without it."""
+        """The kernel's keeper does not exist any more, or could not be started. Return whether the starter handles
+        this; it then calls `LateStart.failed` or `RemoteKernel.end` a moment later."""
         self._lost = error
         remote.wake()
         return remote.late_start.pending
 
     def restart(self, remote: RemoteKernel) -> None:
-        """Prepare for another kernel, as the kernel does not exist any more: the next cell starts one."""
+        """The kernel does not exist any more, or only on a host that is lost: the next cell starts another one."""
         self._undo(remote)
 
-    # -------------------------------------------------------------------------------------- helpers
+    @abstractmethod
+    def replace(self, remote: RemoteKernel, left: LeftKernel, stop: Callable[[], Awaitable[None]]) -> bool:
+        """The front end has replaced the kernel `left` by `remote`. Return whether `remote` will start in the job, or
+        on the host, of `left`; then `stop` is called once `remote` has started there or has failed to. If False is
+        returned, the starter never calls `stop`."""
+
+    @abstractmethod
+    async def find_left(self, remote: RemoteKernel, notebook: str) -> bool:
+        """The notebook is known now. Return whether the kernel that the notebook has left elsewhere is used."""
+
+    async def host_lost(self, remote: RemoteKernel) -> bool:
+        """Return whether a kernel that is restarted has to start elsewhere."""
+        return False
+
+    async def set_priority(self, remote: RemoteKernel, priority: int) -> None:
+        """Give the kernel, which has not been started, another priority."""
+        remote.settings = remote.settings.replace(priority=priority)
+        remote.show_status(priority=priority)
+
+    # -------------------------------------------------------------------------------------- for subclasses
 
     def _show_waiting(self, remote: RemoteKernel) -> None:
         """A cell waits for the start from now on."""
@@ -103,8 +139,8 @@ class KernelStarter(Starter, ABC):
         settings: KernelSettings,
         within: float | None = None,
     ) -> bool:
-        """Start the kernel on the node of the link. Return whether it can be used; if not, `_lost` is the reason,
-        unless the start is not wanted any more, or has taken more than `within` seconds."""
+        """Start the kernel on the node of the link. Return whether the kernel can be used; if not, `_lost` is the
+        reason, unless the start is not wanted any more, or has taken more than `within` seconds."""
         late_start = remote.late_start
         late_start.start_on(link, settings, remote.kernel_id)
 
@@ -134,7 +170,7 @@ class KernelStarter(Starter, ABC):
     def _undo(self, remote: RemoteKernel) -> None:
         """Return to the state without a kernel: the next cell starts one, with another id."""
         settings = remote.settings.before_start()
-        no_link = self._nodes.no_link(settings)
+        no_link = self._no_link(settings)
         assert no_link is not None  # else the kernel would have no starter
         remote.late_start.undo(no_link, settings, self._runtime.new_id()[:12])
 
