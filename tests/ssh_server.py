@@ -16,7 +16,6 @@ from sshd import make_key
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.hub.ssh import Asker
-from jupyter_gpu_kernel.hub.ssh.config.restrictions import UNRESTRICTED, Restrictions
 from jupyter_gpu_kernel.hub.ssh.config.route import Hop
 from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 
@@ -107,16 +106,14 @@ class SshServer:
         transport.start_server(threading.Event(), self.rules)
 
     def connect(
-        self, ask: Asker | None, *keys: Path, timeout: float = 20.0, limits: Restrictions = UNRESTRICTED
+        self, ask: Asker | None, *keys: Path, timeout: float = 20.0, asks: bool = True
     ) -> RouteConnection:
         hop = Hop("login", "ssh", "127.0.0.1", self.port, "alice", identity_files=keys, uses_agent=False)
-        hop = replace(hop, restrictions=limits)
+        hop = replace(hop, asks=asks)
         return connect([hop], ask=ask, trust_file=self.trust_file, timeout=timeout)
 
-    def visit(
-        self, ask: Asker | None, *keys: Path, timeout: float = 20.0, limits: Restrictions = UNRESTRICTED
-    ) -> None:
-        self.connect(ask, *keys, timeout=timeout, limits=limits).close()
+    def visit(self, ask: Asker | None, *keys: Path, timeout: float = 20.0, asks: bool = True) -> None:
+        self.connect(ask, *keys, timeout=timeout, asks=asks).close()
 
     def close(self) -> None:
         self.thread.join(DEADLINE)

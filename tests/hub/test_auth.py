@@ -25,7 +25,6 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
 from jupyter_gpu_kernel.hub.ssh.config.reasons import reasons
-from jupyter_gpu_kernel.hub.ssh.config.restrictions import UNRESTRICTED
 from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
 from jupyter_gpu_kernel.hub.ssh.sign_in.keys import agent_keys
 
@@ -152,13 +151,6 @@ def test_a_key_that_would_not_be_taken_is_no_reason_to_refuse_a_password(
     owner = Owner("sesame")
     here.visit(owner, here.key)
     assert [prompt for _, prompt in owner.prompts] == ["Password of alice: "]
-
-
-def test_that_the_ssh_config_forbids_keys_is_reported(ssh_server: Callable[..., SshServer]) -> None:
-    here = ssh_server("publickey")
-    with pytest.raises(AuthError) as caught:
-        here.visit(None, here.key, limits=replace(UNRESTRICTED, methods=("password",)))
-    assert "Your own ssh configuration forbids them" in caught.value.remedy
 
 
 class Forgetful:

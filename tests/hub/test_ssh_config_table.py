@@ -27,7 +27,6 @@ HARMLESS = """
   RekeyLimit default none
   AddKeysToAgent no
   CanonicalizeHostname no
-  ChallengeResponseAuthentication no
   Compression yes
   ConnectionAttempts 2
   ControlMaster no
@@ -46,7 +45,6 @@ HARMLESS = """
   SetEnv A=b
   ServerAliveInterval 15
   VerifyHostKeyDNS yes
-  NumberOfPasswordPrompts 0
 """
 CONNECTS = [
     "",
@@ -62,8 +60,6 @@ CONNECTS = [
     "IdentitiesOnly yes",
     "IgnoreUnknown Nonsense*\n  NonsenseOption yes",
     "KexAlgorithms -sntrup*",
-    "PasswordAuthentication No\n  KbdInteractiveAuthentication FALSE",
-    "PreferredAuthentications gssapi-with-mic,publickey",
     "ProxyCommand none\n  ProxyJump nowhere",
     "RequiredRSASize 4096",
     "StrictHostKeyChecking accept-new",
@@ -104,7 +100,11 @@ REFUSES = [
 BY_NAME = [
     "AddressFamily inet",
     "BindAddress 127.0.0.1",
+    "KbdInteractiveAuthentication FALSE",
     "KbdInteractiveDevices pam",
+    "NumberOfPasswordPrompts 0",
+    "PasswordAuthentication No",
+    "PreferredAuthentications gssapi-with-mic,publickey",
     "BindInterface lo",
     "CheckHostIP yes",
     "Ciphers aes256-ctr,aes128-ctr",

@@ -97,7 +97,7 @@ def host_key_refused(hop: Hop, log: SSHLog, trust_file: Path, declined: bool) ->
         known = [entry for entry in entries if not entry.marker]
         return hostkeys.changed(hop, known, key.type, key.fingerprint)
     if declined or any("host key is known for" in line for line in words):
-        if not hop.restrictions.new_hosts:
+        if not hop.new_hosts:
             return hostkeys.strict(hop, key.type, key.fingerprint)
         reason = "has not signed this key"
         return hostkeys.unknown(hop, entries, key.type, key.fingerprint, declined, reason)
@@ -126,8 +126,8 @@ def sign_in_failed(hop: Hop, log: SSHLog, keys: UserKeys, can_ask: bool, typed: 
     accepts_keys = log.partial or "publickey" in log.methods
     if not accepts_keys:
         keys.forget_problems()
-    interactive = [one for one in hop.restrictions.methods if one in log.methods and one != "publickey"]
-    if interactive and not can_ask and not keys.remedies:
+    may_type = any(not failures.forbidding(hop, one) for one in failures.typed_methods(log.methods))
+    if may_type and not can_ask and not keys.remedies:
         return failures.nobody_to_ask(hop, keys, tried, log.partial)
     return failures.refused(hop, keys, tried, log.methods, accepts_keys)
 

@@ -172,7 +172,7 @@ class Followed:
     def sign_in(self, timeout: float, control: Path | None) -> SignIn:
         """Return how ssh connects to the hop, and signs in."""
         known, asks = (self._connector.trust_file, *self.hop.known_hosts), self.ask is not None
-        accepts_host = asks and self.hop.restrictions.new_hosts
+        accepts_host = asks and self.hop.new_hosts
         return SignIn(self.hop, self.log.file, known, accepts_host, asks, timeout, control)
 
     def follow(self, process: SSHProcess, final: bool) -> None:

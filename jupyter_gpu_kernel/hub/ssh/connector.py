@@ -70,7 +70,7 @@ class Connector(ABC):
         hop = hops[-1]
         on_wait = partial(self.progress, hop.label, "waiting for another sign-in to this host")
         with turns.of(hops, since, on_wait) as take_turn:
-            if self._asker is None or not hop.restrictions.asks:
+            if self._asker is None or not hop.asks:
                 yield None
             else:
                 yield TimedAsker(self._asker, self.deadline, take_turn)

@@ -8,17 +8,27 @@ from collections.abc import Collection, Sequence
 from ...errors import BY_LOGIN, AuthError, ConnectError
 from ..sanitize import one_line
 from .config.destination import parse_destination
-from .config.directives import first
-from .config.restrictions import DIRECTIVES, switched
+from .config.directives import first, switched
 from .config.route import Hop
 from .sign_in.keys import UserKeys
 
 MAX_QUESTIONS = 12
 """Questions of one server, repetitions included."""
+METHODS = {
+    "publickey": "PubkeyAuthentication",
+    "keyboard-interactive": "KbdInteractiveAuthentication",
+    "password": "PasswordAuthentication",
+}
+"""The methods of signing in, in the order in which they are tried, and the directive that switches each of them off."""
 TYPED = "the typed password or code"
 _DENIED = re.compile(
     r"\b(denied|not allowed|no active jobs?|expired|locked|maintenance|going down)\b", re.IGNORECASE
 )
+
+
+def typed_methods(methods: Collection[str]) -> list[str]:
+    """Return those of the server's methods for which the user types a secret."""
+    return [one for one in METHODS if one in methods and one != "publickey"]
 
 
 # --- on the way there
@@ -136,13 +146,16 @@ def refused(
 
 def _forbidden(hop: Hop, methods: Collection[str]) -> str:
     """Return the directives that forbid every method which the server accepts; "" if a method remains."""
-    ours = [name for name in DIRECTIVES if name in methods]
-    if any(name in hop.restrictions.methods for name in ours):
-        return ""
-    preferred = f"PreferredAuthentications {first(hop.values, 'preferredauthentications')}"
-    directives = (DIRECTIVES[name] for name in ours)
-    off = (f"{one} no" if not switched(hop.values, one.lower(), True) else preferred for one in directives)
-    return one_line(", ".join(dict.fromkeys(off)), 300)
+    found = [forbidding(hop, name) for name in METHODS if name in methods]
+    return one_line(", ".join(dict.fromkeys(found)), 300) if all(found) else ""
+
+
+def forbidding(hop: Hop, method: str) -> str:
+    """Return the directive with which the ssh configuration forbids a method of `METHODS`; "" if it does not."""
+    if not switched(hop.values, METHODS[method].lower(), True):
+        return f"{METHODS[method]} no"
+    preferred = first(hop.values, "preferredauthentications", method)
+    return "" if method in preferred.split(",") else f"PreferredAuthentications {preferred}"
 
 
 def too_many_questions(hop: Hop) -> AuthError:

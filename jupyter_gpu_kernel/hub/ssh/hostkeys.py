@@ -133,7 +133,7 @@ def verify(
         return
     if known:
         raise changed(hop, known, key_type, fingerprint(blob))
-    if not hop.restrictions.new_hosts:
+    if not hop.new_hosts:
         raise strict(hop, key_type, fingerprint(blob))
     if confirm is None or not confirm(hop.label, fingerprint(blob), key_type):
         raise unknown(hop, entries, key_type, fingerprint(blob), confirm is not None, "needs --transport ssh")
@@ -208,10 +208,8 @@ def unknown(
 
 def check_rsa_size(hop: Hop, bits: int) -> None:
     """Raise HostKeyError for an RSA key that is shorter than the ssh configuration permits."""
-    if bits < hop.restrictions.rsa_bits:
-        raise not_permitted(
-            hop, f"its RSA key has {bits} bits, RequiredRSASize is {hop.restrictions.rsa_bits}"
-        )
+    if bits < hop.rsa_bits:
+        raise not_permitted(hop, f"its RSA key has {bits} bits, RequiredRSASize is {hop.rsa_bits}")
 
 
 def not_permitted(hop: Hop, cause: str) -> HostKeyError:

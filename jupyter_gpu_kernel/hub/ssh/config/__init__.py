@@ -3,6 +3,6 @@
 - `destination.py` parses what a user writes for one machine.
 - `ssh_config.py` looks that machine up with `ssh -G`; `hosts.py` lists the hosts that the files name.
 - `route.py` makes the hops of a route of both.
-- `directives.py` has the table of all directives. `restrictions.py` and `algorithms.py` read what they permit.
+- `directives.py` has the table of all directives, and `algorithms.py` the lists of algorithms.
 - `reasons.py` says why a hop needs the ssh program.
 """

@@ -17,6 +17,12 @@ def first(values: Values, key: str, default: str = "") -> str:
     return next(iter(values.get(key, ())), default)
 
 
+def switched(values: Values, key: str, default: bool) -> bool:
+    """Return a directive's yes or no; words that are neither mean more than yes, such as "host-bound"."""
+    found = first(values, key).lower()
+    return default if not found else found not in _NO
+
+
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
@@ -27,16 +33,15 @@ HONOURED = _words("""
     BatchMode CanonicalDomains CanonicalizeFallbackLocal CanonicalizeHostname
     CanonicalizeMaxDots CanonicalizePermittedCNAMEs Ciphers ConnectTimeout
     GlobalKnownHostsFile Host HostKeyAlgorithms HostKeyAlias Hostname IdentitiesOnly IdentityFile
-    IgnoreUnknown Include KbdInteractiveAuthentication KexAlgorithms MACs Match
-    NumberOfPasswordPrompts PasswordAuthentication Port PreferredAuthentications ProxyJump PubkeyAcceptedAlgorithms
-    PubkeyAuthentication RequiredRSASize StrictHostKeyChecking Tag User
-    UserKnownHostsFile
+    IgnoreUnknown Include KexAlgorithms MACs Match Port ProxyJump PubkeyAcceptedAlgorithms RequiredRSASize
+    StrictHostKeyChecking Tag User UserKnownHostsFile
     """)
 
 # They restrict, or they change the way to the host: without ssh they would be ignored.
 NEEDS_SSH = _words("""
-    AddressFamily BindAddress BindInterface CheckHostIP IdentityAgent KbdInteractiveDevices KnownHostsCommand
-    ProxyCommand ProxyUseFdpass RefuseConnection RekeyLimit RevokedHostKeys
+    AddressFamily BindAddress BindInterface CheckHostIP IdentityAgent KbdInteractiveAuthentication KbdInteractiveDevices
+    KnownHostsCommand NumberOfPasswordPrompts PasswordAuthentication PreferredAuthentications ProxyCommand
+    ProxyUseFdpass PubkeyAuthentication RefuseConnection RekeyLimit RevokedHostKeys
     """)
 
 # They permit more than paramiko does, and ssh can use it: a way to sign in, or a connection that is open already.
@@ -72,7 +77,8 @@ _REPORTED = frozenset({"host"})  # `ssh -G` prints it although it is no directiv
 _ROUTE = frozenset(
     {"proxycommand", "proxyusefdpass"}
 )  # route.py decides: a route may have jump hosts instead
-_OFF = ("", "no", "none", "false", "default none")
+_OFF = ("", "none", "default none")
+_NO = ("no", "false")
 
 
 def normalized(values: Values) -> Values:
@@ -103,4 +109,4 @@ def unsupported(values: Values, defaults: Values) -> Iterator[str]:
         if is_known(key) and (key in _ROUTE or _NAMES.get(key) not in NEEDS_SSH):
             continue
         if list(found) != list(defaults.get(key, ())) and not _is_off(key, found[0]):
-            yield f"{_NAMES.get(key, key)} {found[0]}"
+            yield f"{_NAMES.get(key, key)} {', '.join(found)}"

@@ -14,8 +14,7 @@ from ...transport.process import run_quietly
 from .. import hostkeys
 from ..sign_in.keys import CERTIFICATE, agent_keys, is_token_key
 from . import algorithms, directives, ssh_config
-from .directives import first
-from .restrictions import switched
+from .directives import first, switched
 from .route import Hop
 
 _KLIST_TIMEOUT = 5.0  # seconds
@@ -48,15 +47,6 @@ def _directives(hop: Hop) -> Iterator[str]:
 
 def _algorithms(hop: Hop) -> Iterator[str]:
     yield from algorithms.forbidding(hop.values, ssh_config.defaults())
-
-
-def _methods(hop: Hop) -> Iterator[str]:
-    """Directives that leave no method to sign in, or prefer another method to keys."""
-    preferred = first(hop.values, "preferredauthentications")
-    if "publickey" in hop.restrictions.methods[1:] or (preferred and not hop.restrictions.methods):
-        yield f"PreferredAuthentications {preferred}"
-    elif not hop.restrictions.methods:
-        yield "PubkeyAuthentication no, together with no for every other way to sign in,"
 
 
 def _tokens(hop: Hop) -> Iterator[str]:
@@ -104,7 +94,7 @@ def _authorities(hop: Hop) -> Iterator[str]:
             yield f"the certificate authority for hosts in {entry.file}, line {entry.line}"
 
 
-_REFUSED: tuple[Rule, ...] = (_proxy_command, _directives, _algorithms, _methods, _tokens)
+_REFUSED: tuple[Rule, ...] = (_proxy_command, _directives, _algorithms, _tokens)
 _PREFERRED: tuple[Rule, ...] = (_kerberos, _host_based, _token_keys, certificates, _authorities)
 
 

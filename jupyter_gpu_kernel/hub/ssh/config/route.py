@@ -16,8 +16,7 @@ from typing import Literal
 from ....errors import RouteError
 from . import ssh_config
 from .destination import Destination, existing_files, parse_destination, split_command, split_jumps
-from .directives import Values, first
-from .restrictions import UNRESTRICTED, Restrictions, read_restrictions, switched
+from .directives import Values, first, switched
 
 _MAX_JUMP_DEPTH = 8  # jump hosts with jump hosts of their own: more is a loop
 
@@ -40,7 +39,9 @@ class Hop:
     uses_agent: bool = True  # whether the keys of the ssh agent at SSH_AUTH_SOCK are offered
     known_hosts: tuple[Path, ...] = ()
     connect_timeout: float | None = None  # seconds
-    restrictions: Restrictions = UNRESTRICTED  # what the ssh configuration forbids
+    asks: bool = True  # whether the user may be asked for anything (BatchMode)
+    new_hosts: bool = True  # whether the user may accept an unknown host key (StrictHostKeyChecking)
+    rsa_bits: int = 1024  # of an RSA key, at least (RequiredRSASize)
     proxy_command: str = ""  # ProxyCommand of the ssh configuration, if it leads to this hop
     arguments: tuple[str, ...] = ()  # those with which `ssh` finds this machine, and the same configuration
     values: Mapping[str, Sequence[str]] = field(
@@ -135,7 +136,9 @@ class _RouteBuilder:
             uses_agent=first(values, "identityagent", "SSH_AUTH_SOCK") == "SSH_AUTH_SOCK",
             known_hosts=ssh_config.known_hosts(values),
             connect_timeout=float(timeout) if timeout.isdigit() else None,
-            restrictions=read_restrictions(values),
+            asks=not switched(values, "batchmode", False),
+            new_hosts=first(values, "stricthostkeychecking").lower() not in ("yes", "true"),
+            rsa_bits=int(first(values, "requiredrsasize", "1024")),
             arguments=(*self._with_options(destination).options, "--", destination.host),
             values=values,
         )

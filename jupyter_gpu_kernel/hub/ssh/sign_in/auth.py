@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import paramiko
@@ -24,7 +24,7 @@ from ..config.reasons import certificates
 from ..config.route import Hop
 from ..transport import Transport
 from . import secret_kinds
-from .keys import UserKeys, agent_keys
+from .keys import TRIES, UserKeys, agent_keys
 
 _INTERACTIVE_TIMEOUT = 180.0  # seconds for the user to type; most servers give up after 120 (LoginGraceTime)
 
@@ -67,17 +67,13 @@ class _SignIn:
             return
         if not self._accepts_keys:  # then no other key, and no passphrase, helps
             self.keys.forget_problems()
-        wanted = self._interactive_methods(self.methods or ())
+        wanted = failures.typed_methods(self.methods or ())
         if not wanted or (self.keys.remedies and not self.partial):
             raise self._refused_error()
         if self.ask is None:
             raise failures.nobody_to_ask(self.hop, self.keys, self.tried, self.partial)
         if not self._try_typed():
             raise self._refused_error()
-
-    def _interactive_methods(self, methods: Collection[str]) -> list[str]:
-        """Return the methods with a typed secret that both the server and the ssh configuration permit."""
-        return [one for one in self.hop.restrictions.methods if one in methods and one != "publickey"]
 
     @property
     def _accepts_keys(self) -> bool:
@@ -87,8 +83,6 @@ class _SignIn:
     # --- keys
 
     def _try_keys(self) -> bool:
-        if "publickey" not in self.hop.restrictions.methods:
-            return False
         for name, key in self.keys.offered():
             forbidden = self._forbidden(key)
             if forbidden:
@@ -120,7 +114,7 @@ class _SignIn:
         kind = key.get_name()
         if kind not in HOST_KEYS and kind not in TOKEN_KEYS:
             return f"keys of the type {one_line(kind)} are not supported"
-        bits, least = key.get_bits(), self.hop.restrictions.rsa_bits
+        bits, least = key.get_bits(), self.hop.rsa_bits
         return f"{bits} bits, RequiredRSASize is {least}" if kind == "ssh-rsa" and bits < least else ""
 
     # --- passwords and codes
@@ -138,14 +132,14 @@ class _SignIn:
         return False
 
     def _try_typed(self) -> bool:
-        """Ask for passwords and codes, by each method as often as the configuration permits, then for those that the
-        server wants next. True if signed in."""
+        """Ask for passwords and codes, by each method several times, then for those that the server wants next. True if
+        signed in."""
         assert self.ask is not None
         self.transport.auth_timeout = _INTERACTIVE_TIMEOUT
-        wanted, tries, prefix = self._interactive_methods(self.methods or ()), Counter[str](), ""
+        wanted, tries, prefix = failures.typed_methods(self.methods or ()), Counter[str](), ""
         while wanted:
             method = wanted[0]
-            if tries[method] >= self.hop.restrictions.tries:
+            if tries[method] >= TRIES:
                 del wanted[0]
                 continue
             tries[method] += 1
@@ -161,7 +155,7 @@ class _SignIn:
                 if not wanted_next:
                     return True
                 self.methods, self.partial, prefix = set(wanted_next), True, ""
-                wanted = self._interactive_methods(wanted_next)
+                wanted = failures.typed_methods(wanted_next)
         return self.partial and self._try_keys()
 
     def _authenticate(self, method: str, ask: Asker, prefix: str) -> list[str]:

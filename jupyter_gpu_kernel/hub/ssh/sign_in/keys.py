@@ -24,6 +24,8 @@ from . import secret_kinds
 
 CERTIFICATE = "-cert-v01@openssh.com"
 """How the types of certificates end."""
+TRIES = 3
+"""How often the user may type one secret. Another NumberOfPasswordPrompts needs the ssh program."""
 _AGENT_TIMEOUT = 5.0  # seconds for the agent to list its keys
 _LOGIN = "“jupyter gpu-kernel login NAME”"
 
@@ -80,7 +82,7 @@ class UserKeys:
             return None
         wrong = ""
         prompt = f"Passphrase of {file}: "
-        for _ in range(self._hop.restrictions.tries):
+        for _ in range(TRIES):
             try:
                 secret = secret_kinds.passphrase(file, bool(wrong))
                 return _load_key(file, self._ask.secret(self._hop.label, f"{wrong}{prompt}", secret))
