@@ -127,7 +127,6 @@ def test_a_banner_is_not_read_as_words_of_ssh(
         assert ask.questions == ["Password of alice: "]
 
 
-@pytest.mark.parametrize("transport", ["paramiko", "ssh"])
 @pytest.mark.parametrize(
     ("methods", "line"),
     [
@@ -138,11 +137,11 @@ def test_a_banner_is_not_read_as_words_of_ssh(
     ],
 )
 def test_a_line_of_the_users_own_that_forbids_what_the_server_wants_is_named(
-    ssh_server: Callable[..., SshServer], methods: str, line: str, transport: str
+    ssh_server: Callable[..., SshServer], methods: str, line: str
 ) -> None:
     here = ssh_server(methods)
     with pytest.raises(AuthError, match=f"accepted methods: {methods}\n") as caught:
-        visit(here, Owner(), here.key, more=f"  {line}\n", transport=transport)
+        visit(here, Owner(), here.key, more=f"  {line}\n")
     assert caught.value.remedy == f"Your own ssh configuration forbids them for this host: check {line}."
 
 

@@ -51,6 +51,17 @@ def test_an_unreachable_hop_is_named_with_cause_and_remedy(
     assert caught.value.remedy
 
 
+def test_a_server_that_says_nothing_is_waited_for_once(dial: Dial, two_hops: TwoHops) -> None:
+    """ConnectTimeout limits the wait for the version string, and no further attempt prolongs it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with pytest.raises(ConnectError, match="no SSH version string"):
+            dial([changed(two_hops.hops[-1], port=server.getsockname()[1], connect_timeout=1.0)])
+        server.accept()[0].close()
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
 @pytest.mark.parametrize(
     ("label", "host", "message"),
     [

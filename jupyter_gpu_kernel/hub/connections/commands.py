@@ -6,16 +6,14 @@ mark as soon as it runs; so what the command itself prints before is recognised,
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shlex
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...errors import ConnectError
 from ...wire.stream.frames import MAX_NOISE
-from ..transport.connection import Connection
+from ..transport.connection import Connection, Steps, timed_step
 from ..transport.short_command import SHELL
 from ..transport.stream import CommandStream
 from . import command_errors
@@ -86,31 +84,20 @@ class CommandConnection(Connection):
         super().close()
         self._before.close()
 
-    def _start(
-        self, command: str, progress: Callable[[str, str], None], steps: list[tuple[str, str, float]]
-    ) -> CommandStream:
+    def _start(self, command: str, progress: Callable[[str, str], None], steps: Steps) -> CommandStream:
         """Start one command behind the other, and `command` behind the last; append the time of each to `steps`."""
-        first = self._hops[0]
-        progress(first.label, "run")
-        since = time.monotonic()
+        following = [hop.line for hop in self._hops[1:]] + ["" if command == SHELL else command]
+        stream: CommandStream | None = None
         try:
-            stream = self._before.open(first.line)
-        except ConnectError as error:
-            error.steps = [*steps, (first.label, "run", time.monotonic() - since)]
-            raise
-        lines = [hop.line for hop in self._hops[1:]] + ([command] if command != SHELL else [])
-        for number, hop in enumerate(self._hops):
-            if number:
-                progress(hop.label, "run")
-            try:
-                _enter(stream, hop, lines[number] if number < len(lines) else "")
-            except ConnectError as error:
+            for hop, line in zip(self._hops, following, strict=True):
+                with timed_step(steps, hop.label, "run", progress):
+                    stream = stream or self._before.open(hop.line)
+                    _enter(stream, hop, line)
+        except ConnectError:
+            if stream is not None:
                 stream.close()
-                error.steps = [*steps, (hop.label, "run", time.monotonic() - since)]
-                raise
-            now = time.monotonic()
-            steps.append((hop.label, "run", now - since))
-            since = now
+            raise
+        assert stream is not None
         return stream
 
 
@@ -120,12 +107,9 @@ def _enter(stream: CommandStream, hop: CommandHop, following: str) -> None:
     Both are sent as one line, which the shell reads as a whole: a shell may read more than it runs, and what comes
     after the mark is meant for the next one."""
     line = shlex.join(["printf", r"\n%s%s\n", *_MARK]) + (f"; exec {following}" if following else "")
-    with stream.closing_after(_OPEN_TIMEOUT) as expired:
-        with contextlib.suppress(OSError):  # if the command has ended, its output says why
-            stream.write(f"{line}\n".encode())
-        received, found = stream.read_until(_MARK_LINE)
-    if found is None or expired.is_set():
-        raise _failed(stream, hop, received, expired.is_set())
+    received, found, expired = stream.ask(f"{line}\n".encode(), _MARK_LINE, _OPEN_TIMEOUT)
+    if found is None:
+        raise _failed(stream, hop, received, expired)
     if found[1] == b"\r":
         raise command_errors.terminal(hop.label)
 

@@ -24,17 +24,11 @@ _NEW = 1000  # clock ticks, ten seconds
 
 def check_shell(stream: CommandStream, hop: str, patience: float = PATIENCE) -> None:
     """Raise ConnectError if the shell cannot be used; close the stream. `hop`: what messages call the command."""
-    with stream.closing_after(patience) as expired:
-        with contextlib.suppress(OSError):  # the command has ended: there is nothing to read
-            stream.write(_ASK)
-        _, ready = stream.read_until(_READY)
-    if ready is None or expired.is_set():  # at its end, a command may pass on what it has held back
-        stream.close()
-        raise command_errors.held_back(hop, patience)
-    with contextlib.closing(stream), stream.closing_after(_TIMEOUT):
-        with contextlib.suppress(OSError):
-            stream.write(b"\n")
-        answer, _ = stream.read_until(_END)
+    with contextlib.closing(stream):
+        _, ready, _ = stream.ask(_ASK, _READY, patience)
+        if ready is None:
+            raise command_errors.held_back(hop, patience)
+        answer, _, _ = stream.ask(b"\n", _END, _TIMEOUT)
     if _began_with_its_processes(answer.decode(errors="replace").strip()):
         raise command_errors.short_lived(hop)
 

@@ -67,8 +67,8 @@ class OpenSSHConnector(Connector):
         try:
             return self._repeated(reach)
         except ConnectError as error:
-            if not error.steps:
-                raise self._with_steps(error, (error.hop, _STEPS[REACH], time.monotonic() - since)) from None
+            failed = (error.hop, _STEPS[REACH], time.monotonic() - since)
+            error.steps = error.steps or [*self.connection.steps, failed]
             raise
 
     def _followed(self, hops: Sequence[tuple[Hop, TimedAsker | None]]) -> list[Followed]:

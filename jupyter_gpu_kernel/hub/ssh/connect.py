@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
 from collections.abc import Iterator, Sequence
 
 import paramiko
@@ -19,7 +18,7 @@ from . import hostkeys, tcp
 from .config.reasons import refused
 from .config.route import Hop
 from .connector import Connector, ServerBusy
-from .failures import NoCommonAlgorithm, forwarding_refused, lost, unreachable
+from .failures import NoCommonAlgorithm, forwarding_refused, lost, no_greeting, unreachable
 from .paramiko_hop import ParamikoHop
 from .sign_in.auth import sign_in
 from .sign_in.deadline import TimedAsker, Turns
@@ -92,27 +91,13 @@ class ParamikoConnector(Connector):
             raise unreachable(hop, _reason(error), "") from error
 
     def _open_channel(self, hop: Hop, before: Transport) -> BufferedSocket:
-        end = time.monotonic() + self.deadline.remaining(hop.connect_timeout)
-        wait = tcp.RETRY_AFTER  # longer each time, in case the jump host waits for a slow name server
-        while True:
-            remaining = max(end - time.monotonic(), 0.05)
-            try:
-                channel = before.open_channel(
-                    "direct-tcpip",
-                    (hop.host, hop.port),
-                    ("127.0.0.1", 0),
-                    window_size=WINDOW,
-                    timeout=min(wait, remaining),
-                )
-                return BufferedSocket(channel, WINDOW)
-            except (paramiko.SSHException, OSError, EOFError) as error:
-                if (
-                    remaining <= wait
-                    or not before.is_active()
-                    or isinstance(error, paramiko.ChannelException)
-                ):
-                    raise self._channel_error(hop, before, error) from error
-            wait *= 2
+        within = self.deadline.remaining(hop.connect_timeout)
+        target, origin = (hop.host, hop.port), ("127.0.0.1", 0)
+        try:
+            channel = before.open_channel("direct-tcpip", target, origin, window_size=WINDOW, timeout=within)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise self._channel_error(hop, before, error) from error
+        return BufferedSocket(channel, WINDOW)
 
     def _channel_error(self, hop: Hop, before: Transport, error: Exception) -> ConnectError:
         jump = self.connection.label
@@ -147,7 +132,7 @@ def _ssh_errors(hop: Hop, transport: Transport) -> Iterator[None]:
         )
         if cause == "No existing session":  # start_client returns without an error when it has timed out
             if not transport.remote_version:
-                raise ServerBusy(hop, greeted=False) from error
+                raise no_greeting(hop) from error
             cause = "timed out in the SSH key exchange"
         raise ConnectError(cause, hop=hop.label, remedy="Check the network and try again.") from error
 

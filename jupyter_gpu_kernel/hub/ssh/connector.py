@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ...errors import ConnectError, GpuKernelError
+from ...errors import ConnectError
+from ..transport.connection import timed_step
 from . import Attempt
 from .config.route import Hop
 from .failures import lost, no_greeting
@@ -55,8 +56,8 @@ class Connector(ABC):
             hop = route[number]
             if self.deadline.expired:
                 cause = "timed out before this hop was reached"
-                error = ConnectError(cause, hop=hop.label, remedy="Try again in a few minutes.")
-                raise self._with_steps(error, (hop.label, "reach", 0.0))
+                with self.step(hop, "reach"):
+                    raise ConnectError(cause, hop=hop.label, remedy="Try again in a few minutes.")
             if self.connection.opened:
                 self.connection.enable_tcp_nodelay()
             with self._asking(route[: number + 1], turns, since) as ask:
@@ -83,21 +84,9 @@ class Connector(ABC):
     def _connect_hop(self, hop: Hop, ask: TimedAsker | None) -> None:
         """Connect to the next hop, sign in, and add it to the connection."""
 
-    @contextlib.contextmanager
-    def step(self, hop: Hop, step: str) -> Iterator[None]:
+    def step(self, hop: Hop, step: str) -> contextlib.AbstractContextManager[None]:
         """Record the time of one step, which ends with the block."""
-        self.progress(hop.label, step)
-        since = time.monotonic()
-        try:
-            yield
-        except GpuKernelError as error:
-            raise self._with_steps(error, (hop.label, step, time.monotonic() - since)) from error.__cause__
-        self.connection.steps.append((hop.label, step, time.monotonic() - since))
-
-    def _with_steps(self, error: GpuKernelError, *last: tuple[str, str, float]) -> GpuKernelError:
-        """Return the error with the steps so far, and the last ones."""
-        error.steps = [*self.connection.steps, *last]
-        return error
+        return timed_step(self.connection.steps, hop.label, step, self.progress)
 
     def _repeated(self, reach: Callable[[], T]) -> T:
         """Return `reach()`, which is called again after a ServerBusy: several times while a server sends no version

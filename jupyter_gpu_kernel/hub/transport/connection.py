@@ -4,10 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 
+from ...errors import GpuKernelError
 from .short_command import SHELL, Completed, run_to_end
 from .stream import CommandStream
+
+Steps = list[tuple[str, str, float]]
+"""(hop, step, seconds) of each step of connecting, in order."""
+
+
+@contextlib.contextmanager
+def timed_step(steps: Steps, hop: str, step: str, progress: Callable[[str, str], None]) -> Iterator[None]:
+    """Report the beginning of a step, and append it to `steps` when the block ends. An error gets all steps so far."""
+    progress(hop, step)
+    since = time.monotonic()
+    try:
+        yield
+    except GpuKernelError as error:
+        error.steps = [*steps, (hop, step, time.monotonic() - since)]
+        raise
+    steps.append((hop, step, time.monotonic() - since))
 
 
 class Connection(ABC):
@@ -22,8 +41,7 @@ class Connection(ABC):
         """What speaks SSH for the connection, and why, in words; "" for this machine."""
         self.closed = False
         """Whether `close` was called."""
-        self.steps: list[tuple[str, str, float]] = []
-        """(hop, step, seconds) of each step of connecting, in order."""
+        self.steps: Steps = []
         self.host_keys: list[tuple[str, str]] = []
         """(hop, fingerprint) of the verified host key of each hop over SSH; "" if only ssh knows the fingerprint."""
         self._streams: set[CommandStream] = set()

@@ -97,6 +97,17 @@ class CommandStream:
         self.unread(bytes(received[found.end() :]))
         return bytes(received[: found.end()]), found
 
+    def ask(
+        self, data: bytes, mark: re.Pattern[bytes], seconds: float
+    ) -> tuple[bytes, re.Match[bytes] | None, bool]:
+        """Write `data`, and read until the mark, as `read_until` does. Return in addition whether that took longer than
+        so many seconds: then the stream is closed, and nothing counts as found."""
+        with self.closing_after(seconds) as expired:
+            with contextlib.suppress(OSError):  # the command has ended: its output says why
+                self.write(data)
+            received, found = self.read_until(mark)
+        return received, None if expired.is_set() else found, expired.is_set()
+
     @contextlib.contextmanager
     def closing_after(self, seconds: float) -> Iterator[threading.Event]:
         """Close the stream if the block takes longer; the event is set then."""
