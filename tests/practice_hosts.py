@@ -32,7 +32,7 @@ from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.install import agent_file
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
-from jupyter_gpu_kernel.hub.operations import Operations
+from jupyter_gpu_kernel.hub.operations.commands import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.hub.several_hosts import host_starter
 from jupyter_gpu_kernel.hub.several_hosts.placement import Offer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 from .. import kernelspecs
 from ..errors import SettingsError
@@ -20,7 +19,7 @@ class List(Verb):
         bad: list[SettingsError] = []
         specs = kernelspecs.find_all(bad.append)
         if self.args.json:
-            print_json([{**one.to_json(), **_environment(one, specs)} for one in specs])
+            print_json([one.to_json() for one in specs])
         elif specs:
             print(tables.table(("NAME", "GPUS", "PYTHON", "WAY", "KERNELSPEC"), list(map(_row, specs))))
         elif not bad:
@@ -38,14 +37,6 @@ def _gpus(settings: KernelSettings) -> str:
     """How many GPUs, and which: "2 3090, 20G"."""
     kind = f"{settings.gpus} {settings.gpu_type}".strip()
     return ", ".join(filter(None, (kind, settings.min_memory)))
-
-
-def _environment(spec: kernelspecs.Kernelspec, specs: Sequence[kernelspecs.Kernelspec]) -> dict[str, str]:
-    """Return {"environment": FOLDER} if the Python is in an environment that `add --create-env` made, for whichever one
-    of these kernelspecs."""
-    folders = (one.settings.env_dir for one in specs if one.settings.env_dir)
-    used = next((folder for folder in folders if spec.settings.python.startswith(f"{folder}/")), "")
-    return {"environment": used} if used else {}
 
 
 def _route(settings: KernelSettings) -> str:

@@ -20,7 +20,7 @@ from traitlets import Bool, Float
 from .. import __version__
 from ..wire.runtime import Runtime
 from .connections.connect import Connections
-from .operations import Operations
+from .operations.commands import Operations
 from .paths import hub_address, hub_folder, make_hub_key, trust_file
 from .process import keep_memory_private, raise_limit, write_log_to
 from .rpc import Call, RpcServer

@@ -25,6 +25,7 @@ from .front_end.front_ends import FrontEnd, FrontEndSpec
 from .jobs.job_files import JobFiles
 from .jobs.job_kernels import JobKernels
 from .kernel.core.pending_request import waiting
+from .kernel.description import NO_CELLS
 from .kernel.kernel_info import KernelInfoCache
 from .kernel.kernel_state import HubContext, Origin
 from .kernel.remote_kernel import RemoteKernel
@@ -38,7 +39,6 @@ from .node.node_link import NodeLink, NoLink
 from .node.nodes import Nodes, conflict
 from .node.shared_connection import RouteSettings
 from .paths import data_folder, hub_folder, owner
-from .rows import pending_row
 from .rpc import Call
 from .several_hosts.host_starter import HostStarter
 from .several_hosts.placement import Placement
@@ -46,6 +46,7 @@ from .slurm.scheduler import Schedulers
 
 RECONNECT_TIMEOUT = 10.0
 """Seconds in which a front end that left may return."""
+_NOT_IN_ROWS = ("error", "kernel_id", "route", "python", "given_python")
 _SAVE_WITHIN = 2.0
 """Seconds that the hub's end waits for files to be written."""
 
@@ -116,7 +117,7 @@ class Kernels:
 
     def pending_rows(self) -> dict[str, dict[str, Any]]:
         """Return the rows of `ps` of the kernels that have not been started, by their ids."""
-        return {one.kernel_id: pending_row(one) for one in self._kernels if one.pending}
+        return {one.kernel_id: _pending_row(one) for one in self._kernels if one.pending}
 
     def attached(self, node: Node, kernel_id: str) -> bool:
         """Return whether a front end here has this kernel of that node, also while the link reconnects."""
@@ -357,3 +358,12 @@ def front_end_of(call: Call) -> FrontEndSpec:
         rate_limited=arguments.get("front_end_kind") != "other",
         revives=arguments.get("front_end_kind") == "server",
     )
+
+
+def _pending_row(remote: RemoteKernel) -> dict[str, Any]:
+    """Return the row of `ps` for a kernel that has not been started."""
+    notebook = remote.settings.notebook
+    known = {"attached": True, "attached_from": "", "notebook": notebook, "job": None, **remote.describe()}
+    place = known.get("place") or (known["job"] or {}).get("place") or None
+    row = {**NO_CELLS, **known, "place": place, "cells": remote.late_start.cells}
+    return {key: value for key, value in row.items() if key not in _NOT_IN_ROWS}

@@ -22,7 +22,7 @@ from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node import node as node_module
 from jupyter_gpu_kernel.hub.node import nodes
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
-from jupyter_gpu_kernel.hub.operations import Operations
+from jupyter_gpu_kernel.hub.operations.commands import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.hub.ssh import Attempt
 

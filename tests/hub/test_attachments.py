@@ -19,10 +19,10 @@ from played_agent import (
 )
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.hub.front_end_operations import START_TIMEOUT
 from jupyter_gpu_kernel.hub.node import attachments as attachments_module
 from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED, Attachments, ReopenBackoff
 from jupyter_gpu_kernel.hub.node.link import AGENT_WAITS, Link, LinkTimeouts
+from jupyter_gpu_kernel.hub.operations.front_ends import START_TIMEOUT
 from jupyter_gpu_kernel.wire.messages import Lane
 from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint, EndpointState
 from jupyter_gpu_kernel.wire.stream.frames import CHUNK, Frame, FrameReader, Kind, json_frame

@@ -25,7 +25,6 @@ from jupyter_gpu_kernel.errors import (
 )
 from jupyter_gpu_kernel.hub import kernels
 from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
-from jupyter_gpu_kernel.hub.front_end_operations import FrontEndOperations
 from jupyter_gpu_kernel.hub.jobs import job_kernels
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile
 from jupyter_gpu_kernel.hub.kernel.description import LeftKernel
@@ -38,6 +37,7 @@ from jupyter_gpu_kernel.hub.kernels import Kernels, front_end_of
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
+from jupyter_gpu_kernel.hub.operations.front_ends import FrontEndOperations
 from jupyter_gpu_kernel.hub.paths import hub_folder
 from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError
 from ...wire.runtime import Runtime
+from ..kernel.description import NO_CELLS
 from ..kernel_settings import KernelSettings, Spec
 from ..node.hosts import each_spec
 from ..node.link import TRY_AGAIN_SOON
 from ..node.node import Node
 from ..node.nodes import NodeReply, Nodes
 from ..node.shared_connection import RouteSettings
-from ..rows import NO_CELLS
 from ..rpc import Call
 from ..slurm.dialect import JobState
 from ..slurm.scheduler import Scheduler, Schedulers

@@ -9,6 +9,9 @@ from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink
 from .states import LinkState
 
+NO_CELLS = {"priority": 0, "place": None, "cells": 0, "last_cell": None}
+"""What `ps` tells of a kernel that has run no cell."""
+
 
 class LeftKernel(NamedTuple):
     """A kernel that its front end has left. `settings` lead to its node."""

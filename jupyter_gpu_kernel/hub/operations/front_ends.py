@@ -1,7 +1,4 @@
-"""The operations of front ends, for the kernels that they have here: start, attach, adopt, restart, release, end.
-
-An operation is a method `op_<name>(call)`, as in operations.py.
-"""
+"""The operations of front ends, for the kernels that they have here: start, attach, adopt, restart, release, end."""
 
 from __future__ import annotations
 
@@ -11,20 +8,20 @@ import os
 import re
 from typing import Any
 
-from ..errors import AgentError, ConnectError, GpuKernelError, HostKeyError, HubError, KernelStartError
-from ..wire.runtime import Runtime
-from . import sanitize
-from .clients.client_connection import ClientConnection
-from .kernel.kernel_state import Origin
-from .kernel.logged_cells import read_logged_cells
-from .kernel.remote_kernel import RemoteKernel
-from .kernel.states import LinkState
-from .kernel.vscode.notebook import is_file
-from .kernel_settings import KernelSettings
-from .kernels import Kernels, front_end_of
-from .node.node import Node
-from .node.nodes import Nodes, conflict, distinct, kernels_of, not_found
-from .rpc import Call
+from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError, HubError, KernelStartError
+from ...wire.runtime import Runtime
+from .. import sanitize
+from ..clients.client_connection import ClientConnection
+from ..kernel.kernel_state import Origin
+from ..kernel.logged_cells import read_logged_cells
+from ..kernel.remote_kernel import RemoteKernel
+from ..kernel.states import LinkState
+from ..kernel.vscode.notebook import is_file
+from ..kernel_settings import KernelSettings
+from ..kernels import Kernels, front_end_of
+from ..node.node import Node
+from ..node.nodes import Nodes, conflict, distinct, kernels_of, not_found
+from ..rpc import Call
 
 START_TIMEOUT = 200.0
 """Seconds, for a slow file system: longer than for the agent's answer. Permanent errors are raised much earlier."""

@@ -1,8 +1,6 @@
-"""The operations of the hub that clients can call.
+"""All operations of the hub; and those of the commands, which ask nodes.
 
-An operation is a method `op_<name>(call)`, which returns the JSON result. Those of the commands, which ask nodes, are
-here; those of front ends, for the kernels that they have, are in `front_end_operations.py`, and those for environments
-on nodes in `virtual_env/operations.py`.
+An operation is a method `op_<name>(call)`, which returns the JSON result.
 """
 
 from __future__ import annotations
@@ -13,20 +11,19 @@ import os
 from functools import partial
 from typing import Any
 
-from .. import __version__
-from ..errors import AgentError, GpuKernelError, HubError
-from ..wire import PROTOCOL
-from ..wire.runtime import Runtime
-from .front_end_operations import FrontEndOperations
-from .kernel.description import times_of
-from .kernel.remote_kernel import RemoteKernel
-from .kernel.states import LinkState
-from .kernels import Kernels
-from .node.check.check import check
-from .node.check.probe import probe
-from .node.hosts import each_spec
-from .node.node import Node
-from .node.nodes import (
+from ... import __version__
+from ...errors import AgentError, GpuKernelError, HubError
+from ...wire import PROTOCOL
+from ...wire.runtime import Runtime
+from ..kernel.description import times_of
+from ..kernel.remote_kernel import RemoteKernel
+from ..kernel.states import LinkState
+from ..kernels import Kernels
+from ..node.check.check import check
+from ..node.check.probe import probe
+from ..node.hosts import each_spec
+from ..node.node import Node
+from ..node.nodes import (
     KernelRows,
     NodeReply,
     Nodes,
@@ -38,7 +35,12 @@ from .node.nodes import (
     kernels_of,
     not_found,
 )
-from .node.shared_connection import Connect
+from ..node.shared_connection import Connect
+from ..rpc import Call
+from ..slurm.operations import check_slurm, cluster_rows, probe_slurm, with_clusters
+from ..slurm.scheduler import Schedulers
+from .environments import EnvironmentOperations
+from .front_ends import FrontEndOperations
 from .rows import (
     code_rows,
     gpu_key,
@@ -49,10 +51,6 @@ from .rows import (
     rows_of,
     still_runs_row,
 )
-from .rpc import Call
-from .slurm.operations import check_slurm, cluster_rows, probe_slurm, with_clusters
-from .slurm.scheduler import Schedulers
-from .virtual_env.operations import EnvironmentOperations
 
 LOGIN_KEEPS = 12 * 3600.0
 """Seconds for which a connection is kept open after `login`, also without a kernel."""
@@ -68,7 +66,7 @@ class Operations:
         self._jobs = self._kernels.jobs
         self._others = (
             FrontEndOperations(runtime, self._nodes, self._kernels),
-            EnvironmentOperations(runtime, self._nodes, self._kernels),
+            EnvironmentOperations(runtime, self._nodes),
         )
 
     @property

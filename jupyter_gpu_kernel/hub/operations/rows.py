@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from ..errors import AgentError
-from .kernel.remote_kernel import RemoteKernel
-from .node.nodes import NodeReply, SeenRows
-
-NO_CELLS = {"priority": 0, "place": None, "cells": 0, "last_cell": None}
-"""What `ps` tells of a kernel that has run no cell."""
-_NOT_IN_ROWS = ("error", "kernel_id", "route", "python", "given_python")
+from ...errors import AgentError
+from ..kernel.remote_kernel import RemoteKernel
+from ..node.nodes import NodeReply, SeenRows
 
 
 def rows_of(
@@ -30,15 +26,6 @@ def rows_of(
         rows += [dict(row, hop=reply.node.name) for row in listed if seen.add(reply.node, name(row))]
         rows += [reply.error_row] if reply.error is not None else []
     return rows
-
-
-def pending_row(remote: RemoteKernel) -> dict[str, Any]:
-    """Return the row of `ps` for a kernel that has not been started."""
-    notebook = remote.settings.notebook
-    known = {"attached": True, "attached_from": "", "notebook": notebook, "job": None, **remote.describe()}
-    place = known.get("place") or (known["job"] or {}).get("place") or None
-    row = {**NO_CELLS, **known, "place": place, "cells": remote.late_start.cells}
-    return {key: value for key, value in row.items() if key not in _NOT_IN_ROWS}
 
 
 def pending_story(remote: RemoteKernel) -> list[dict[str, Any]]:
