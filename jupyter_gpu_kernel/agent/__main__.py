@@ -106,7 +106,7 @@ def _serve(root: Root, kernel_id: str) -> int:
 
         request.sock.close()
         system = KeeperSystem(Runtime(), ProcessControl())
-        keeper = Keeper(system, root, request.settings, read_policy(), request.early)
+        keeper = Keeper(system, root, request.settings, read_policy())
         started()
         keeper.run()
 

@@ -6,11 +6,9 @@ This module joins sampler, claim, wait queue and leases with the keeper's event 
 from __future__ import annotations
 
 import enum
-import math
 import socket
-from collections import deque
 from pathlib import Path
-from typing import Callable, Deque, Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 from ..kernel_context import KernelContext
 from ..system import procfs
@@ -25,16 +23,12 @@ from .sampler import Sample, Sampler
 from .sharing.announcements import Details
 from .sharing.lease import Lease, LeaseTaker, release_all
 from .sharing.lease_transfer import hand_over
-from .sharing.release_watch import ReleaseWatch
 from .sharing.turns import WaitingKernel
 from .sharing.wait_queue import WaitQueue
 
 RETRIES = {"hang": 4, "driver": 2}
 """By the code of the error, how often the GPUs are read again before the cell fails: a driver may hang for a minute."""
 RETRY_AFTER = 5.0
-EARLY_SAMPLES, EARLY_WITHIN = 4, 10.0
-"""At most so many samples in so many seconds are taken because something has changed on the node: every user can add
-and remove places and leases all the time. Those that are due anyway come every few seconds."""
 
 
 class _Need(enum.Enum):
@@ -61,7 +55,6 @@ class Acquisition:
         on_error: Callable[[str], None],
         on_waiting: Callable[[str], None],
         on_given: Callable[[], None] = lambda: None,
-        early: int = -1,
     ) -> None:
         """Create the acquisition of the GPUs of one kernel.
 
@@ -70,7 +63,6 @@ class Acquisition:
         on_error: Called with the reason when they cannot be had.
         on_waiting: Called with a text for the user while the cell waits.
         on_given: Called when it is known which GPUs the scheduler has given to the job in which the kernel runs.
-        early: The descriptor of the first reading of the GPUs, which has begun already; -1 if there is none.
         """
         loop, processes, settings = context.loop, context.processes, context.settings.now
         self.uuids: List[str] = []
@@ -85,12 +77,8 @@ class Acquisition:
         self._loop, self._processes = loop, processes
         self._on_acquired, self._on_error, self._on_waiting = on_acquired, on_error, on_waiting
         self._leases: List[Lease] = []
-        self._early = early
-        self._early_times: Deque[float] = deque([-math.inf] * EARLY_SAMPLES, EARLY_SAMPLES)
-        self._decided_behind: List[WaitingKernel] = []
         self._gpus_per_user = settings.gpus_per_user
         self._queue = WaitQueue(loop, settings.id, settings.priority, details, list(settings.ignore_place))
-        self._releases = ReleaseWatch(loop, self._changed, lambda: self._claim.users())
         self._allocation = Allocation.current()
         if self._count and self._allocation.uuids:
             self.uuids, self._state = self._allocation.uuids, _Need.ACQUIRED
@@ -196,10 +184,8 @@ class Acquisition:
 
     def _start_sampling(self) -> None:
         if self._sampler is None:
-            early, self._early = self._early, -1
             self._sampler = Sampler(
-                self._loop, self._processes, self._sampled, self._failed,
-                with_links=self._count > 1, early=early,
+                self._loop, self._processes, self._sampled, self._failed, with_links=self._count > 1
             )  # fmt: skip
         self._sampler.start()
 
@@ -209,7 +195,6 @@ class Acquisition:
             return
         self._state = _Need.WAITING
         self._queue.join(self._count)
-        self._releases.start()
         self.prepare()
         if self._claim.can_decide:
             self._decide()
@@ -222,7 +207,7 @@ class Acquisition:
             self._state = _Need.IDLE
         self._failures = 0
         self._claim.release()
-        self._leave_queue()
+        self._queue.leave()
 
     def release(self) -> None:
         """Release every GPU that was leased here."""
@@ -277,7 +262,7 @@ class Acquisition:
             # A kernel that must wait holds up nobody, but this user's others see that it is there.
             verdicts = self._claim.verdicts()
             self._queue.announce([] if limit else [one.gpu.uuid for one in verdicts if not one.unusable])
-            ahead = self._decided_behind = self._look() if ahead is None else ahead
+            ahead = self._look() if ahead is None else ahead
             outcome = self._claim.decide(ahead, limit)
             self._note_untaken(ahead, verdicts)
         except SmiError as error:
@@ -287,7 +272,7 @@ class Acquisition:
             return self._sample_in(outcome.delay)
         self._hold([gpu.uuid for gpu in outcome.gpus], outcome.leases)
         self.ignored_leases.update({uuid: str(holder) for uuid, holder in outcome.ignored.items()})
-        self._leave_queue()
+        self._queue.leave()
         self._stop_sampling()
         self._on_acquired()
 
@@ -297,16 +282,6 @@ class Acquisition:
 
     def _look(self) -> List[WaitingKernel]:
         return self._queue.look(self._claim.seen_leases())
-
-    def _changed(self, released: bool) -> None:
-        """The leases, the queue, or who uses the GPUs has changed."""
-        has_moved = self._look() != self._decided_behind
-        if (released or has_moved) and not self._failures:  # a driver that hangs is asked again after a pause
-            self._sample(early=True)
-
-    def _leave_queue(self) -> None:
-        self._queue.leave()
-        self._releases.stop()
 
     def _limit(self) -> str:
         """Return why the kernel must wait whatever is free, by the site's policy; "" if it need not."""
@@ -331,18 +306,13 @@ class Acquisition:
             self._timer.cancel()  # so that only one sample is ever due
         self._timer = self._loop.later(seconds, self._sample)
 
-    def _sample(self, early: bool = False) -> None:
-        """Take a sample, unless no GPU is in reach. `early`: the sample is not due, but something has changed."""
+    def _sample(self) -> None:
+        """Take a sample, unless no GPU is in reach."""
         if self._state is _Need.WAITING:
             ahead = self._look()
             named = all(procfs.knows_user(kernel.uid) for kernel in ahead)  # else a sample looks the names up
             if named and self._claim.is_out_of_reach(ahead, self._limit()):
                 return self._decide(ahead)  # only the queue may have changed
-        if early:
-            now = self._loop.time()
-            if now - self._early_times[0] < EARLY_WITHIN:
-                return
-            self._early_times.append(now)
         if self._sampler is not None:
             self._sampler.start()
 

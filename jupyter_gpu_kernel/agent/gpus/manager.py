@@ -64,10 +64,7 @@ class GpuManager:
     are_ready: Whether the kernel has its GPUs, and knows them, so that no cell need wait.
     """
 
-    def __init__(
-        self, context: KernelContext, messages: KernelMessages, callbacks: GpuCallbacks, early: int = -1
-    ) -> None:
-        """`early`: see Acquisition."""
+    def __init__(self, context: KernelContext, messages: KernelMessages, callbacks: GpuCallbacks) -> None:
         loop, self._story = context.loop, context.story
         self._loop = loop
         self._settings = context.settings
@@ -82,7 +79,6 @@ class GpuManager:
             on_error=self._failed,
             on_waiting=self._waiting,
             on_given=self._given,
-            early=early,
         )
         self.gpu_time = GpuTime(
             loop.time, self._story, lambda: self.acquisition.uuids, lambda: self.acquisition.names

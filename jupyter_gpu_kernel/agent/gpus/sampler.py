@@ -15,7 +15,6 @@ from .devices.gpu import WITHOUT, Gpu, SmiError
 from .devices.gpu_reader import gpu_reader
 from .devices.smi_runner import TIMEOUT
 from .devices.topology import Topology
-from .early_reading import EarlyReading
 from .judge import DEFAULT_CRITERIA, Verdict, judge
 from .requirements import ANY_GPU, Requirements
 from .sharing.lease import Holder, LeaseReader, gpu_of
@@ -44,11 +43,8 @@ class Sample(NamedTuple):
 class SampleReader:
     """Reads GPUs and leases, repeatedly. Not for use by several threads at a time."""
 
-    def __init__(
-        self, runtime: Runtime, processes: ProcessControl, with_links: bool = False, early: int = -1
-    ) -> None:
-        """`with_links`: also read the links between the GPUs, once. `early`: see EarlyReading."""
-        self._early = EarlyReading(runtime, early)
+    def __init__(self, runtime: Runtime, processes: ProcessControl, with_links: bool = False) -> None:
+        """`with_links`: also read the links between the GPUs, once."""
         self._runtime = runtime
         self._links: Optional[Topology] = None if with_links else {}
         self._smi, self._leases = gpu_reader(runtime, processes), LeaseReader(runtime)
@@ -61,9 +57,8 @@ class SampleReader:
         for kernel in self._queue.read():
             procfs.user_name(kernel.uid)
         stop = stop or threading.Event()
-        early = self._early.take(stop)
-        begin = self._runtime.monotonic() if early is None else early.time
-        gpus = self._smi.read(TIMEOUT, stop) if early is None else early.gpus
+        begin = self._runtime.monotonic()
+        gpus = self._smi.read(TIMEOUT, stop)
         if self._links is None:
             self._links = self._smi.read_links(TIMEOUT, stop)
         leases = self._leases.read([gpu.uuid for gpu in gpus if gpu.uuid])
@@ -92,12 +87,11 @@ class Sampler:
         on_sample: Callable[[Sample], None],
         on_error: Callable[[SmiError], None],
         with_links: bool = False,
-        early: int = -1,
     ) -> None:
         self._loop = loop
         self._on_sample = on_sample
         self._on_error = on_error
-        self._reader = SampleReader(loop.runtime, processes, with_links, early)
+        self._reader = SampleReader(loop.runtime, processes, with_links)
         self._sampling = False
         self._closing = threading.Event()
         self._thread_ended = threading.Event()

@@ -13,7 +13,7 @@ import json
 import select
 import socket
 from pathlib import Path
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, NamedTuple, Optional
 
 from ...wire.runtime import Runtime
 from ...wire.stream.frames import FrameError, FrameReader, Kind, json_frame
@@ -66,12 +66,11 @@ class StartError(Exception):
 
 class StartRequest(NamedTuple):
     """What the started process receives. `lock`: the descriptor of the folder's lock, which the keeper holds as long as
-    it lives. `early`: that of the first reading of the GPUs, see `gpus/early_reading.py`; -1: there is none."""
+    it lives."""
 
     settings: KernelSettings
     lock: int
     sock: socket.socket
-    early: int = -1
 
     def succeeded(self) -> None:
         """Report that the keeper serves. If the starter is gone, that does not matter."""
@@ -91,13 +90,13 @@ def start_keeper(
     folder: Path,
     launch: Callable[[], ChildProcess],
     settings: KernelSettings,
-    passed: Sequence[int],
+    lock: int,
     timeout: float,
     on_connected: Callable[[], None] = lambda: None,
 ) -> None:
     """Launch a process that calls `receive_request`, and wait until its keeper serves.
 
-    passed: The descriptors of the folder's lock and, perhaps, of the first reading of the GPUs: see StartRequest.
+    lock: The descriptor of the folder's lock, which the process gets: see StartRequest.
     on_connected: Called when the process has connected.
 
     Raises StartError if the keeper does not serve within `timeout` seconds; the launched process has ended then.
@@ -115,7 +114,7 @@ def start_keeper(
     try:
         on_connected()
         with sock:
-            report = _exchange(sock, settings, passed, deadline - runtime.monotonic())
+            report = _exchange(sock, settings, lock, deadline - runtime.monotonic())
         if report != _STARTED:
             raise StartError(report.decode("utf-8", "replace") or "the keeper exited during its start")
     except BaseException:
@@ -132,10 +131,10 @@ def receive_request(folder: Path) -> StartRequest:
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.connect(str(folder / _SOCKET))
-    _, received, _ = receive_descriptors(sock, 1, 2)
+    _, received, _ = receive_descriptors(sock, 1, 1)
     with sock.makefile("rb") as file:
         settings = settings_from(json.loads(file.read().decode()))
-    return StartRequest(settings, received[0], sock, received[1] if len(received) > 1 else -1)
+    return StartRequest(settings, received[0], sock)
 
 
 def _accept(
@@ -156,11 +155,11 @@ def _accept(
         raise
 
 
-def _exchange(sock: socket.socket, settings: KernelSettings, passed: Sequence[int], timeout: float) -> bytes:
-    """Send settings and descriptors; return what the process reports."""
+def _exchange(sock: socket.socket, settings: KernelSettings, lock: int, timeout: float) -> bytes:
+    """Send the settings and the lock; return what the process reports."""
     sock.settimeout(max(0.1, timeout))
     try:
-        send_descriptors(sock, b"\0", passed)
+        send_descriptors(sock, b"\0", [lock])
         sock.sendall(json.dumps(settings.to_json()).encode())
         sock.shutdown(socket.SHUT_WR)
         with sock.makefile("rb") as file:

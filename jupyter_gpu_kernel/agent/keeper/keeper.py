@@ -58,10 +58,8 @@ class Keeper:
         root: Root,
         settings: KernelSettings,
         policy: Optional[Policy],
-        early: int = -1,
     ) -> None:
-        """`policy`: None if its rules were applied to these settings before. `early`: the descriptor of the first
-        reading of the GPUs, see `gpus/early_reading.py`."""
+        """`policy`: None if its rules were applied to these settings before."""
         self.system = system
         self.loop = system.loop
         self._context = context = self._make_context(root, policy.apply(settings) if policy else settings)
@@ -72,7 +70,7 @@ class Keeper:
         if self.settings.now.job:
             self.job = Membership(self.loop, root, self.settings.now, self._job_event, self._job_over)
         self._make_kernel()
-        self._make_relay(early)
+        self._make_relay()
         self.job_notices = None if self.job is None else JobNotices(self, self.job)
         self._commands = KernelCommands(self)
         if self.settings.now.longest_hold is not None:
@@ -103,7 +101,7 @@ class Keeper:
         self.pause = Pause(context, self.kernel)
         self.status = Status(self)
 
-    def _make_relay(self, early: int) -> None:
+    def _make_relay(self) -> None:
         """Make the server for hubs, the relay between hubs and kernel, and what needs both."""
         loop, settings = self.loop, self.settings.now
         self.log = Log(loop.runtime, self.folder, settings, partial(self.story.tell, "journal"))
@@ -121,7 +119,7 @@ class Keeper:
             self.log,
             self._to_kernel,
             self.server.send,
-            lambda relay: GpuManager(self._context, relay, gpu_callbacks, early),
+            lambda relay: GpuManager(self._context, relay, gpu_callbacks),
             lambda *request: self._code.pin(*request),
         )
         self.gpus: GpuManager = relay.gpus

@@ -46,7 +46,7 @@ def run_setup(
 
     try:
         launch = partial(_launch, processes, root, script)
-        start_keeper(runtime, folder, launch, request.settings, [request.lock], TIMEOUT, tell)
+        start_keeper(runtime, folder, launch, request.settings, request.lock, TIMEOUT, tell)
     except StartError as error:
         if not reported:
             tell()

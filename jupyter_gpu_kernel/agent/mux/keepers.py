@@ -19,7 +19,6 @@ from ...wire.files import private
 from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP, TAG, hidden_keeper
 from ..exit.leftovers import Leftovers, has_keeper, is_being_served
-from ..gpus.early_reading import EarlyReadings
 from ..job.client import JobChild, job_is_over, why_no_process
 from ..keeper.client import LOG_TAIL, KeeperTimeout, StartError, ask_keeper, start_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
@@ -64,7 +63,6 @@ class Keepers:
         self._runtime = runtime
         self._processes = processes
         self._policy = policy
-        self._early_readings = EarlyReadings(runtime, processes)
         self._timeout = timeout
         self._successor_timeout = successor_timeout
 
@@ -285,8 +283,7 @@ class Keepers:
         pin = self.checkouts.make(settings.id, cwd, settings.code) if settings.code else None
         settings = settings.replace(pin={} if pin is None else pin._asdict())  # the hub does not choose it
         try:
-            with self._early_readings.begin(settings) as early:
-                start_keeper(self._runtime, folder, launch, settings, [lock, *early], START_TIMEOUT)
+            start_keeper(self._runtime, folder, launch, settings, lock, START_TIMEOUT)
         except StartError as error:
             if pin is not None:
                 self.checkouts.remove(pin)
