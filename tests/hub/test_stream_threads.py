@@ -13,7 +13,7 @@ from played_agent import (
 )
 
 from jupyter_gpu_kernel.hub.node import stream_threads as stream_module
-from jupyter_gpu_kernel.hub.node.stream_threads import MAX_PENDING_READS, StreamThreads
+from jupyter_gpu_kernel.hub.node.stream_threads import MAX_PENDING_READS, WRITE_AHEAD, StreamThreads
 from jupyter_gpu_kernel.wire.stream.frames import MAGIC, Frame, Kind
 
 
@@ -143,5 +143,40 @@ def test_the_thread_that_reads_ends_with_the_stream_also_if_so_much_was_read_ahe
     for thread in asyncio.run(main()):
         thread.join(DEADLINE)
         assert not thread.is_alive()
+    ours.close()
+    theirs.close()
+
+
+def test_the_loop_is_told_of_room_that_it_wanted_and_of_nothing_else() -> None:
+    """Each message of a cell would wake the loop once more."""
+
+    class Slow(Socket):
+        passes = threading.Event()
+        written = threading.Event()
+
+        def write(self, data: bytes, /) -> None:
+            if len(data) > 1:
+                assert self.passes.wait(DEADLINE)
+            self.written.set()
+
+    ours, theirs = socket.socketpair()
+    stream = Slow(theirs)
+
+    async def main() -> None:
+        progress = asyncio.Event()
+        wire = StreamThreads(stream, asyncio.get_running_loop(), lambda frame: None, progress.set, "gpu2")
+        assert wire.has_room()
+        wire.write(b"a")
+        assert await asyncio.to_thread(stream.written.wait, DEADLINE)
+        await asyncio.sleep(0)
+        assert not progress.is_set()
+        wire.write(bytes(WRITE_AHEAD))
+        assert not wire.has_room()
+        stream.passes.set()
+        await asyncio.wait_for(progress.wait(), DEADLINE)
+        assert wire.has_room()
+        wire.close()
+
+    asyncio.run(main())
     ours.close()
     theirs.close()

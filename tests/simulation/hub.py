@@ -101,6 +101,7 @@ class HubProcess(Process):
         self.runtime = SimulatedRuntime(episode.world, self.name)
         self.async_loop = AsyncLoop(self)
         self.sessions: list[Session] = []
+        self._files: list[Delivered] = []
         self.kernels: list[RemoteKernel] = []
         self.log = logging.Logger("hub")
         self.log.addHandler(_Log(episode.world))
@@ -132,6 +133,7 @@ class HubProcess(Process):
             notebook="/n.ipynb", name="gpu"
         )
         delivered = Delivered(self._path(kernel_id))
+        self._files.append(delivered)
         adopted, link = how == "adopt", self._begin_link()
         if not adopted:
             delivered.requests.replace([])
@@ -182,6 +184,8 @@ class HubProcess(Process):
             sockets.killed()
         for session in self.sessions:
             session.close_by_hub()
+        for files in self._files:
+            files.requests.close()
 
     def kill_now(self) -> None:
         """SIGKILL, in the middle of what it does."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jupyter_gpu_kernel.errors import AgentError
+from jupyter_gpu_kernel.hub.node import stream_threads
 from jupyter_gpu_kernel.wire.stream.frames import CHUNK, Frame, FrameError, FrameReader
 
 from .world import Process, World
@@ -175,7 +176,7 @@ class Carrier:
         self.greeted: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[str] = loop.create_future()
         self.last_received = loop.time()
-        self.queued = 0
+        self._queued = 0
         self._session, self._loop, self._name = session, loop, name
         self._on_frame, self._on_written = on_frame, on_written
         self._reader = FrameReader()
@@ -184,11 +185,15 @@ class Carrier:
         session.up.on_room = lambda: self._waiting and loop.call_soon(self._write_more)
         session.on_hub_end = lambda reason: loop.call_soon(self.end, reason) and None
 
+    def has_room(self) -> bool:
+        """Return whether the hub may write more."""
+        return self._queued < stream_threads.WRITE_AHEAD
+
     def write(self, data: bytes) -> None:
         """Write, or wait until there is room."""
-        self.queued += len(data)
-        if self.queued > WRITE_AHEAD:
-            self._session.world.fail("bound", f"{self.queued} bytes wait for the stream to {self._name}")
+        self._queued += len(data)
+        if self._queued > WRITE_AHEAD:
+            self._session.world.fail("bound", f"{self._queued} bytes wait for the stream to {self._name}")
         self._waiting.append(data)
         if len(self._waiting) == 1:
             self._loop.call_soon(self._write_more)
@@ -198,7 +203,7 @@ class Carrier:
         while self._waiting and self._session.up.has_room and not self.ended.done():
             data = self._waiting.popleft()
             self._session.up.write(data)
-            self.queued -= len(data)
+            self._queued -= len(data)
             written = True
         if written:
             self._on_written()

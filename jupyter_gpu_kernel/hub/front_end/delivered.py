@@ -5,7 +5,7 @@ The files survive the process, though not the machine, so they belong on this ma
 answer would block the hub. The counts are memory-mapped: a write is a write to memory.
 
 Of the requests a record is appended for each request, for each change of its mark, and for each reply. Their file is
-removed when there is a reply to every request, and rewritten when more than half of it is outdated. Cells may hold
+made empty when there is a reply to every request, and rewritten when more than half of it is outdated. Cells may hold
 secrets: only the user can read the file. What a user enters at a prompt (an input_reply) is never written.
 """
 
@@ -53,6 +53,7 @@ class RequestFile:
         """`counts_file`: the file of the kernel's counts, which decides the place of the requests; None: keep
         nothing."""
         self._path = None if counts_file is None else _path_of(counts_file)
+        self._fd = -1  # of the file, once it was written
         self._sizes: dict[bytes, int] = {}  # of the requests, by key
         self._live = self._written = 0  # bytes: of these requests; of the file
 
@@ -68,12 +69,12 @@ class RequestFile:
         records = b"".join(map(self._record_of, changes))
         if not records or self._path is None:
             return
-        if not self._sizes:
-            return self.replace([])
         try:
-            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, 0o600)
-            with open(fd, "wb", buffering=0) as file:
-                complete = file.write(records) == len(records)
+            if self._fd < 0:
+                self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, 0o600)
+            if not self._sizes:
+                return self._empty()
+            complete = os.write(self._fd, records) == len(records)
         except OSError:
             complete = False
         self._written += len(records)
@@ -82,11 +83,23 @@ class RequestFile:
         elif self._written > max(_COMPACT, 2 * self._live):
             self.recall()
 
+    def _empty(self) -> None:
+        """There is a reply to every request."""
+        os.ftruncate(self._fd, 0)
+        self._written = 0
+
+    def close(self) -> None:
+        """Close the file, and leave it to a successor."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
     def replace(self, saved: list[SavedRequest]) -> None:
         """Keep these requests, and forget all others. A hub that is killed meanwhile leaves the old file or the new."""
         self._sizes = {header_key(one.message): one.message.size for one in saved}
         records = b"".join(_record(mark, message.encode()) for mark, message in saved)
         self._live, self._written = sum(self._sizes.values()), len(records)
+        self.close()
         if self._path is None:
             return
         if not saved:
@@ -226,6 +239,7 @@ class Delivered:
 
     def close(self) -> None:
         """Close the files, and leave the files to a successor."""
+        self.requests.close()
         self._map.close()
 
     def forget(self) -> None:

@@ -31,7 +31,6 @@ MAX_ASSEMBLING = 1024 * 1024 * 1024
 """Bytes of incomplete messages of one node, whose attachments may have 256 MiB each."""
 UNCOUNTED = 16 * 1024 * 1024
 """Bytes of an attachment's incomplete messages for which those of the others are not counted: there may be hundreds."""
-_WRITE_AHEAD = 2 * CHUNK
 _FINAL = ("gone", "taken", "protocol")
 """Refusals after which an attachment that was open cannot be opened again. All others may be temporary."""
 
@@ -181,7 +180,7 @@ class Attachments:
         if number in self._entries:
             self._ready[number] = None
         stream = self._stream
-        while stream is not None and self._ready and stream.queued < _WRITE_AHEAD:
+        while stream is not None and self._ready and stream.has_room():
             number = next(iter(self._ready))
             del self._ready[number]
             entry = self._entries.get(number)

@@ -1,7 +1,7 @@
 """The two threads that connect the byte stream to a work node with the hub's event loop.
 
-A stream blocks: one thread reads it, another one writes it. The event loop receives frames, and knows how many bytes
-are still to be written. This module knows no SSH and no attachments, and does not reconnect.
+A stream blocks: one thread reads it, another one writes it. The event loop receives frames, and knows whether it may
+write more. This module knows no SSH and no attachments, and does not reconnect.
 """
 
 from __future__ import annotations
@@ -21,29 +21,32 @@ from ..transport.stream import READ_SIZE, Stream
 
 MAX_PENDING_READS = 2
 """Reads that the loop has not processed yet. Beyond that the thread stops reading, so the node stops sending."""
+WRITE_AHEAD = 2 * CHUNK
+"""Bytes that may wait for the writing thread."""
 MAX_TURN = 0.005
 """Seconds in which one stream's frames are processed, before other streams and front ends have their turn."""
 
 
 class StreamThreads:
-    """A stream with its two threads, for use on the event loop. `queued`: bytes that are not written yet."""
+    """A stream with its two threads, for use on the event loop."""
 
     def __init__(
         self,
         stream: Stream,
         loop: asyncio.AbstractEventLoop,
         on_frame: Callable[[Frame], None],
-        on_written: Callable[[], None],
+        on_progress: Callable[[], None],
         name: str,
     ) -> None:
+        """`on_progress()` is called when frames were received, and when there is room again after `has_room` was
+        false."""
         self.greeted: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[str] = loop.create_future()
         self.last_received = loop.time()
-        self.queued = 0
         self._stream = stream
         self._loop = loop
         self._on_frame = on_frame
-        self._on_written = on_written
+        self._on_progress = on_progress
         self._name = name
         self._reader = FrameReader()
         self._chunks: deque[memoryview] = deque()
@@ -51,13 +54,28 @@ class StreamThreads:
         self._scheduled = False
         self._read_slots = threading.Semaphore(MAX_PENDING_READS)
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._queued = 0  # bytes, in all: counted on the loop
+        self._written = 0  # bytes, in all: counted in the writing thread
+        self._room_wanted = False
         for target in (self._read, self._write):
             threading.Thread(target=target, name=f"link-{name}", daemon=True).start()
 
     def write(self, data: bytes) -> None:
         """Queue data for the writing thread."""
-        self.queued += len(data)
+        self._queued += len(data)
         self._queue.put(data)
+
+    def has_room(self) -> bool:
+        """Return whether less than WRITE_AHEAD bytes wait to be written. If not, `on_progress` is called when they
+        do."""
+        if self._has_room:
+            return True
+        self._room_wanted = True
+        return self._has_room  # again, as the writing thread may not have seen that room is wanted
+
+    @property
+    def _has_room(self) -> bool:
+        return self._queued - self._written < WRITE_AHEAD
 
     def close(self) -> None:
         """End both threads, and the stream."""
@@ -89,7 +107,10 @@ class StreamThreads:
         try:
             while (data := self._queue.get()) is not None:
                 self._stream.write(data)
-                self._call(self._written, len(data))
+                self._written += len(data)
+                if self._room_wanted and self._has_room:
+                    self._room_wanted = False
+                    self._call(self._on_progress)
         except Exception as error:  # whatever a transport raises, this stream has ended
             self._call(self.end, str(error) or type(error).__name__)
 
@@ -120,7 +141,7 @@ class StreamThreads:
         if self._scheduled:
             self.last_received = self._loop.time()
             self._loop.call_soon(self._process)
-        self._on_written()  # acknowledgements are due
+        self._on_progress()  # acknowledgements are due
 
     def _next_frame(self) -> Frame | None:
         while not self._frames and self._chunks:
@@ -133,10 +154,6 @@ class StreamThreads:
             if self._reader.greeted and not self.greeted.done():
                 self.greeted.set_result(None)
         return self._frames.popleft() if self._frames else None
-
-    def _written(self, size: int) -> None:
-        self.queued -= size
-        self._on_written()
 
     def end(self, reason: str) -> None:
         """Mark the stream as ended: resolve `ended` with the reason, and fail `greeted` if that is pending."""

@@ -8,7 +8,7 @@ HUB = [
     Mutant(
         "the hub writes all that it has at once",
         "hub.node.attachments",
-        "        while stream is not None and self._ready and stream.queued < _WRITE_AHEAD:\n",
+        "        while stream is not None and self._ready and stream.has_room():\n",
         "        while stream is not None and self._ready:\n",
     ),
     Mutant(

@@ -20,8 +20,8 @@ MENDED = [
     Mutant(
         "cells with a reply stay in the file after an adoption",
         "hub.front_end.delivered",
-        "        if not self._sizes:\n            return self.replace([])\n",
-        "        if not self._sizes:\n            return None\n",
+        "            if not self._sizes:\n                return self._empty()\n",
+        "            if not self._sizes:\n                return None\n",
     ),
     Mutant(
         "a front end that leaves takes the files that another one needs",
