@@ -26,7 +26,6 @@ class Node:
         self.tmp = root / "tmp"
         self.started = root / "started"
         self.sh = "/bin/sh"
-        self.noise = ""
         for folder in (self.home, self.programs, self.tmp):
             folder.mkdir(parents=True)
         for tool in TOOLS.split():
@@ -76,7 +75,7 @@ class Node:
             "SHELL": str(self.shell),
             "TMPDIR": str(self.tmp),
         }
-        words = [self.programs / "sh", "-c", f"{self.noise}\n{shell}\n{self.noise}"]
+        words = [self.programs / "sh", "-c", shell]
         return subprocess.run(
             words, input=stdin, capture_output=True, timeout=timeout, env=env, cwd=self.home
         )

@@ -1,12 +1,13 @@
 # What a work node has: a few facts, and its Pythons as their files tell. Responsible for looking, never for
-# choosing: it must not know what we need. POSIX sh (dash, busybox, bash), any number of odd start files before it.
+# choosing: it must not know what we need. POSIX sh (dash, busybox, bash).
 #
 # The hub sends this on the stdin of /bin/sh, in braces (so that it is read whole first) and followed by one call:
 #     survey SEARCH NAME...    facts, then candidates; SEARCH is "all", or "path" for PATH alone. Starts no Python.
 #     try SECONDS PATH...      starts these Pythons side by side and lets each tell about itself
 # and preceded by setup_lines: the user's set-up lines, "" if there are none.
-# Answers are lines of fields with tabs between, from the line "$mark begin" to "$mark end".
+# Answers are lines of fields with tabs between. The exit status is 0 if the answer is complete.
 
+# Around what a login shell is asked for, as its start files may print before and after it.
 mark='=== jupyter-gpu-kernel probe'
 tab=$(printf '\t')
 
@@ -16,7 +17,6 @@ begin() {
     LC_ALL=C
     export LC_ALL
     HOME=${HOME:-$(cd ~ 2>/dev/null && pwd)}
-    printf '\n%s begin\n' "$mark"
     scratch=
     for place in "${TMPDIR:-/tmp}" /tmp /dev/shm /var/tmp "$HOME"; do
         scratch=$(mktemp -d "$place/jupyter-gpu-kernel-probe.XXXXXX" 2>/dev/null) || continue
@@ -26,7 +26,7 @@ begin() {
         rm -rf "$scratch"
     done
     say fact scratch none
-    end
+    exit 0
 }
 
 # usual_path: start files can break PATH; what they left goes first
@@ -37,11 +37,6 @@ usual_path() {
         export PATH
         return
     done
-}
-
-end() {
-    printf '%s end\n' "$mark"
-    exit 0
 }
 
 # say FIELD...: one line; what is in a field's way becomes a space
@@ -264,7 +259,7 @@ survey() {
     while IFS= read -r path; do describe login "$path"; done <"$scratch/paths"
     [ "$search" = path ] || search_home
     say fact home_problem "$(home_problem)"
-    end
+    exit 0
 }
 
 search_home() {
@@ -338,5 +333,5 @@ try() {
             say tried "$path" "$(cat "$out.rc")" "$(grep . "$out.err" | tail -n 1)"
         fi
     done
-    end
+    exit 0
 }

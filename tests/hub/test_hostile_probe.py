@@ -14,7 +14,6 @@ from runtimes import RUNTIME
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.node.check.find_python import FoundPythons, find_pythons
 
-MARK = "=== jupyter-gpu-kernel probe"
 GOOD = json.dumps(
     {"executable": "/p", "prefix": "/", "version": "3.11.1", "ipykernel": "6.29", "pyzmq": "26"}
 )
@@ -33,9 +32,7 @@ class Script:
             else self.survey
         )
         text = "".join(f"{line}\n" for line in lines)
-        return CompletedProcess(
-            command, 0, f"noise\n{MARK} begin\n{text}{MARK} end\n".encode("utf-8", "surrogateescape"), b""
-        )
+        return CompletedProcess(command, 0, f"noise\n{text}".encode("utf-8", "surrogateescape"), b"")
 
 
 def inert(found: FoundPythons | AgentError) -> None:

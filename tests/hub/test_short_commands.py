@@ -59,6 +59,11 @@ def test_a_shell_that_ends_early_has_its_own_status(start: Start) -> None:
     assert run(shell, "true", b"input") == (3, b"sorry\n", b"") and shell.closed
 
 
+def test_a_shell_that_ends_early_without_an_error_has_not_run_the_command(start: Start) -> None:
+    shell = start("/bin/sh", "-c", "echo Commands are not permitted; read -r line; exit 0")
+    assert run(shell, "true")[:2] == (-1, b"Commands are not permitted\n") and shell.closed
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

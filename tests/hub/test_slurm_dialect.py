@@ -333,16 +333,9 @@ def programs(tmp_path):
     return add
 
 
-def test_output_of_start_up_files_is_left_out(programs):
+def test_the_status_is_that_of_the_last_command(programs):
     path = programs("squeue", "echo row; echo problem >&2; exit 3")
-    script = b"echo motd; echo warning >&2\n" + Commands().script("squeue")
-    found = Output.of(run(script, path))
-    assert found == Output(3, ("row",), "problem")
-
-
-def test_a_script_that_does_not_end_has_no_status():
-    found = Output.of(CompletedProcess("", 1, b"no such shell", b"sh: not found"))
-    assert found.status == -1 and found.errors == "sh: not found"
+    assert Output.of(run(Commands().script("squeue"), path)) == Output(3, ("row",), "problem")
 
 
 ACCOUNTING = Commands().script(commands.accounting_command("13", "jgk-1"))

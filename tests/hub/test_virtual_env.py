@@ -22,7 +22,7 @@ from wheelhouse import make_wheel, repack
 
 from jupyter_gpu_kernel.errors import AgentError, GpuKernelError
 from jupyter_gpu_kernel.hub.node.check.python_probe import NodeFacts, Python
-from jupyter_gpu_kernel.hub.transport.script import Output, script
+from jupyter_gpu_kernel.hub.transport.script import Output
 from jupyter_gpu_kernel.hub.transport.short_command import Completed
 from jupyter_gpu_kernel.hub.virtual_env.base_python import wheel_facts
 from jupyter_gpu_kernel.hub.virtual_env.node_script import Answer, path_of, run_script, script_text
@@ -49,7 +49,7 @@ class Prints:
         self.text = "\n".join(["printf '%s\\n' " + shlex.quote(line) for line in lines])
 
     def run(self, command: str, *, stdin: bytes, timeout: float) -> Completed:
-        return Here().run(command, stdin=script(self.text).encode(), timeout=timeout)
+        return Here().run(command, stdin=self.text.encode(), timeout=timeout)
 
 
 def ask(verb: str, path: Path, **variables: str) -> Answer:
@@ -244,7 +244,7 @@ def test_a_problem_is_reported_in_the_nodes_words_with_our_remedy() -> None:
 
 def test_a_script_that_does_not_end() -> None:
     with pytest.raises(AgentError, match="ended without an answer"):
-        run_script(Here(), "gpu2", script("echo gone", "kill -9 $$").encode())
+        run_script(Here(), "gpu2", b"echo gone; kill -9 $$")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Slurm's commands as scripts for the login node's /bin/sh, and the batch script of a kernel's job. Pure.
 
-Nothing of ours stays on the login node: a script comes on stdin, runs Slurm's commands, and ends. Shell start-up files
-may print before it, so the output of the commands lies between marks, on stdout and on stderr.
+Nothing of ours stays on the login node: a script comes on stdin, runs Slurm's commands, and ends.
 
 Slurm copies the batch script to the first node of the job. The script needs no file there and no shared file system, as
 it brings the agent along. It contains no secret, as every administrator can read it: a kernel's variables come later,
@@ -22,7 +21,7 @@ from .. import sanitize
 from ..kernel_settings import WARN_BEFORE, KernelSettings
 from ..node.install.agent_file import Package
 from ..node.install.deploy import script_head
-from ..transport.script import Output, script, source
+from ..transport.script import Output, source
 
 _FOLDER = re.compile(r"/[^\s:|\x00-\x1f]{1,400}")
 # Times as seconds since the epoch, whatever the time zone there is; and no defaults of the user's own.
@@ -88,7 +87,7 @@ class Commands(NamedTuple):
             head.append(f"PATH={shlex.quote(self.folder)}:$PATH; export PATH")
         if self.conf:
             head.append(f"SLURM_CONF={shlex.quote(self.conf)}; export SLURM_CONF")
-        return "\n".join([*head, script(*lines)]).encode()
+        return "\n".join([*head, *lines, ""]).encode()
 
 
 LOCATE = Commands().script(source("hub/slurm/locate.sh"))

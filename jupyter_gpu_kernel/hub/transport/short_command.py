@@ -47,7 +47,7 @@ class Completed(NamedTuple):
 
 def run_to_end(shell: CommandStream, stdin: bytes, timeout: float, hop: str, command: str) -> Completed:
     """Run `command` with this input in the shell, which can run another command afterwards. If the shell ends, the
-    return code is its own.
+    return code is its own, but never 0.
 
     Raises ConnectError if the command does not end within `timeout` (s), or prints more than 4 MiB. The shell is closed
     then.
@@ -61,10 +61,10 @@ def run_to_end(shell: CommandStream, stdin: bytes, timeout: float, hop: str, com
         if expired.is_set():
             raise _not_ended(hop, command if run.began else "", timeout, output)
         if status is None:  # the shell has ended
-            status = shell.wait(_STATUS_WAIT)
+            status = shell.wait(_STATUS_WAIT) or -1  # a shell that ends by itself has not run all of the line
         else:
             unusable.pop_all()
-        return Completed(-1 if status is None else status, output, run.stderr())
+        return Completed(status, output, run.stderr())
 
 
 class _Run:

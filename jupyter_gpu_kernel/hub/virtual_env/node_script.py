@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import AgentError
 from .. import sanitize
 from ..transport.connection import Connection
-from ..transport.script import Output, script, source
+from ..transport.script import Output, source
 
 LIMIT = 1800.0
 """Seconds that one run may take: a slow file server needs minutes for thousands of small files."""
@@ -89,11 +89,17 @@ def script_text(verb: str, data: bytes = b"", setup: Sequence[str] = (), **varia
     """
     values = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
     stdin = f"<<'{_END}'\n{base64.encodebytes(data).decode()}{_END}" if data else "</dev/null"
-    text = script(*values, f"(\n{source('agent/virtual_env.sh')}\n{verb}\n) {stdin}")
+    lines = [
+        *values,
+        f"(\n{source('agent/virtual_env.sh')}\n{verb}\n) {stdin}",
+        "[ $? != 0 ] || echo 'ended|yes'",
+        "",
+    ]
+    text = "\n".join(lines)
     if setup:
         # The set-up lines come through a descriptor, since every user of the node can read command lines.
-        lines = "\n".join([*setup, text])
-        text = f"exec bash --login /proc/self/fd/4 </dev/null 4<<'{_OF_SCRIPT}'\n{lines}\n{_OF_SCRIPT}\n"
+        text = "\n".join([*setup, text])
+        text = f"exec bash --login /proc/self/fd/4 </dev/null 4<<'{_OF_SCRIPT}'\n{text}\n{_OF_SCRIPT}\n"
     return text.encode()
 
 
@@ -105,7 +111,7 @@ def run_script(connection: Connection, hop: str, text: bytes) -> Answer:
     if code:
         printed = [line for line in output.lines[-20:] if not line.startswith("problem|")]
         raise problem(hop, code, "\n".join([*printed, reason]))
-    if output.status:
+    if not answer.value("ended"):
         shown = sanitize.block("\n".join([*output.lines, output.errors]), 10) or "| (none)"
         raise AgentError(
             f"the script ended without an answer (exit status {output.status}); its output:\n{shown}",

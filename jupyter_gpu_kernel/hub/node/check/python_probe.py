@@ -24,7 +24,6 @@ _SURVEY_TIMEOUT = 60.0  # seconds; the script has limits of its own, of 39 s tog
 _MAX_LINES, _MAX_FIELD, _MAX_PYTHONS = 2000, 8192, 200  # of the answer: lines, characters of a field, Pythons
 _MAX_VERSION = 40  # characters
 _VERSIONS = ("version", "ipykernel", "pyzmq")
-_MARK = "=== jupyter-gpu-kernel probe"
 
 
 @dataclass(frozen=True)
@@ -110,12 +109,10 @@ class Probe:
         text = source("agent/probe.sh")
         stdin = f"{{\nsetup_lines={shlex.quote(self._setup)}\n{text}\n{shlex.join(call)}\n}}\n".encode()
         completed = self._connection.run("/bin/sh", stdin=stdin, timeout=timeout)
-        output = completed.stdout.decode(errors="surrogateescape").replace("\r\n", "\n")
-        _, begun, rest = output.partition(f"\n{_MARK} begin\n")
-        answer, ended, _ = rest.partition(f"{_MARK} end\n")
-        if not begun or not ended:
+        if completed.returncode:
             raise self._shell_failed(completed)
-        lines = [line for line in answer.splitlines() if line][:_MAX_LINES]
+        output = completed.stdout.decode(errors="surrogateescape")
+        lines = [line for line in output.splitlines() if line][:_MAX_LINES]
         return [[_plain(field) for field in line.split("\t")] for line in lines]
 
     def _shell_failed(self, completed: Completed) -> AgentError:
