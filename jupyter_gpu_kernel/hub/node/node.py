@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
@@ -187,12 +186,6 @@ class Node:
         self._connected.set()
         if self._link is not None and self.needs_user:
             self._link.retry()
-
-    def with_own_link(self) -> Node:
-        """Return this node with its present connection and another link, which the caller must close."""
-        node = copy.copy(self)
-        node._link = None
-        return node
 
     async def signed_in(self, call: Call) -> None:
         """Connect, as `connected`; if only the user can sign in, wait until they `login` elsewhere: for the seconds of

@@ -9,7 +9,6 @@ import paramiko
 
 from ..transport.stream import CommandStream
 from ..transport.time_limit import return_within
-from . import tcp
 from .hostkeys import fingerprint
 from .route_connection import NoSession, OpenHop, SessionRefused
 from .transport import WINDOW, Transport
@@ -52,10 +51,6 @@ class ParamikoHop(OpenHop):
         except _BROKEN:
             return False
         return True
-
-    def keep_when_silent(self) -> None:
-        """Let the system keep the TCP connection, if this is the first hop."""
-        tcp.disable_user_timeout(self.transport.socket.source)
 
     def close(self) -> None:
         """Close the connection to this machine, and so all its channels."""

@@ -74,10 +74,6 @@ class OpenHop(ABC):
     def responds(self, within: float) -> bool:
         """Whether the server opens a session, or refuses to, within so many seconds."""
 
-    def keep_when_silent(self) -> None:
-        """Do not let the system give this machine up after a silence."""
-        return
-
     @abstractmethod
     def close(self) -> None:
         """End the connection to this machine."""
@@ -115,7 +111,6 @@ class RouteConnection(Connection):
     def mark_typed(self) -> None:
         """The user typed a secret for the last hop so far, so that the connection must not be given up early."""
         self.opened[-1].typed = True
-        self.opened[0].keep_when_silent()
 
     def share_with(self, other: RouteConnection, route: Sequence[Hop]) -> bool:
         """Let `other`, which has no hops yet, begin with the hops of this connection up to the last for which the user

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import sys
 import time
 from functools import partial
 
 from ..transport.time_limit import return_within
 
-_USER_TIMEOUT = 20  # seconds without acknowledgement until Linux gives up a connection
 # Seconds until an attempt is started again: the system repeats a lost SYN packet only after 1, 3, 7 and 15 s, and the
 # network may be back in between.
 _RETRY_AFTER = 3.0
@@ -32,19 +29,6 @@ def dial(host: str, port: int, timeout: float) -> socket.socket:
             if time.monotonic() >= end:
                 raise
         else:
-            _tune(sock)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             return sock
-
-
-def _tune(sock: socket.socket) -> None:
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if sys.platform == "linux":
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT * 1000)
-
-
-def disable_user_timeout(sock: object) -> None:
-    """Let the system keep a silent connection as long as it can, because it cannot be opened again without the user."""
-    if sys.platform == "linux" and isinstance(sock, socket.socket):
-        with contextlib.suppress(OSError):  # it has just closed
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...errors import AgentError
-from ..node.check.find_python import at_least, install_python, locate, start_some, too_old
+from ..node.check.find_python import at_least, install_python, locate, start_best, too_old
 from ..node.check.python_probe import SOURCES, NodeFacts, Probe, Python
 from ..transport.connection import Connection
 
@@ -29,13 +29,11 @@ def find_base(
     def preference(python: Python) -> tuple[bool, bool, int, int]:
         return _preference(python, probe.node.home)
 
-    judged = sorted(map(_judged, found), key=preference)
-    unfit = [one for one in judged if one.why_not]
-    tried = start_some(probe, [one for one in judged if not one.why_not], _judged, clock)
-    if good := sorted((one for one in tried if not one.why_not), key=preference):
+    good, bad, _ = start_best(probe, [_judged(one) for one in found], _judged, preference, clock)
+    if good:
         return good[0], probe.node
     lines = ["there is no Python from which an environment could be made"]
-    lines += [f"  {one.path} {one.why_not}" for one in [*tried, *unfit][:6]]
+    lines += [f"  {one.path} {one.why_not}" for one in bad[:6]]
     lines += [f"  not searched: {place}" for place in probe.skipped[:3]]
     raise AgentError("\n".join(lines), hop=hop, remedy=install_python(probe.node, hop))
 

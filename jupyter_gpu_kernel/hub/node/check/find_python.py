@@ -68,34 +68,37 @@ def find_pythons(
 
 def _find(probe: Probe, hop: str, clock: Callable[[], float]) -> FoundPythons:
     surveyed = [_judged_by_files(python) for python in probe.survey("all", "python3", "python")]
-    unfit = [python for python in surveyed if python.why_not]
-    rest = sorted((python for python in surveyed if not python.why_not), key=_preference)
-    tried = start_some(probe, rest, _judged, clock)
-    good = sorted((python for python in tried if not python.why_not), key=_preference)
+    good, bad, rest = start_best(probe, surveyed, _judged, _preference, clock)
     skipped = list(probe.skipped)
     if not good and rest:
         skipped.append(f"{len(rest)} Pythons: starting the others took {_BUDGET:.0f} s")
     if not good:
-        raise _none_fits(_distinct(tried + unfit), probe.node, skipped, hop)
+        raise _none_fits(_distinct(bad), probe.node, skipped, hop)
     second = [replace(python, why_not="would do, too: choose it with --python") for python in good[1:]]
     later = [replace(python, why_not=_not_started(python)) for python in rest]
-    bad = [python for python in tried if python.why_not]
-    others = _distinct([good[0], *second, *later, *bad, *unfit])[1:]
+    others = _distinct([good[0], *second, *later, *bad])[1:]
     usable = frozenset(python.path for python in [*good[1:], *later])
     return FoundPythons(good[0], tuple(others), probe.node, tuple(skipped), usable)
 
 
-def start_some(
-    probe: Probe, rest: list[Python], judged: Callable[[Python], Python], clock: Callable[[], float]
-) -> list[Python]:
-    """Start Pythons in this order, a few at a time, until one is good or the time is over. Return those that were
-    started, with what `judged` says about each; they are taken from `rest`."""
+def start_best(
+    probe: Probe,
+    surveyed: Sequence[Python],
+    judged: Callable[[Python], Python],
+    preference: Callable[[Python], Any],
+    clock: Callable[[], float],
+) -> tuple[list[Python], list[Python], list[Python]]:
+    """Start the Pythons without a `why_not`, a few at a time, until one is good or the time is over. `judged` adds what
+    speaks against one that was started. Return the good ones, the others that cannot be used, and those that were not
+    started; the first and the last list have the preferred ones first."""
+    rest = sorted((python for python in surveyed if not python.why_not), key=preference)
     deadline = clock() + _BUDGET
     tried: list[Python] = []
     while rest and all(python.why_not for python in tried) and clock() < deadline:
         tried += map(judged, probe.start(rest[:_AT_ONCE], _START_TIMEOUT))
         del rest[:_AT_ONCE]
-    return tried
+    good = sorted((python for python in tried if not python.why_not), key=preference)
+    return good, [python for python in (*tried, *surveyed) if python.why_not], rest
 
 
 def _check(probe: Probe, hop: str, wanted: str) -> FoundPythons:

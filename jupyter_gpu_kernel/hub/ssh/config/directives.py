@@ -64,34 +64,17 @@ NO_EFFECT = _words("""
     VersionAddendum VisualHostKey WarnWeakCrypto XAuthLocation
     """)
 
-# Earlier names, and those of distributions, as far as some version of `ssh -G` prints them.
-ALIASES = {
-    "challengeresponseauthentication": "kbdinteractiveauthentication",
-    "hostbasedkeytypes": "hostbasedacceptedalgorithms",
-    "pubkeyacceptedkeytypes": "pubkeyacceptedalgorithms",
-    "rsaminsize": "requiredrsasize",
-}
-
 _NAMES = {name.lower(): name for name in HONOURED | NEEDS_SSH | ONLY_SSH_USES | NO_EFFECT}
-_REPORTED = frozenset({"host"})  # `ssh -G` prints it although it is no directive there
 _ROUTE = frozenset(
     {"proxycommand", "proxyusefdpass"}
-)  # route.py decides: a route may have jump hosts instead
+)  # a route may have jump hosts instead (`Hop.proxy_command`)
 _OFF = ("", "none", "default none")
 _NO = ("no", "false")
 
 
-def normalized(values: Values) -> Values:
-    """Return the values under the present names of the directives, those of all its names together."""
-    renamed: dict[str, list[str]] = {}
-    for key, found in values.items():
-        renamed.setdefault(ALIASES.get(key, key), []).extend(found)
-    return renamed
-
-
 def is_known(key: str) -> bool:
     """Whether this lower-case keyword is in the table."""
-    return key in _NAMES or key in ALIASES or key in _REPORTED
+    return key in _NAMES
 
 
 def _is_off(key: str, value: str) -> bool:
@@ -106,7 +89,7 @@ def unsupported(values: Values, defaults: Values) -> Iterator[str]:
     A directive that is not in the table may restrict, so it is one of them, unless it has its default.
     """
     for key, found in values.items():
-        if is_known(key) and (key in _ROUTE or _NAMES.get(key) not in NEEDS_SSH):
+        if key in _ROUTE or (is_known(key) and _NAMES[key] not in NEEDS_SSH):
             continue
         if list(found) != list(defaults.get(key, ())) and not _is_off(key, found[0]):
             yield f"{_NAMES.get(key, key)} {', '.join(found)}"

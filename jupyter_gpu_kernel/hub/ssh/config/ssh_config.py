@@ -18,7 +18,7 @@ from pathlib import Path
 from ....errors import RouteError
 from ...transport.process import run_quietly
 from .destination import Destination
-from .directives import Values, first, normalized
+from .directives import Values, first
 
 _TIMEOUT = 20.0  # seconds; `Match exec` in the user's own file may run programs
 _DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
@@ -32,7 +32,7 @@ def lookup(destination: Destination) -> Values:
     """Return all values for this machine, several for keywords that repeat. Raises RouteError if the configuration
     cannot be used."""
     program = shutil.which("ssh")
-    return _as_typed(destination) if program is None else normalized(_ask_ssh(program, destination))
+    return _as_typed(destination) if program is None else _ask_ssh(program, destination)
 
 
 def defaults() -> Values:
@@ -43,7 +43,7 @@ def defaults() -> Values:
 
 @functools.cache
 def _defaults_of(program: str) -> Values:
-    return normalized(_ask_ssh(program, Destination("host", "host", config="none")))
+    return _ask_ssh(program, Destination("host", "host", config="none"))
 
 
 def _ask_ssh(program: str, destination: Destination) -> Values:
