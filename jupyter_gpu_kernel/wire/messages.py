@@ -152,6 +152,20 @@ class Message:
         """The msg_id of the request that this message answers; "" if there is none."""
         return str(self.parent().get("msg_id") or "")
 
+    @property
+    def key(self) -> str:
+        """What tells a request from all others of its kernel; "" if it has no msg_id.
+
+        The msg_id alone does not: a KernelManager of jupyter_client, which sends on the control channel, and its
+        client have one session, and each counts its own messages.
+        """
+        return _key(self.header())
+
+    @property
+    def parent_key(self) -> str:
+        """The key of the request that this message is about; "" if there is none."""
+        return _key(self.parent())
+
     def _json(self, place: int) -> Dict[str, Any]:
         parsed = self._parsed.get(place)
         if parsed is None:
@@ -180,33 +194,31 @@ def id_of(message: Message) -> str:
         return ""
 
 
-def parent_id_of(message: Message) -> str:
-    """Return the msg_id of the request that this message answers, or ""."""
+def key_of(request: Message) -> str:
+    """Return the key of a request, or "" of a malformed one."""
     try:
-        return message.parent_id
+        return request.key
     except MessageError:
         return ""
 
 
-def key_of(request: Message) -> str:
-    """Return what tells a request from all others of its kernel, or "" of a malformed one.
-
-    The msg_id alone does not: a KernelManager of jupyter_client, which sends on the control channel, and its client
-    have one session, and each counts its own messages.
-    """
-    msg_id = id_of(request)
-    return control_key(msg_id) if request.channel is Channel.CONTROL else msg_id
-
-
-def parent_key_of(reply: Message) -> str:
-    """Return the `key_of` the request that this message on the request's channel answers, or ""."""
-    msg_id = parent_id_of(reply)
-    return control_key(msg_id) if reply.channel is Channel.CONTROL else msg_id
+def parent_key_of(message: Message) -> str:
+    """Return the key of the request that this message is about; "" if there is none, or if the message is
+    malformed."""
+    try:
+        return message.parent_key
+    except MessageError:
+        return ""
 
 
-def control_key(msg_id: str) -> str:
-    """Return the `key_of` a request on the control channel."""
-    return f"control {msg_id}" if msg_id else ""
+def cell_key(msg_id: str) -> str:
+    """Return the key of the execute_request with this msg_id."""
+    return _key({"msg_id": msg_id, "msg_type": "execute_request"})
+
+
+def _key(header: Dict[str, Any]) -> str:
+    msg_id = header.get("msg_id")
+    return f"{msg_id} {header.get('msg_type')}" if msg_id else ""
 
 
 def content_of(message: Message) -> Dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Collection, Dict, List, Optional, Tuple
 from ...wire.fields import number, text
 from ...wire.kernel_messages.compose import PASSING, error_content
 from ...wire.kernel_messages.stream_output import dump
-from ...wire.messages import Channel, Message, MessageError
+from ...wire.messages import Channel, Message, MessageError, cell_key
 from .reduction import as_text
 from .waiting import WaitingMessages
 
@@ -51,7 +51,7 @@ class LoggedCell:
     """
 
     def __init__(self, request: Message) -> None:
-        self.msg_id = request.msg_id
+        self.msg_id, self.key = request.msg_id, request.key
         self.code = str(request.content().get("code", ""))[:CODE]
         self.cell_id = _cell_id(request)
         self.asks: Optional[str] = None
@@ -120,7 +120,7 @@ class LoggedCell:
 
 
 class LoggedCells:
-    """`add_request` every user cell, `add_message` every message. `cells` has them by msg_id, oldest first."""
+    """`add_request` every user cell, `add_message` every message. `cells` has them by their keys, oldest first."""
 
     def __init__(self, cap: int = CAP) -> None:
         self.cells: OrderedDict[str, LoggedCell] = OrderedDict()
@@ -131,14 +131,14 @@ class LoggedCells:
     def add_request(self, request: Message) -> None:
         """Add a cell that a user runs."""
         cell = LoggedCell(request)
-        self.cells[cell.msg_id] = cell
+        self.cells[cell.key] = cell
         if len(self.cells) > CELLS:
             self._size -= self.cells.popitem(last=False)[1].shown.size
 
     def add_message(self, message: Message, now: float) -> None:
         """Add a message to front ends, at this time in seconds since 1970. A message that belongs to no user's cell is
         passed over."""
-        cell = self.cells.get(message.parent_id)
+        cell = self.cells.get(message.parent_key)
         if cell is None:
             return
         msg_type = message.msg_type
@@ -168,16 +168,16 @@ class LoggedCells:
         question_content = question.content()
         value = HIDDEN if question_content.get("password") else reply.content().get("value", "")
         content = {"name": "stdin", "text": f"{question_content.get('prompt', '')} {value}\n"}
-        cell = self.cells.get(question.parent_id)
+        cell = self.cells.get(question.parent_key)
         if cell is not None:
             cell.asks = None
             header = dump({"msg_id": reply.msg_id, "msg_type": "stream"})
             self._show(cell, Message(Channel.IOPUB, 0, (header, question.parts[1], b"{}", dump(content))))
 
     def leave(self, missed: Collection[str]) -> None:
-        """The front end has left the kernel, and has not got everything about the cells with these msg_ids."""
-        for msg_id, cell in self.cells.items():
-            cell.missed |= msg_id in missed
+        """The front end has left the kernel, and has not got everything about the cells with these keys."""
+        for key, cell in self.cells.items():
+            cell.missed |= key in missed
             cell.front_end_left = True
 
     def page_of(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -204,7 +204,7 @@ class LoggedCells:
 
     def page(self, msg_id: str, first: int) -> Dict[str, Any]:
         """Return {…summary, "outputs": [{msg_type, content}], "last": bool}; {} if the cell is unknown."""
-        cell = self.cells.get(msg_id)
+        cell = self.cells.get(cell_key(msg_id))
         if cell is None:
             return {}
         outputs, last = cell.page(first)

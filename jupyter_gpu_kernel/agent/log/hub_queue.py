@@ -46,7 +46,7 @@ class HubQueue:
 
     @property
     def parents(self) -> Set[str]:
-        """The msg_ids of the requests to which the messages that wait belong."""
+        """The keys of the requests to which the messages that wait belong."""
         return {cell.key for cell in self._memory.cells.values()}
 
     def put(self, message: Message) -> bool:

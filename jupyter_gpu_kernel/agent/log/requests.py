@@ -12,10 +12,8 @@ from ...wire.messages import (
     Message,
     MessageError,
     content_of,
-    control_key,
     keeper_message,
     key_of,
-    parent_key_of,
 )
 
 MAX_REQUESTS = 100_000
@@ -110,7 +108,7 @@ class ReceivedRequest:
 
     def __init__(self, request: Message) -> None:
         self.request = request.unparsed()
-        self.msg_id = request.msg_id
+        self.key = request.key
         self.is_cell = request.msg_type == "execute_request"
         self.stops_others = stops_others(request)
         self.forwarded = False
@@ -120,12 +118,12 @@ class ReceivedRequest:
 
 class Requests:
     """`add` each request of a front end, and `observe` each message to front ends. `pending` has those without a reply,
-    by `key_of`, oldest first."""
+    by their keys, oldest first."""
 
     def __init__(self) -> None:
         self.pending: Dict[str, ReceivedRequest] = {}
         self.orphaned: Set[str] = set()
-        """The msg_ids of requests of a front end that has left."""
+        """The keys of requests of a front end that has left."""
         self.aborts = Aborts()
         self.count = 0
         """The execution count of the last cell."""
@@ -137,10 +135,10 @@ class Requests:
 
     def add(self, request: Message) -> None:
         """Add a request that was received."""
-        key = key_of(request)
+        received = ReceivedRequest(request)
         remember(self._received, _digest(request), _REMEMBERED)
-        self._remove(key)
-        self.pending[key] = ReceivedRequest(request)
+        self._remove(received.key)
+        self.pending[received.key] = received
         self._size += request.size
 
     @property
@@ -155,13 +153,11 @@ class Requests:
 
     def observe(self, message: Message) -> None:
         """Take note of a message to front ends."""
-        key = parent_key_of(message)
+        pending = self.pending.get(message.parent_key)
         if message.channel in (Channel.SHELL, Channel.CONTROL):
-            self._replied_to(message, self.pending.get(key))
-        elif message.channel is Channel.IOPUB:
-            pending = self.pending.get(key) or self.pending.get(control_key(key))
-            if pending is not None:
-                self._observe_output(message, pending)
+            self._replied_to(message, pending)
+        elif message.channel is Channel.IOPUB and pending is not None:
+            self._observe_output(message, pending)
 
     def was_received(self, request: Message) -> bool:
         """Return whether this is one of the newest requests that were received. Clients of one KernelManager use the
@@ -181,7 +177,7 @@ class Requests:
 
     def leave(self) -> None:
         """The front end that has sent the requests has left the kernel."""
-        self.orphaned = {pending.msg_id for pending in self.pending.values()}
+        self.orphaned = set(self.pending)
         self.aborts.clear()
         for pending in self.pending.values():
             pending.stops_others = False
@@ -190,13 +186,12 @@ class Requests:
         count = reply.content().get("execution_count") if reply.msg_type == "execute_reply" else None
         if isinstance(count, int):
             self.count = max(self.count, count)
-        if (
-            pending is not None and pending.request.client == reply.client
-        ):  # other clients use the same msg_ids
+        # Another client may use the same msg_id.
+        if pending is not None and pending.request.client == reply.client:
             if pending.stops_others:
                 self.aborts.handle_reply(reply)
-            self._remove(parent_key_of(reply))
-        remember(self.replied, parent_key_of(reply), _REMEMBERED)
+            self._remove(pending.key)
+        remember(self.replied, reply.parent_key, _REMEMBERED)
 
     def _observe_output(self, message: Message, pending: ReceivedRequest) -> None:
         if message.msg_type == "execute_input":
@@ -205,7 +200,7 @@ class Requests:
         elif message.msg_type == "status":
             pending.state = str(message.content().get("execution_state"))
             if pending.state == "idle" and not pending.is_cell:
-                self._remove(key_of(pending.request))  # it may have no reply
+                self._remove(pending.key)  # it may have no reply
 
     def _remove(self, key: str) -> None:
         request = self.pending.pop(key, None)

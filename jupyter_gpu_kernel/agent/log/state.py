@@ -13,7 +13,7 @@ from typing import Any, Deque, Dict, List, Optional, Sequence, Set
 
 from ...wire.fields import FieldError
 from ...wire.kernel_messages.compose import is_user_cell
-from ...wire.messages import Channel, Lane, Message, MessageError, parent_id_of, parent_key_of
+from ...wire.messages import Channel, Lane, Message, MessageError, parent_key_of
 from ...wire.runtime import Runtime
 from .cells import LoggedCells
 from .hub_queue import HubQueue
@@ -51,9 +51,9 @@ class LogState:
         return {**self.__dict__, "runtime": None}
 
     def unacknowledged_cells(self) -> Set[str]:
-        """Return the msg_ids of the cells of which the hub has not acknowledged every message, or that have no
+        """Return the keys of the cells of which the hub has not acknowledged every message, or that have no
         reply."""
-        in_lanes = (parent_id_of(Message.decode(data)) for lane in self.lanes for data in lane)
+        in_lanes = (parent_key_of(Message.decode(data)) for lane in self.lanes for data in lane)
         return {*in_lanes, *self.queue.parents, *self.requests.pending} & set(self.cells.cells)
 
     def repeats(self, message: Message) -> bool:
@@ -64,7 +64,7 @@ class LogState:
             return False
         if message.channel is Channel.IOPUB or message.msg_id in self._ids:
             return message.msg_id in self._ids
-        key = parent_key_of(message)
+        key = message.parent_key
         return key in self.requests.replied and key not in self.requests.pending
 
     # -------------------------------------------------------------------------------------- messages to the hub

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Deque, Dict, Iterator, Optional, Tuple
 
 from ...wire.kernel_messages.stream_output import PIECE, StreamText, read_stream, with_stream
-from ...wire.messages import Channel, Message, MessageError, content_of
+from ...wire.messages import Channel, Message, MessageError, content_of, parent_key_of
 from .segments import StoredMessage
 from .superseding import Key, Newest, TerminalText, key_of, object_at
 
@@ -249,8 +249,4 @@ def _identify(message: Message) -> Tuple[str, bytes, str]:
     except MessageError:
         return "", b"", ""
     header = message.parts[1]
-    try:
-        parent = message.parent()
-    except MessageError:
-        parent = {}
-    return msg_type, header, str(parent["msg_id"]) if "msg_id" in parent else repr(header)
+    return msg_type, header, parent_key_of(message) or repr(header)

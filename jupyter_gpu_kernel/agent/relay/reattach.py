@@ -55,13 +55,13 @@ class Reattach:
         return [cell for cell in self._state.cells.cells.values() if cell.missed]
 
     def begin(self, unfinished: Iterable[str]) -> None:
-        """Another front end attaches. `unfinished`: the msg_ids of the cells that the kernel has or will get."""
+        """Another front end attaches. `unfinished`: the keys of the cells that the kernel has or will get."""
         self._answered &= {*unfinished}
         self.page_fills_cells = False
 
-    def is_orphaned(self, msg_id: str) -> bool:
-        """Return whether this request is of a front end that has left."""
-        return msg_id in self._state.requests.orphaned
+    def is_orphaned(self, key: str) -> bool:
+        """Return whether the request with this key is of a front end that has left."""
+        return key in self._state.requests.orphaned
 
     def journal(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Return a page of the logged cells, for a front end that fills its cells by their ids."""
@@ -102,11 +102,12 @@ class Reattach:
             count = self._answers.count
             reply = {"status": "ok", "execution_count": count, "user_expressions": {}, "payload": []}
             self._answers.reply(request, reply)
-            self._answered.add(request.msg_id)
+            self._answered.add(request.key)
 
-    def is_answered(self, msg_id: str) -> bool:
-        """Return whether this request was answered before it ran: the kernel's messages for it are dropped."""
-        return msg_id in self._answered
+    def is_answered(self, key: str) -> bool:
+        """Return whether the request with this key was answered before it ran: the kernel's messages for the request
+        are dropped."""
+        return key in self._answered
 
 
 def describe(cell: LoggedCell) -> str:
@@ -135,7 +136,7 @@ class GreetingText:
         self._notice = self._warning = ""
         self._reported: Set[str] = (
             set()
-        )  # msg_ids of ended cells that are still missed, and that a greeting has named
+        )  # the keys of cells that an earlier greeting has named when they had ended
 
     def set_notice(self, text: str) -> None:
         """The next user cell also shows this text about the kernel."""
@@ -178,8 +179,8 @@ class GreetingText:
 
     def _about_return(self) -> List[str]:
         missed = self._reattach.missed
-        cells = [cell for cell in missed if cell.msg_id not in self._reported]
-        self._reported = {cell.msg_id for cell in missed if cell.ended}
+        cells = [cell for cell in missed if cell.key not in self._reported]
+        self._reported = {cell.key for cell in missed if cell.ended}
         lines: List[str] = []
         if any(not (self._reattach.page_fills_cells and cell.cell_id) for cell in cells):
             lines.append("Output of the cells below is missing in this notebook. To see it, run: %gpu missed")
@@ -203,7 +204,7 @@ class Greeting:
         self._to_hub = to_hub
         send = composer(loop.runtime, lambda message: to_hub(Lane.ORDERED, message))
         self._display = TransientDisplay(loop.runtime, send)
-        self._cell = ""  # the msg_id of the cell with the text
+        self._cell = ""  # the key of the cell with the text
         self._until = 0.0
         self._size = 0
         self._timer: Optional[Timer] = None
@@ -213,7 +214,7 @@ class Greeting:
         if not text:
             return
         self.end()
-        self._cell = request.msg_id
+        self._cell = request.key
         self._until = self._loop.time() + seconds
         self._display.show(text, request.parts[0])
 
@@ -221,7 +222,7 @@ class Greeting:
         """Return whether this message may be sent to the hub now; if not, it is sent later."""
         if not self._cell or (lane is not Lane.ORDERED and message.channel is not Channel.STDIN):
             return True
-        if not self.waiting and not (message.parent_id == self._cell and _ends_greeting(message)):
+        if not self.waiting and not (message.parent_key == self._cell and _ends_greeting(message)):
             return True
         self.waiting.append((lane, message.unparsed()))
         self._size += sum(map(len, message.parts))

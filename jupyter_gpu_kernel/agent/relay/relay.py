@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set
 
 from ...wire.kernel_messages.answers import Answers
 from ...wire.kernel_messages.compose import Parts, error_reply, make
-from ...wire.messages import Channel, Lane, Message, MessageError, key_of, lane_of
+from ...wire.messages import Channel, Lane, Message, MessageError, lane_of
 from ..gpus.manager import GpuManager
 from ..kernel_context import KernelContext
 from ..log.log import Log
@@ -72,7 +72,7 @@ class Relay:
         self._state = RelayState.DOWN
         self._end_reason = ""
         self._kernel_info: Dict[str, Any] = {}
-        self._busy_with: Set[str] = set()  # msg_ids; a control request overlaps with a cell
+        self._busy_with: Set[str] = set()  # keys of requests; a control request overlaps with a cell
         self._after_replies: Dict[str, Callable[[], object]] = {}  # by the msg_id of the request
         self._latest_header = b""  # of the latest execute_request of a front end
         self._code_pin = CodePin(pin, self._pinned)
@@ -113,7 +113,7 @@ class Relay:
         if pending.state == "busy":
             self.answers.assume_busy(pending.request, pending.count)
             if pending.forwarded:
-                self._busy_with.add(pending.msg_id)
+                self._busy_with.add(pending.key)
         if not pending.forwarded:
             self.waiting.add(pending.request, Reason.KERNEL)
         elif pending.is_cell:
@@ -157,7 +157,7 @@ class Relay:
         """Another front end attaches, which knows nothing of the requests so far. `Log.leave` was called before."""
         for _, message in self.greeting.withdraw():
             self._log.add("keep", message)
-        self.reattach.begin(one.msg_id for one in self.waiting.line)
+        self.reattach.begin(one.key for one in self.waiting.line)
         self.greeting_text.front_end_returned(other_kernels)
 
     # -------------------------------------------------------------------------------------- from front ends
@@ -185,7 +185,7 @@ class Relay:
             self.answers.reply(request, self._kernel_info)
             self._send_status("busy")
         else:
-            self._forward(request, key_of(request))
+            self._forward(request, request.key)
 
     def _execute(self, request: Message) -> None:
         if self.aborts.should_abort(request):
@@ -314,7 +314,7 @@ class Relay:
         try:
             if self._latest_header and is_misattributed(message):
                 message = message.replace(parts=(message.parts[0], self._latest_header, *message.parts[2:]))
-            msg_type, parent = message.msg_type, message.parent_id
+            msg_type, parent = message.msg_type, message.parent_key
         except MessageError:
             return
         if self._was_taken_over and is_repeated(message, self._log, self.waiting, self._is_up):
@@ -349,7 +349,7 @@ class Relay:
         """
         busy = bool(self._busy_with) or self.waiting.first_cell is not None
         if self.reattach.is_orphaned(parent) or self.reattach.is_answered(parent):
-            busy = busy or any(one.msg_id != parent for one in self.waiting.all(Reason.REPLY))
+            busy = busy or any(one.key != parent for one in self.waiting.all(Reason.REPLY))
             self._send_status("busy" if busy else "idle")
         elif busy:
             self._send_status("busy")
@@ -376,7 +376,7 @@ class Relay:
             self._send(Lane.ORDERED, reply)
 
     def _send(self, lane: Lane, message: Message) -> None:
-        parent = message.parent_id
+        parent = message.parent_key
         if self.reattach.is_answered(parent):
             self._log.add("keep", message)
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...wire.messages import Channel, Message, parent_key_of
+from ...wire.messages import Channel, Message
 from ..log.log import Log
 from .internal_requests import is_keepers_own
 from .waiting import Waiting
@@ -17,8 +17,8 @@ def is_repeated(message: Message, log: Log, waiting: Waiting, is_up: bool) -> bo
     if is_keepers_own(message):
         return False
     if log.found:
-        held = [one.reply.msg_id for one in waiting.executing(message.parent_id) if one.reply is not None]
+        held = [one.reply.msg_id for one in waiting.executing(message.parent_key) if one.reply is not None]
         return message.msg_id in held or log.state.repeats(message)
     if message.channel is Channel.IOPUB:
         return not is_up
-    return message.channel is not Channel.STDIN and parent_key_of(message) not in log.state.requests.pending
+    return message.channel is not Channel.STDIN and message.parent_key not in log.state.requests.pending

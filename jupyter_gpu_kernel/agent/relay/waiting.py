@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import AbstractSet, List, Optional
 
 from ...wire.kernel_messages.compose import is_user_cell
-from ...wire.messages import Message, key_of
+from ...wire.messages import Message
 from ..log.requests import stops_others
 from .code_request import is_only_request, requested_revision
 
@@ -36,7 +36,6 @@ _RESOURCES = (Reason.CODE, Reason.GPUS)
 class WaitingRequest:
     """A request that waits.
 
-    key: `key_of` the request.
     by_user: Whether the request is a cell that a user has run.
     names_code: Whether the cell begins with `%gpu code REV`. only_names_code: Whether it has nothing else.
     reply: The kernel's reply, which is held until the kernel is idle again. A reply and the output before it come from
@@ -47,7 +46,7 @@ class WaitingRequest:
     def __init__(self, request: Message, reason: Reason) -> None:
         self.request = request.unparsed()
         self.reason = reason
-        self.msg_id, self.key = request.msg_id, key_of(request)
+        self.key = request.key
         self.is_cell = request.msg_type == "execute_request"
         self.by_user = is_user_cell(request)
         code = request.content().get("code") if self.by_user else ""
@@ -58,7 +57,7 @@ class WaitingRequest:
 
     def __repr__(self) -> str:
         kind = "user's cell" if self.by_user else self.request.msg_type
-        return f"{kind} {self.msg_id} for {self.reason.name}{' (replied)' if self.reply else ''}"
+        return f"{kind} {self.key} for {self.reason.name}{' (replied)' if self.reply else ''}"
 
 
 class Waiting:
@@ -99,9 +98,9 @@ class Waiting:
         """Whether the kernel has cells whose replies have not been sent yet."""
         return any(one.reason is Reason.REPLY for one in self.line)
 
-    def executing(self, msg_id: str) -> List[WaitingRequest]:
-        """Return the cells with this msg_id that the kernel has. Clients of one KernelManager use the same msg_ids."""
-        return [one for one in self.all(Reason.REPLY) if one.msg_id == msg_id]
+    def executing(self, key: str) -> List[WaitingRequest]:
+        """Return the cells with this key that the kernel has. Clients of one KernelManager use the same msg_ids."""
+        return [one for one in self.all(Reason.REPLY) if one.key == key]
 
     # -------------------------------------------------------------------------------------- what a request waits for
 
@@ -113,7 +112,7 @@ class Waiting:
     def admit(self, cell: WaitingRequest, orphaned: AbstractSet[str], has_gpus: bool) -> Reason:
         """The kernel is up: return what this cell waits for from now on. REPLY: it may go to the kernel.
 
-        orphaned: The msg_ids of the requests of front ends that have left.
+        orphaned: The keys of the requests of front ends that have left.
         """
         ahead = list(takewhile(lambda one: one is not cell, self.line))
         cell.reason = Reason.REPLY
@@ -135,7 +134,7 @@ class Waiting:
 
     def handle_reply(self, reply: Message) -> Optional[Message]:
         """Take an execute_reply of the kernel. Return it if it may be sent now."""
-        cells = (one for one in self.executing(reply.parent_id) if one.reply is None)
+        cells = (one for one in self.executing(reply.parent_key) if one.reply is None)
         cell = next((one for one in cells if one.request.client == reply.client), None)
         if cell is not None and not cell.is_idle:
             cell.reply = reply
@@ -143,9 +142,9 @@ class Waiting:
         self._remove([cell] if cell is not None else [])
         return reply
 
-    def handle_idle(self, msg_id: str) -> Optional[Message]:
-        """The kernel is idle again after this request. Return its reply if that was held."""
-        cell = next((one for one in self.executing(msg_id) if not one.is_idle), None)
+    def handle_idle(self, key: str) -> Optional[Message]:
+        """The kernel is idle again after the request with this key. Return its reply if that was held."""
+        cell = next((one for one in self.executing(key) if not one.is_idle), None)
         if cell is None:
             return None
         cell.is_idle = cell.reply is None
@@ -172,7 +171,7 @@ class Waiting:
 def _is_behind_former(cell: WaitingRequest, ahead: List[WaitingRequest], orphaned: AbstractSet[str]) -> bool:
     """Return whether the cell has to wait for cells of a front end that has left, or for cells that wait for those. Of
     users' cells, code that a front end runs for itself waits only for those that the kernel has."""
-    if not orphaned or cell.msg_id in orphaned:
+    if not orphaned or cell.key in orphaned:
         return False
-    former = [one for one in ahead if one.reason is Reason.FORMER_CELLS or one.msg_id in orphaned]
+    former = [one for one in ahead if one.reason is Reason.FORMER_CELLS or one.key in orphaned]
     return any(cell.by_user or not one.by_user or one.reason is Reason.REPLY for one in former)

@@ -5,10 +5,11 @@ A front end may sign something malformed: then these functions return "" or Fals
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from ...wire.kernel_messages.compose import is_user_cell
-from ...wire.messages import Channel, Lane, Message, MessageError, content_of, parent_id_of, type_of
+from ...wire.messages import Channel, Lane, Message, MessageError, content_of, type_of
 from ...wire.stream.queues import MAX_MESSAGE
 
 MARGIN = 2 * 1024 * 1024
@@ -63,8 +64,10 @@ def failed_cell(message: Message) -> str:
     """Return the msg_id of the cell if this message is the reply to a cell that failed; else ""."""
     if message.channel is not Channel.SHELL or b'"error"' not in message.parts[3]:
         return ""
-    failed = type_of(message) == "execute_reply" and content_of(message).get("status") == "error"
-    return parent_id_of(message) if failed else ""
+    with contextlib.suppress(MessageError):
+        if message.msg_type == "execute_reply" and message.content().get("status") == "error":
+            return message.parent_id
+    return ""
 
 
 def lane_of_request(request: Message) -> Lane:

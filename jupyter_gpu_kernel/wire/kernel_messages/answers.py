@@ -25,7 +25,7 @@ class Answers:
         """The execution count of the last cell."""
         self._send = send
         self._on_count = on_count
-        self._busy: Dict[str, Optional[int]] = {}  # msg_ids of requests: the count of a cell that has one
+        self._busy: Dict[str, Optional[int]] = {}  # by the keys of requests: the count of a cell that has one
 
     def count_from(self, count: int) -> None:
         """Front ends know of a cell with this execution count."""
@@ -41,13 +41,13 @@ class Answers:
     def observe(self, message: Message) -> bool:
         """Take note of a message of the kernel; return False for a busy status that was sent here before."""
         if message.msg_type == "status":
-            return self._observe_status(message.parent_id, message.content().get("execution_state"))
+            return self._observe_status(message.parent_key, message.content().get("execution_state"))
         if message.msg_type in ("execute_input", "execute_reply"):
             count = message.content().get("execution_count")
             if message.msg_type == "execute_reply" and isinstance(count, int):
                 self.count_from(count)
-            elif message.parent_id in self._busy and isinstance(count, int):
-                self._busy[message.parent_id] = count
+            elif message.parent_key in self._busy and isinstance(count, int):
+                self._busy[message.parent_key] = count
         return True
 
     def _observe_status(self, parent: str, state: Any) -> bool:
@@ -63,34 +63,34 @@ class Answers:
 
     def is_busy(self, request: Message) -> bool:
         """Return whether front ends have received the busy status of this request, and not yet its idle status."""
-        return request.msg_id in self._busy
+        return request.key in self._busy
 
     def assume_busy(self, request: Message, count: Optional[int]) -> None:
         """A predecessor of this process has sent front ends the busy status of this request, and its input if there is
         a count."""
-        self._busy.setdefault(request.msg_id, count)
+        self._busy.setdefault(request.key, count)
 
     # -------------------------------------------------------------------------------------- answers
 
     def begin(self, request: Message) -> None:
         """Tell front ends that the kernel is busy with this request."""
         if not self.is_busy(request):
-            self._busy[request.msg_id] = None
+            self._busy[request.key] = None
             self._send(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, request.parts[0])
 
     def reply(self, request: Message, content: Dict[str, Any]) -> None:
         """Answer the request with this content."""
         self.begin(request)
         self.reply_only(request, content)
-        self._end(request.msg_id, request.parts[0])
+        self._end(request.key, request.parts[0])
 
     def end_of(self, reply: Message) -> None:
         """Tell front ends that the kernel is idle after this reply of a kernel that has ended."""
-        self._end(reply.parent_id, reply.parts[1])
+        self._end(reply.parent_key, reply.parts[1])
 
-    def _end(self, msg_id: str, header: bytes) -> None:
-        if msg_id in self._busy:
-            del self._busy[msg_id]
+    def _end(self, key: str, header: bytes) -> None:
+        if key in self._busy:
+            del self._busy[key]
             self._send(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)
 
     def reply_only(self, request: Message, content: Dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ class Answers:
 
     def _send_input(self, request: Message) -> int:
         """Return the count of a cell that ends here, and show its input unless the kernel has shown it."""
-        count, content = self._busy[request.msg_id], request.content()
+        count, content = self._busy[request.key], request.content()
         if count is None and not content.get("silent"):
             count = self.count + 1
             cell_input = {"code": content.get("code", ""), "execution_count": count}

@@ -41,7 +41,7 @@ _INTERRUPTED = "This cell will be interrupted when the node is back."
 
 
 class _ShownDisplay(NamedTuple):
-    """A display that front ends show. `cell`: the msg_id of the request; `header`: the header of that request;
+    """A display that front ends show. `cell`: the key of the request; `header`: the header of that request;
     `of_keeper`: whether the keeper has sent the display, and not the hub."""
 
     cell: str
@@ -82,10 +82,10 @@ class TransientDisplays:
             found = _ID.search(content[-_TAIL:]) if b'display_data"' in header else None
             if found is not None:
                 self._note(
-                    found[1].decode(), _ShownDisplay(message.parent_id, message.parts[1], of_keeper), content
+                    found[1].decode(), _ShownDisplay(message.parent_key, message.parts[1], of_keeper), content
                 )
             elif self._shown and (b'"clear_output"' in header or b'"idle"' in content[:_TAIL]):
-                ended = message.parent_id
+                ended = message.parent_key
                 self._shown = {name: one for name, one in self._shown.items() if one.cell != ended}
         except MessageError:
             pass  # front ends cannot read it either

@@ -54,7 +54,6 @@ class PendingRequest:
     has_output: Whether front ends have received output of this cell.
     repeated: Whether a killed hub has sent this request already, or was about to send it.
     delivery: What front ends get of the kernel's later messages about the request.
-    reply_type: The type of its reply, as a header has it.
     """
 
     message: Message
@@ -67,7 +66,6 @@ class PendingRequest:
     def __post_init__(self) -> None:
         self.msg_type = type_of(self.message)
         self.key = key_of(self.message)
-        self.reply_type = f'"{self.msg_type.replace("_request", "_reply")}"'.encode("utf-8", "replace")
         self.message = self.message.unparsed()
         self.is_cell = self.message.channel is Channel.SHELL and self.msg_type == "execute_request"
         self.size = sum(map(len, self.message.parts))

@@ -53,7 +53,7 @@ class Placeholder:
         keeper has reported."""
         self._reported_busy = False  # by a status without a request, which no idle follows by itself
         self._waits = False  # for GPUs, as the keeper has reported
-        self._busy_with: dict[str, None] = {}  # msg_ids: while a cell runs, control requests come and go
+        self._busy_with: dict[str, None] = {}  # keys of requests: while a cell runs, others come and go
 
     @property
     def count(self) -> int:
@@ -77,7 +77,7 @@ class Placeholder:
         """Take note of a message of the kernel to a front end."""
         header = message.parts[0]
         if message.channel is Channel.IOPUB and b'"status"' in header:
-            self._observe_status(str(message.content().get("execution_state")), message.parent_id)
+            self._observe_status(str(message.content().get("execution_state")), message.parent_key)
         elif b'"kernel_info_reply"' in header and len(message.parts[3]) <= _MAX_KERNEL_INFO:
             message.content()  # MessageError: only JSON is remembered
             self._kernel_info = message.parts[3]

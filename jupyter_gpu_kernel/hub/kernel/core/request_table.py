@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ....wire.kernel_messages.compose import is_user_cell
-from ....wire.messages import Channel, Lane, Message, control_key, id_of, parent_id_of, type_of
+from ....wire.messages import Channel, Lane, Message, id_of, parent_key_of, type_of
 from ...front_end.delivered import Change, SavedRequest
 from ...front_end.requests import answered_key, has_reply, header_key, is_own_code, lane_of_request
 from .pending_request import Decision, Delivery, PendingRequest, Taken
@@ -45,9 +45,9 @@ class RequestTable:
         self._question = ""  # the msg_id of the kernel's last input_request
         self._was_up = was_up
         self._requests: dict[bytes, PendingRequest] = {}  # by `header_key`, oldest first
-        self._by_id: dict[str, dict[bytes, PendingRequest]] = {}  # these by `key_of`, then by `header_key`
-        self._ended: dict[str, Delivery] = {}  # by `key_of`: of requests that are in the table no more
-        self._parent = (b"", "")  # the parent of the kernel's last message: header, msg_id
+        self._by_key: dict[str, dict[bytes, PendingRequest]] = {}  # these by their keys, then by `header_key`
+        self._ended: dict[str, Delivery] = {}  # by the keys of requests that are in the table no more
+        self._parent = (b"", "")  # the parent of the kernel's last message: header, key
         self._changes: list[Change] = []
 
     def __repr__(self) -> str:
@@ -57,8 +57,8 @@ class RequestTable:
 
     def validate(self) -> None:
         """Raise AssertionError if the parts of the table contradict each other, which is a bug."""
-        by_id = {key: one for named in self._by_id.values() for key, one in named.items()}
-        assert by_id == self._requests and all(self._by_id.values()), self
+        by_key = {key: one for named in self._by_key.values() for key, one in named.items()}
+        assert by_key == self._requests and all(self._by_key.values()), self
         assert not any(one.waits and one.delivery is Delivery.OUTPUT for one in self._requests.values()), self
         assert Delivery.ALL not in self._ended.values() and len(self._ended) <= _MAX_ANSWERED, self
 
@@ -269,7 +269,7 @@ class RequestTable:
         if not interrupts:
             return []
         requests = list(self._requests.values())
-        before = {id_of(one.message) for one in requests[: requests.index(interrupts[-1])]}
+        before = {id_of(one.message) for one in requests[: requests.index(interrupts[-1])] if one.is_cell}
         return [msg_id for msg_id in self.in_flight_ids if msg_id in before]
 
     # -------------------------------------------------------------------------------------- messages of the kernel
@@ -281,8 +281,11 @@ class RequestTable:
         header = message.parts[0]
         is_reply = message.channel in (Channel.SHELL, Channel.CONTROL)
         is_output = not is_reply and b'"status"' not in header
-        parent = self._parent_key(message, is_output=is_output)
-        pending = self._oldest(parent, header if is_reply else b"")
+        if message.parts[1] != self._parent[0]:  # most messages have the same parent as the one before
+            self._parent = message.parts[1], parent_key_of(message)
+        parent = self._parent[1]
+        # The kernel executes requests in order, so of several with one key it is the oldest.
+        pending = next(iter(self._by_key.get(parent, {}).values()), None)
         delivery = self._ended.get(parent, Delivery.ALL) if pending is None else pending.delivery
         dropped = (
             delivery is Delivery.NOTHING
@@ -296,25 +299,6 @@ class RequestTable:
         elif pending is not None and not dropped:
             pending.observe(message, is_output=is_output)
         return Decision.DROP if dropped else Decision.PASS
-
-    def _parent_key(self, message: Message, *, is_output: bool) -> str:
-        """Return the `key_of` the message's parent. Most outputs have the same parent as the message before, whose
-        msg_id is remembered. The parent of a status may be a request on the control channel."""
-        if message.parts[1] != self._parent[0]:
-            self._parent = message.parts[1], parent_id_of(message)
-        msg_id = self._parent[1]
-        key = control_key(msg_id)
-        if message.channel is Channel.IOPUB:
-            is_known = key in self._by_id or key in self._ended
-            return key if is_known and not is_output and msg_id not in self._by_id else msg_id
-        return key if message.channel is Channel.CONTROL else msg_id
-
-    def _oldest(self, key: str, reply: bytes) -> PendingRequest | None:
-        """Return the request that a message of the kernel is about. The kernel executes requests in order, so of
-        several with one msg_id it is the oldest; but that of a `reply`, whose header this is, has the fitting type."""
-        known = list(self._by_id.get(key, {}).values())
-        fitting = [one for one in known if one.reply_type in reply] if len(known) > 1 and reply else known
-        return fitting[0] if fitting else None
 
     def _received_reply(self, pending: PendingRequest | None, *, ends_cell: bool) -> None:
         if ends_cell:
@@ -370,14 +354,14 @@ class RequestTable:
     def _insert(self, pending: PendingRequest) -> PendingRequest:
         key = header_key(pending.message)
         self._ended.pop(pending.key, None)  # a front end may use its msg_id again
-        self._requests[key] = self._by_id.setdefault(pending.key, {})[key] = pending
+        self._requests[key] = self._by_key.setdefault(pending.key, {})[key] = pending
         return pending
 
     def _remove(self, key: bytes) -> None:
         pending = self._requests.pop(key)
-        del self._by_id[pending.key][key]
-        if not self._by_id[pending.key]:
-            del self._by_id[pending.key]
+        del self._by_key[pending.key][key]
+        if not self._by_key[pending.key]:
+            del self._by_key[pending.key]
 
     def _forget(self, *ended: PendingRequest) -> None:
         """Forget requests that have their replies or will get none. The table still knows which later messages about
