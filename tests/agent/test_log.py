@@ -39,7 +39,7 @@ def facts(log: Log) -> Any:
     queue, waits = pickle.loads(pickle.dumps(state.queue)), []
     while queue:
         waits += [(one.msg_type, one.content()) for one in map(Message.decode, queue.take(RUNTIME))]
-    pending = [(one.msg_id, one.forwarded, one.state, one.count) for one in state.requests.pending.values()]
+    pending = [(one.key, one.forwarded, one.state, one.count) for one in state.requests.pending.values()]
     cells = [cell.summary() for cell in state.cells.cells.values()]
     return (
         [len(lane) for lane in state.lanes], state.serials, waits, pending, cells, state.hub, state.received_counts,
@@ -71,7 +71,7 @@ def do(log: Log, step: Tuple[Any, ...]) -> None:
     if kind == "receive":
         log.receive([0, 0, more[0]], CELLS[more[0]])
     elif kind == "forward":
-        log.add("requests.forward", CELLS[more[0]].msg_id)
+        log.add("requests.forward", CELLS[more[0]].key)
     elif kind == "stream":
         log.send(Lane.ORDERED, of(more[0], "stream", name="stdout", text="x" * more[1]))
     elif kind == "waits":
@@ -129,7 +129,7 @@ def test_what_was_not_written_has_not_happened(tmp_path: Path) -> None:
     assert not log.state.requests.pending
     log.receive([0, 0, 1], CELLS[0])
     log.flush()
-    assert list(opened(tmp_path).state.requests.pending) == [CELLS[0].msg_id]
+    assert list(opened(tmp_path).state.requests.pending) == [CELLS[0].key]
 
 
 def test_messages_go_on_at_the_last_number_and_come_once(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_requests_that_a_killed_keeper_has_received_are_not_sent_again(tmp_path:
                 log.receive(keeper.delivered, received[-1])
         log.flush()
         log = opened(tmp_path)
-    assert received == CELLS and list(log.state.requests.pending) == [one.msg_id for one in CELLS]
+    assert received == CELLS and list(log.state.requests.pending) == [one.key for one in CELLS]
 
 
 def test_a_request_that_comes_again_is_known(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_large_headers_of_requests_that_have_a_reply_are_not_kept(tmp_path: Path
         parts = make("kernel_info_request", {})
         request = Message(Channel.SHELL, 1, (parts[0][:-1] + b', "x": "' + b"x" * 60_000 + b'"}', *parts[1:]))
         assert log.receive([0, 0, number], request) and not log.receive([0, 0, number], request)
-        reply = make("kernel_info_reply", {}, json.dumps({"msg_id": request.msg_id}).encode())
+        reply = make("kernel_info_reply", {}, json.dumps(request.header()).encode())
         log.send(Lane.PROMPT, Message(Channel.SHELL, 1, reply))
     log.add("acknowledge", [0, 100, 0])
     assert len(pickle.dumps(log.state)) < 100_000

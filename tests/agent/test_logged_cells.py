@@ -61,6 +61,15 @@ def test_a_cell_without_an_id_is_asked_for_by_its_request() -> None:
     assert found["session"] == nameless.header()["session"]
 
 
+def test_what_has_only_the_msg_id_of_a_cell_is_not_of_the_cell() -> None:
+    past, cell = LoggedCells(), request("f()")
+    past.add_request(cell)
+    header = json.dumps(dict(cell.header(), msg_type="comm_msg")).encode()
+    prints(past, Message(Channel.CONTROL, 1, (header, *cell.parts[1:])), "of a comm")
+    prints(past, cell, "of the cell")
+    assert [output["text"] for output in shown(next(iter(past.cells.values())))] == ["of the cell"]
+
+
 def test_a_progress_bar_is_its_last_state() -> None:
     past, cell = LoggedCells(), request("bar()")
     past.add_request(cell)

@@ -57,14 +57,14 @@ def test_code_of_a_front_ends_own_is_answered_at_once_and_never_again(keeper: Ke
     assert kinds == ["status", "execute_reply", "status"]
     content = keeper.received[1][1]
     assert (content["status"], content["execution_count"]) == ("ok", 6), "the number of the last cell"
-    assert keeper.reattach.is_answered(id_of(own))
+    assert keeper.reattach.is_answered(own.key)
 
 
 def test_a_users_cell_waits_for_its_turn(keeper: Keeper) -> None:
     users, own = cell(), cell(store_history=False)
     for request in (users, own):
         keeper.reattach.answer_ahead(request)
-    assert not keeper.reattach.is_answered(id_of(users))
+    assert not keeper.reattach.is_answered(users.key)
     assert [kind for kind, _ in keeper.received].count("execute_reply") == 1
 
 
@@ -78,12 +78,12 @@ def test_what_is_remembered_of_former_front_ends_does_not_grow(keeper: Keeper) -
         keeper.reattach.answer_ahead(own)
         keeper.log.send(Lane.ORDERED, Message(Channel.IOPUB, 0, make("stream", {}, gone.parts[0])))
         keeper.leave()
-        assert not keeper.reattach.is_answered(own.msg_id)
-    assert keeper.reattach.is_orphaned(other.msg_id)
+        assert not keeper.reattach.is_answered(own.key)
+    assert keeper.reattach.is_orphaned(other.key)
     keeper.log.add("keep", Message(Channel.SHELL, 1, make("execute_reply", {}, other.parts[0])))
     keeper.reattach.answer_ahead(own)
-    keeper.unfinished = [own.msg_id]
+    keeper.unfinished = [own.key]
     keeper.leave()
-    assert keeper.reattach.is_orphaned(runs.msg_id) and keeper.reattach.is_answered(own.msg_id)
-    assert not keeper.reattach.is_orphaned(other.msg_id)
+    assert keeper.reattach.is_orphaned(runs.key) and keeper.reattach.is_answered(own.key)
+    assert not keeper.reattach.is_orphaned(other.key)
     assert [one.msg_id for one in keeper.reattach.missed] == [runs.msg_id]

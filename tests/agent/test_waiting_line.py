@@ -27,7 +27,7 @@ def cell(exchange: Exchange, code: str = "f()", *, stops: bool = True, by_user: 
 def line(exchange: Exchange) -> list[tuple[str, str]]:
     """The msg_ids of those that wait, and their reasons."""
     exchange.relay.waiting.validate()
-    return [(one.msg_id, one.reason.name) for one in exchange.relay.waiting.line]
+    return [(one.request.msg_id, one.reason.name) for one in exchange.relay.waiting.line]
 
 
 def passed(exchange: Exchange) -> list[str]:

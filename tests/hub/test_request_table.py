@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from runtimes import make
@@ -434,7 +435,12 @@ def test_what_no_kernel_has_got_is_known_as_such() -> None:
 def test_a_request_on_the_control_channel_may_have_the_id_of_a_cell() -> None:
     """A KernelManager and its client have one session, and count their messages each by itself."""
     running = cell()
-    control = Message(Channel.CONTROL, 4, (running.parts[0], *interrupt().parts[1:]))
+    header = dict(running.header(), msg_type="interrupt_request")
+    control = Message(Channel.CONTROL, 4, (json.dumps(header).encode(), *interrupt().parts[1:]))
     table = known(running, control)
-    assert table.received(message_about(control, "interrupt_reply")) is Decision.PASS
+    table.end(control)
+    for state in ("busy", "idle"):
+        assert table.received(message_about(control, "status", execution_state=state)) is Decision.DROP
+        assert table.received(message_about(running, "status", execution_state=state)) is Decision.PASS
+    assert table.received(message_about(control, "interrupt_reply")) is Decision.DROP
     assert table.in_flight == [running]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Dict, List, Tuple
 
 import pytest
@@ -84,6 +85,17 @@ def test_another_kernel_begins_to_count_anew_and_is_busy_with_nothing(front: Fro
     assert not front.answers.is_busy(cell)
     front.answers.fail(request(), "E", "why")
     assert front.numbered == [1]
+
+
+def test_another_requests_states_are_not_those_of_a_cell_with_the_same_msg_id(front: Front) -> None:
+    """A KernelManager and its client have one session, and count their messages each by itself."""
+    cell = request()
+    header = json.dumps(dict(cell.header(), msg_type="interrupt_request")).encode()
+    interrupt = Message(Channel.CONTROL, CLIENT, (header, *cell.parts[1:]))
+    front.answers.begin(cell)
+    front.kernel(interrupt, "status", execution_state="busy")
+    front.kernel(interrupt, "status", execution_state="idle")
+    assert front.answers.is_busy(cell) and front.received == [BUSY, BUSY, IDLE]
 
 
 def test_a_status_without_a_request_is_always_news(front: Front) -> None:

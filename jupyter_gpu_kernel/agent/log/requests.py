@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Dict, Iterable, Optional, Set, TypeVar
+from typing import Any, Dict, Iterable, Optional, Set, Tuple, TypeVar
 
 from ...wire.fields import text, texts
 from ...wire.messages import (
@@ -27,7 +27,7 @@ ABORT_COMMANDS = ("failure_seen", "cancel", "interrupt")
 _CHANNELS = (Channel.SHELL, Channel.CONTROL, Channel.STDIN)
 _MAX_ID = 256
 """Characters of a message's id or type."""
-_Id = TypeVar("_Id", str, bytes)
+_Id = TypeVar("_Id", str, bytes, Tuple[Channel, str])
 
 
 def request_type(message: Message) -> str:
@@ -130,8 +130,8 @@ class Requests:
         self._size = 0
         self._received: Dict[bytes, None] = {}
         """The digests of the headers of the newest requests: a header may have 64 KiB."""
-        self.replied: Dict[str, None] = {}
-        """The keys of the newest requests that have a reply."""
+        self._replied: Dict[Tuple[Channel, str], None] = {}
+        """The channels and keys of the newest requests that have a reply."""
 
     def add(self, request: Message) -> None:
         """Add a request that was received."""
@@ -168,6 +168,10 @@ class Requests:
         known = pending is not None and pending.request.parts[0] == request.parts[0]
         return known or _digest(request) in self._received
 
+    def has_reply(self, reply: Message) -> bool:
+        """Return whether the request that this reply is for has had one before."""
+        return (reply.channel, reply.parent_key) in self._replied and reply.parent_key not in self.pending
+
     def kernel_started(self) -> None:
         """Another process of the kernel gets the requests. Those of the process before have ended, some without a
         reply."""
@@ -191,7 +195,7 @@ class Requests:
             if pending.stops_others:
                 self.aborts.handle_reply(reply)
             self._remove(pending.key)
-        remember(self.replied, reply.parent_key, _REMEMBERED)
+        remember(self._replied, (reply.channel, reply.parent_key), _REMEMBERED)
 
     def _observe_output(self, message: Message, pending: ReceivedRequest) -> None:
         if message.msg_type == "execute_input":

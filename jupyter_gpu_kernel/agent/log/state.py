@@ -64,8 +64,7 @@ class LogState:
             return False
         if message.channel is Channel.IOPUB or message.msg_id in self._ids:
             return message.msg_id in self._ids
-        key = message.parent_key
-        return key in self.requests.replied and key not in self.requests.pending
+        return self.requests.has_reply(message)
 
     # -------------------------------------------------------------------------------------- messages to the hub
 

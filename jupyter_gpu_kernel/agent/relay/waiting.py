@@ -57,7 +57,7 @@ class WaitingRequest:
 
     def __repr__(self) -> str:
         kind = "user's cell" if self.by_user else self.request.msg_type
-        return f"{kind} {self.key} for {self.reason.name}{' (replied)' if self.reply else ''}"
+        return f"{kind} {self.request.msg_id} for {self.reason.name}{' (replied)' if self.reply else ''}"
 
 
 class Waiting:

@@ -72,7 +72,7 @@ KEEPER = [
     Mutant(
         "cells of the new front end do not wait for the old one's",
         "agent.relay.waiting",
-        "    if not orphaned or cell.msg_id in orphaned:\n",
+        "    if not orphaned or cell.key in orphaned:\n",
         "    if True:\n",
     ),
     Mutant(
@@ -84,7 +84,7 @@ KEEPER = [
     Mutant(
         "what the old front end's cells print comes to the new one",
         "agent.relay.reattach",
-        "        return msg_id in self._state.requests.orphaned\n",
+        "        return key in self._state.requests.orphaned\n",
         "        return False\n",
     ),
     Mutant(

@@ -104,8 +104,8 @@ WIRE = [
     Mutant(
         "a request is busy twice",
         "wire.kernel_messages.answers",
-        ("        if not self.is_busy(request):\n            self._busy[request.msg_id] = None\n"),
-        ("        if True:\n            self._busy[request.msg_id] = None\n"),
+        ("        if not self.is_busy(request):\n            self._busy[request.key] = None\n"),
+        ("        if True:\n            self._busy[request.key] = None\n"),
     ),
     Mutant(
         "an answered request never becomes idle",
