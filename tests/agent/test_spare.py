@@ -178,6 +178,9 @@ def test_a_kernel_outlives_its_keeper(forking: Forks) -> None:
     eventually(lambda: forking.story("k1", "succession"), "a successor")
     hub = Hub(forking.handlers.open("k1", {})[1])
     assert hub.run("print(x, os.getpid())") == f"5 {kernel}\n"
+    hub.ask("os._exit(3)")
+    eventually(lambda: forking.story("k1", "end"), "the end")
+    assert forking.story("k1", "end")[0]["returncode"] == 3
     hub.sock.close()
 
 
@@ -301,37 +304,5 @@ def test_a_kernel_that_is_ready_has_the_next_start_prepared(
     assert is_forked(forking, "k2")
 
 
-def test_what_a_kernel_used_is_imported_before_the_next_start(forking: Forks) -> None:
-    used = "import sys; print('paramiko' in sys.modules)"
-    hub = forking.start("k1")
-    assert hub.run(used) == "False\n"
-    hub.run("import paramiko, jupyterlab")
-    stop_by_shutdown(hub)
-    eventually(lambda: forking.story("k1", "end"), "the end")
-    forking.start("k2")  # from the present spare interpreter, which retires
-    assert is_forked(forking, "k2")
-    hub = forking.start("k3")
-    assert is_forked(forking, "k3") and hub.run(used) == "True\n"
-    assert hub.run("import paramiko; print(paramiko.SSHClient().get_transport())") == "None\n"
-    assert hub.run("print('jupyterlab' in sys.modules)") == "True\n"
-    assert hub.run("print(sys.modules['__mp_main__'] is sys.modules['__main__'])") == "True\n"
-
-
 def stop_by_shutdown(hub: Hub) -> None:
     hub.tell(Message(Channel.CONTROL, 1, make("shutdown_request", {"restart": False})))
-
-
-@pytest.mark.parametrize("reported", [True, False])
-def test_what_the_spare_interpreter_tells_or_its_end_is_read_at_once(reported: bool) -> None:
-    """Unread, it would keep the keeper's loop from sleeping."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, packets.TYPE)
-    loop = Loop(RUNTIME)
-    process = ForkedProcess(loop, os.getpid(), loop.stop, ours)
-    if reported:
-        packets.send(theirs, {"status": 7})
-    theirs.close()
-    for _ in range(20):
-        loop.later(0, loop.stop)
-        loop.run()
-    assert ours.fileno() == -1
-    assert process.poll() == (7 if reported else None)

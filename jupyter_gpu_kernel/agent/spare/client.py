@@ -8,23 +8,20 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Callable, List, Mapping, Optional
 
 from ...wire.fields import FieldError, number
 from ...wire.files import private
-from ..exit.reason import UNKNOWN
 from ..kernel_context import KernelContext
 from ..paths import FolderError, agent_command
 from ..process.adopted_process import AdoptedProcess
 from ..system.loop import Loop
 from ..system.process_control import ChildProcess, Streams
-from ..system.procfs import zombie_status
 from . import packets
 from .identity import is_in_job, spare_environment, spare_key
 from .packets import KernelStart
 from .places import SparePlace, is_short
 from .proc_title import reserve, reserved_variable
-from .usual_packages import MODULES_VARIABLE
 
 MODE = "JUPYTER_GPU_KERNEL_SPARE"
 """An environment variable on the node. "off": no spare interpreters. "wait": each start waits for one, for tests."""
@@ -85,7 +82,6 @@ class Spare:
         command = [*agent_command(python), "spare", place.key]
         command.append(reserve(command, start.command))
         own = {name: value for name, value in os.environ.items() if name.startswith("JUPYTER_GPU_KERNEL_")}
-        own.update((name, value) for name, value in start.env.items() if name == MODULES_VARIABLE)
         env = {**spare_environment(start.env), **own, **reserved_variable()}
         with open(str(place.log), "wb", opener=private) as log:
             process = self._processes.start(command, Streams(log), cwd=start.cwd, env=env, core_files=True)
@@ -109,39 +105,19 @@ class Spare:
 
 
 class ForkedProcess(AdoptedProcess):
-    """A kernel that a spare interpreter has forked. That interpreter reports the exit status."""
+    """A kernel that a spare interpreter has forked. When the kernel has ended, that interpreter waits for it only after
+    the connection is closed: until then it is a zombie, whose exit status can be read."""
 
     def __init__(self, loop: Loop, pid: int, on_end: Callable[[], None], parent: socket.socket) -> None:
+        """`parent`: the connection to the spare interpreter."""
         super().__init__(loop, pid, on_end)
-        self._parent: Optional[socket.socket] = parent
+        self._parent = parent
         self._status: Optional[int] = None
-        parent.setblocking(False)
-        loop.watch(parent.fileno(), lambda _: self._receive())
 
     def poll(self) -> Optional[int]:
-        """Return None while the process runs, then its return code. The spare interpreter reports the code before it
-        reaps the zombie: so one of the two can be read, unless that interpreter was killed, too."""
-        self._receive()
-        if self._status is None and not self.runs():
-            self._status = zombie_status(self.pid, self.start)
-            if self._status is None:
-                self._receive()
-            if self._status is None:
-                self._status = UNKNOWN
+        """Return None while the process runs, then its return code."""
+        if self._status is None:
+            self._status = super().poll()
+            if self._status is not None:
+                self._parent.close()
         return self._status
-
-    def _receive(self) -> None:
-        if self._parent is None:
-            return
-        try:
-            packet: Dict[str, Any] = packets.receive(self._parent)[0]
-        except BlockingIOError:
-            return
-        except (OSError, EOFError, FieldError):  # the spare interpreter was killed; the kernel goes on
-            packet = {}
-        status = packet.get("status")
-        if isinstance(status, int) and self._status is None:
-            self._status = status
-        self._loop.forget(self._parent.fileno())
-        self._parent.close()
-        self._parent = None

@@ -11,14 +11,14 @@ import os
 import socket
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from ...wire.fields import FieldError, items, load_object, text
+from ...wire.fields import FieldError, load_object
 from ..exit.descendants import ROOT, TAG
 from ..gpus.devices.visible_devices import AMD, NVIDIA
 from ..system.unix_sockets import peer, receive_descriptors, send_descriptors
 
 TYPE = socket.SOCK_SEQPACKET
 MAX_FDS = 4
-_MAX_PACKET = _MAX_TEXT = 1 << 20
+_MAX_PACKET = 1 << 20
 
 
 def send(sock: socket.socket, packet: Dict[str, Any], fds: Sequence[int] = ()) -> None:
@@ -63,27 +63,10 @@ class KernelStart(NamedTuple):
 
     @classmethod
     def read(cls, request: Dict[str, Any], fds: List[int]) -> KernelStart:
-        """Read a request that came with these descriptors. Raises FieldError if it is malformed."""
-        command, names = items(request, "command", 100, least=4), items(request, "fds", 3)
-        env = request.get("env")
-        skip = request.get("skip")
-        if not isinstance(env, dict) or len(fds) != len(names) + 1 or not isinstance(skip, int):
-            raise FieldError("no environment, or other descriptors")
-        texts = [*command, *names, *env, *env.values()]
-        cwd = text(request, "cwd", most=_MAX_TEXT)
-        if not all(map(_is_word, [*texts, cwd])):
-            raise FieldError("a word that is no text")
-        return cls(command, skip, cwd, env, fds[0], dict(zip(names, fds[1:])))
+        """Return the start that a request asks for, which came with these descriptors."""
+        return cls(**dict(request, output=fds[0], fds=dict(zip(request["fds"], fds[1:]))))
 
     @property
     def shown_variables(self) -> Dict[str, str]:
         """The variables by which others find the processes of the kernel, and see which GPUs it has."""
         return {name: self.env[name] for name in (TAG, ROOT, NVIDIA, AMD) if name in self.env}
-
-
-def _is_word(one: Any) -> bool:
-    """Whether a program can be given this as an argument."""
-    try:
-        return isinstance(one, str) and b"\0" not in os.fsencode(one)
-    except UnicodeEncodeError:
-        return False

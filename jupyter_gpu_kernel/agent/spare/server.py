@@ -2,9 +2,10 @@
 
     python AGENT spare KEY FILLER
 
-It has one thread, no ZeroMQ context and no GPU. It is the parent of the kernels, and tells each keeper how its kernel
-ended. When it has had nothing to do for some time, when the node is short of memory, or when the Python environment has
-changed on disk before a start, it retires: it forks no more kernels, and ends with the last one.
+It has one thread and no ZeroMQ context. It is the parent of the kernels. A kernel that has ended stays a zombie until
+its keeper has read the exit status and has closed the connection. When the interpreter has had nothing to do for some
+time, when the node is short of memory, or when the Python environment has changed on disk before a start, it retires:
+it forks no more kernels, and ends with the last one.
 """
 
 from __future__ import annotations
@@ -12,35 +13,31 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gc
+import importlib
 import os
 import select
-import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from ...wire.fields import FieldError
 from ...wire.runtime import Runtime
 from ..in_kernel import main as kernel_main
-from ..system import procfs
 from . import packets
-from .files import EnvironmentFiles, environment_mark, shadows
-from .identity import changed_variables
-from .imports import import_kernel, import_package, is_clean
+from .files import EnvironmentFiles
 from .packets import KernelStart
 from .places import MAX_SPARES, SparePlace, is_short, retire_all, spares_running
 from .proc_title import ProcTitle
-from .usual_packages import MODULES_VARIABLE, UsualPackages
 
 IDLE_LIMIT = 1800.0
 """Seconds without a start of a kernel after which the process retires. JUPYTER_GPU_KERNEL_SPARE_IDLE: another one."""
-_ENVIRONMENT = "JUPYTER_GPU_KERNEL_SPARE_ENVIRONMENT"
-"""The mark of the Python environment, if the process has begun again after it rejected a package: a package may change
-its environment with every import."""
 _MAX_ASKING = 32
-_MAX_KERNELS = 500
-"""Each has a descriptor here, and select() takes none from 1,024 on."""
+_LATE = (
+    *("IPython.core.completerlib", "IPython.core.debugger", "IPython.core.logger", "IPython.core.oinspect"),
+    *("IPython.extensions.storemagic", "sqlite3", "tornado.platform.asyncio"),
+)
+"""Modules that ipykernel and IPython import only when a kernel starts, as far as a version has them."""
 _TICK = 15.0
 """Seconds between two looks at the node's memory, the place and the time."""
 
@@ -52,26 +49,10 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
     retire_all(root, only_other_agents=True)
     if lock is None or spares_running(root) > MAX_SPARES or is_short():
         return 0
-    files, title, environ = EnvironmentFiles(), ProcTitle.find(), dict(os.environ)
-    environment = os.environ.pop(_ENVIRONMENT, "") or environment_mark()
-    modules = UsualPackages(
-        Path(os.environ.pop(MODULES_VARIABLE, "") or root / "spare" / "modules.json"), environment
-    )
-    import_kernel()
-    problem = is_clean()
-    if problem:
-        raise OSError(f"kernels cannot be forked from this process: {problem}")
-    before, packages = set(sys.modules), modules.usual()
-    _import_packages(runtime, modules, packages, {**environ, _ENVIRONMENT: environment})
-    imported = {name.partition(".")[0] for name in set(sys.modules) - before}
-    files.add_imported(sorted(imported))
-    changes = changed_variables(environ)
+    title = ProcTitle.find()
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_SPARE_IDLE", IDLE_LIMIT))
-
-    fitness = Fitness(
-        files, lambda: modules.usual() == packages, lambda folder: not shadows(folder, imported)
-    )
-    server = SpareServer(runtime, place, lock, title, limit, fitness)
+    variables = import_kernel()
+    server = SpareServer(runtime, place, lock, title, limit)
     if not place.is_ours(lock):  # the user's last kernel was stopped meanwhile
         os._exit(0)
     gc.collect()
@@ -79,108 +60,91 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
     start = server.serve()
     if start is None:
         os._exit(0)  # no exit handler of an imported module runs here
-    become_kernel(start, title, changes)
+    become_kernel(start, title, variables)
     return 0
 
 
-def _import_packages(
-    runtime: Runtime, modules: UsualPackages, packages: List[str], environ: Dict[str, str]
-) -> None:
-    """Import these packages. If one is not fit for a fork, begin again without that package, in a new program."""
-    for name in packages:
-        problem = "" if is_short() else import_package(name, runtime.monotonic)
-        if problem:
-            if not modules.reject(name, problem):
-                raise OSError(
-                    f"{name} cannot be imported before a fork, and that cannot be stored: {problem}"
-                )
-            os.execve(sys.executable, procfs.arguments(os.getpid()), environ)
-
-
-class Fitness(NamedTuple):
-    """Whether this process has what kernels would import.
-
-    files: Whether the modules are still those on disk.
-    is_current: Return whether it has imported what kernels usually use.
-    suits: Return whether a kernel in this folder would import the same.
-    """
-
-    files: EnvironmentFiles
-    is_current: Callable[[], bool]
-    suits: Callable[[str], bool]
+def import_kernel() -> Dict[str, str]:
+    """Import what every kernel imports, with the same settings as a kernel does. Return the environment variables that
+    imported modules have set. Raises OSError if no kernel can be forked from this process afterwards."""
+    before = dict(os.environ)
+    kernel_main.restore_path()
+    kernel_main.disable_debugger()
+    importlib.import_module("ipykernel.kernelapp")
+    for name in _LATE:
+        with contextlib.suppress(Exception):  # another version; a kernel would fail by itself
+            importlib.import_module(name)
+    if len(os.listdir("/proc/self/task")) > 1:
+        raise OSError("kernels cannot be forked from this process: an imported module has started a thread")
+    return {name: value for name, value in os.environ.items() if before.get(name) != value}
 
 
 class SpareServer:
     """`serve()` until it retires, or, in a forked process, until the keeper wants the kernel."""
 
     def __init__(
-        self, runtime: Runtime, place: SparePlace, lock: int, title: ProcTitle, limit: float, fitness: Fitness
+        self, runtime: Runtime, place: SparePlace, lock: int, title: ProcTitle, limit: float
     ) -> None:
         self._now = runtime.monotonic
         self._place = place
         self._lock = lock
-        self._fitness = fitness
         self._title = title
         self._limit = limit
-        self._keepers: Dict[int, socket.socket] = {}  # by the pid of their kernel
-        self._asking: List[socket.socket] = []
+        self._files = EnvironmentFiles()
+        self._asking: Dict[int, socket.socket] = {}  # by descriptor
+        self._keepers: Dict[
+            int, Tuple[socket.socket, int]
+        ] = {}  # with the pid of their kernel, by descriptor
+        self._unwatched: List[int] = []  # the pids of forked processes that no keeper watches
         self._last_start = self._now()
-        self._wake_fd, self._wake_write = os.pipe()
-        for fd in (self._wake_fd, self._wake_write):
-            os.set_blocking(fd, False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self._poll = select.poll()
         self._listener: Optional[socket.socket] = place.listen()
+        self._poll.register(self._listener, select.POLLIN)
 
     def serve(self) -> Optional[KernelStart]:
         """Return None in the spare interpreter when it has retired and no kernel of it is left; in a forked process
         return the kernel that it is to become."""
         interval = min(_TICK, self._limit)
         tick = self._now() + interval
-        while self._listener is not None or self._keepers:
-            sources: List[Any] = [*([self._listener] if self._listener else []), *self._asking]
-            wait = max(0.0, tick - self._now())
-            ready, _, _ = select.select([self._wake_fd, *sources], [], [], wait)
-            if self._wake_fd in ready:
-                self._reap()
-            for source in ready:
-                if source is self._listener:
-                    self._accept()
-                elif source in self._asking:
-                    start = self._answer(source)
+        while self._listener is not None or self._keepers or self._unwatched:
+            for fd, _ in self._poll.poll(max(0.0, tick - self._now()) * 1000):
+                if fd in self._keepers:
+                    self._keeper_left(fd)
+                elif fd in self._asking:
+                    start = self._answer(fd)
                     if start is not None:
                         return start
+                elif self._listener is not None and fd == self._listener.fileno():
+                    self._accept(self._listener)
             if self._now() >= tick:
                 tick = self._now() + interval
                 self._check()
         return None
 
-    def _accept(self) -> None:
-        assert self._listener is not None
+    def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            sock = self._listener.accept()[0]
+            sock = listener.accept()[0]
             if packets.is_own(sock) and len(self._asking) < _MAX_ASKING:
                 sock.settimeout(1.0)
-                self._asking.append(sock)
+                self._asking[sock.fileno()] = sock
+                self._poll.register(sock, select.POLLIN)
             else:
                 sock.close()
 
     # -------------------------------------------------------------------------------------- forks
 
-    def _answer(self, sock: socket.socket) -> Optional[KernelStart]:
+    def _answer(self, fd: int) -> Optional[KernelStart]:
         """Read a request and fork. Returns the kernel in the forked process, and None in this one."""
-        self._asking.remove(sock)
+        sock = self._asking.pop(fd)
+        self._poll.unregister(fd)
+        fds: List[int] = []
         try:
             request, fds = packets.receive(sock)
-        except (OSError, EOFError, FieldError):
-            sock.close()
-            return None
-        try:
             if request.get("retire") is True:
                 self._retire()
                 raise FieldError("it has retired")
             return self._fork(sock, request, fds)
-        except (OSError, FieldError) as error:
+        except Exception as error:  # whatever a process of this user sends, the other kernels go on
             with contextlib.suppress(OSError):
                 packets.send(sock, {"refused": str(error)})
             sock.close()
@@ -194,60 +158,48 @@ class SpareServer:
         start = KernelStart.read(request, fds)
         if not os.path.isdir(start.cwd) or not self._title.fits(start.shown_variables):
             raise FieldError("this kernel cannot be forked")
-        if not self._fitness.suits(start.cwd):
-            raise FieldError("a file in its folder has the name of an imported module")
-        problem = (
-            "files of the Python environment have changed" if self._fitness.files.changed() else is_clean()
-        )
-        if problem:
+        if self._files.changed():
             self._retire()
-            raise FieldError(problem)
+            raise FieldError("files of the Python environment have changed")
         pid = os.fork()
         if pid == 0:
             self._leave_parent()
             _wait_for_go(sock)
             return start
         self._last_start = self._now()
-        self._keepers[pid] = sock
+        self._keepers[sock.fileno()] = sock, pid
+        self._poll.register(
+            sock, 0
+        )  # the forked process reads what the keeper sends; here only its end counts
         with contextlib.suppress(OSError):  # the keeper has gone: so the process ends
             packets.send(sock, {"pid": pid})
-        if (
-            len(self._keepers) >= _MAX_KERNELS or not self._fitness.is_current()
-        ):  # the next imports something else
-            self._retire()
         return None
 
     def _leave_parent(self) -> None:
         """In a forked process: have a session of its own, and nothing of the spare interpreter's."""
         os.setsid()
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for sock in [*self._keepers.values(), *self._asking]:
+        for sock in [*self._asking.values(), *(keeper for keeper, _ in self._keepers.values())]:
             sock.close()
         self._close_listener()
-        for fd in (self._lock, self._wake_fd, self._wake_write):
-            os.close(fd)
+        os.close(self._lock)
         self._lock = -1
 
+    def _keeper_left(self, fd: int) -> None:
+        """The keeper has read how its kernel ended, or was killed; then the keeper's successor reads that."""
+        sock, pid = self._keepers.pop(fd)
+        self._poll.unregister(fd)
+        sock.close()
+        self._unwatched.append(pid)
+        self._reap()
+
     def _reap(self) -> None:
-        """Report each kernel that has ended to its keeper. The process stays a zombie until that is done: so at any
-        time the keeper can read either the packet or the status of the zombie."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._wake_fd, 512)
-        for pid, sock in list(self._keepers.items()):
-            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if ended is None:
-                continue
-            status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-            with contextlib.suppress(OSError):  # the keeper has gone
-                packets.send(sock, {"status": status})
-            os.waitpid(pid, 0)
-            del self._keepers[pid]
-            sock.close()
+        """Wait for the forked processes that have ended, and that no keeper watches."""
+        self._unwatched = [pid for pid in self._unwatched if not os.waitpid(pid, os.WNOHANG)[0]]
 
     # -------------------------------------------------------------------------------------- retirement
 
     def _check(self) -> None:
+        self._reap()
         if self._listener is None:
             return
         idle = self._now() - self._last_start > self._limit
@@ -263,6 +215,7 @@ class SpareServer:
 
     def _close_listener(self) -> None:
         if self._listener is not None:
+            self._poll.unregister(self._listener)
             self._listener.close()
         self._listener = None
 
@@ -279,10 +232,10 @@ def _wait_for_go(sock: socket.socket) -> None:
     sock.close()
 
 
-def become_kernel(start: KernelStart, title: ProcTitle, changes: Dict[str, Optional[str]]) -> None:
+def become_kernel(start: KernelStart, title: ProcTitle, variables: Dict[str, str]) -> None:
     """Turn this process into the kernel, and run it until it ends. The process has a session of its own by now.
 
-    `changes`: the variables that imported modules have set, or deleted (None).
+    `variables`: those that imported modules have set.
     """
     title.change(start.command, start.shown_variables)
     null = os.open(os.devnull, os.O_RDWR)
@@ -292,30 +245,7 @@ def become_kernel(start: KernelStart, title: ProcTitle, changes: Dict[str, Optio
     os.close(start.output)
     os.chdir(start.cwd)
     os.environ.clear()
-    os.environ.update(start.env)
-    for variable, value in changes.items():
-        if value is None:
-            os.environ.pop(variable, None)
-        else:
-            os.environ[variable] = value
-    for variable, fd in start.fds.items():
-        os.environ[variable] = str(fd)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.update({**start.env, **variables, **{name: str(fd) for name, fd in start.fds.items()}})
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = list(start.command)
-    reseed()
     kernel_main.run(start.command[start.skip :])
-
-
-def reseed() -> None:
-    """Give random generators that were seeded before the fork other seeds, and multiprocessing another key. The
-    generator of `random` has another seed already."""
-    processes: Any = sys.modules.get("multiprocessing.process")
-    if processes is not None:
-        processes.current_process().authkey = os.urandom(32)
-    numpy_random: Any = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-    torch: Any = sys.modules.get("torch")
-    if torch is not None:
-        torch.default_generator.seed()
