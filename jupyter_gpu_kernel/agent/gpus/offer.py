@@ -30,10 +30,10 @@ _NO_SEARCH: Dict[str, Any] = {
 def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSettings) -> Dict[str, Any]:
     """Return {enough, idle, memory, waiting, usable, problem} for a kernel with these settings; blocks for a while.
 
-    `enough`: whether enough GPUs are free now; `idle`: whether nobody uses any GPU; `memory`: the free MiB of the best
-    one; `waiting`: how many kernels wait here; `usable`: the UUIDs that the kernel could use, free or not; `problem`:
-    why it can never get enough, "" if it can; `never`: whether that lies in the settings and the GPUs, not in a driver
-    that fails.
+    `enough`: whether enough GPUs are free now; `idle`: whether nobody uses any GPU that the kernel could use; `memory`:
+    the free MiB of the best one; `waiting`: how many kernels wait here; `usable`: the UUIDs that the kernel could use,
+    free or not; `problem`: why it can never get enough, "" if it can; `never`: whether that lies in the settings and
+    the GPUs, not in a driver that fails.
     """
     count = settings.gpus
     answer = dict(_NO_SEARCH, usable=[])
@@ -53,7 +53,7 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSett
     return dict(
         answer,
         enough=chosen is not None and not wait_reason(settings.gpus_per_user, count, own),
-        idle=_is_idle(verdicts),
+        idle=all(verdict.free for verdict in verdicts if not verdict.unusable),
         memory=max((free_memory(gpu) or 0 for gpu in chosen or ()), default=0),
         waiting=len(queue),
         usable=usable,
@@ -69,10 +69,3 @@ def _in_front(
     passed.add(runtime.monotonic(), [], [verdict.gpu.uuid for verdict in verdicts], [])
     now = runtime.time()
     return passed.mark(in_turn((one for one in queue if one.keeps(now) and not passed.names(one)), {}))
-
-
-def _is_idle(verdicts: List[Verdict]) -> bool:
-    """Whether nobody uses any of the GPUs."""
-    return all(verdict.free or verdict.unusable for verdict in verdicts) and not any(
-        verdict.holder or verdict.gpu.processes for verdict in verdicts
-    )
