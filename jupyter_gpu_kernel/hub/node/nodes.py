@@ -78,7 +78,7 @@ class Nodes:
             del self._nodes[node.settings]
             await node.close()
 
-    def separate(self, settings: KernelSettings, asks: bool = True) -> Node:
+    def separate(self, settings: KernelSettings, asks: bool) -> Node:
         """Return a node for the route of these settings, with a connection of its own, which the caller must close."""
         route = RouteSettings.from_settings(settings)
 

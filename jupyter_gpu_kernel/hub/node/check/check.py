@@ -1,6 +1,8 @@
 """The operation `check`: connects to a node step by step, and reports the time of each step and the first failure.
 
-It opens a connection of its own, as host keys, key files and rules may have changed since the shared one was opened.
+It opens a connection of its own, as host keys, key files and rules may have changed since the shared one was opened. If
+a hop asks for a code while the shared connection is open, the user is not asked: the other steps are checked over the
+shared connection, and the rows say which hops were not checked.
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ async def check(
 
     more: These steps come instead of those that need the agent on the node.
     """
-    node = nodes.separate(settings)
-    report = Report(node.name, call)
+    shared = nodes.of(settings)
+    own = nodes.separate(settings, asks=not shared.alive)
+    node, report = own, Report(own.name, call)
     try:
-        await _connect(report, node, call)
+        if not await _connect(report, own, shared, call):
+            node = shared
         python = await _check_python(report, node, settings, call)
         if more is not None:
             await more(report, node, settings.replace(python=python))
@@ -39,16 +43,26 @@ async def check(
     except GpuKernelError:
         pass  # the last row reports it
     finally:
-        await node.close()
+        await own.close()
     return report.rows
 
 
-async def _connect(report: Report, node: Node, call: Call) -> None:
-    connection = await report.step("connect", node.connected(call), _carried_by)
+async def _connect(report: Report, own: Node, shared: Node, call: Call) -> bool:
+    """Connect `own`, and return True. If only the user could, return False: then `shared` is connected."""
+    try:
+        connection = await report.step("connect", own.connected(call), _carried_by)
+    except GpuKernelError as error:
+        if not (error.login and shared.alive):
+            raise
+        report.mark_unchecked(error)
+        message = "the other steps are checked over the open connection"
+        await report.step("connect", shared.connected(call), lambda _: message)
+        return False
     total = report.rows.pop()
     for hop, step, seconds in connection.steps:
         report.add(step, seconds, hop=hop)
     report.rows.append(total)
+    return True
 
 
 def _carried_by(connection: Connection) -> str:

@@ -43,6 +43,15 @@ class Report:
         self.rows.append(row)
         return row
 
+    def mark_unchecked(self, error: GpuKernelError) -> None:
+        """Change the last row, which failed: this hop and those behind it are not checked."""
+        self.rows[-1] |= {
+            "ok": True,
+            "checked": False,
+            "message": f"not checked, nor are the hops behind it: {error.cause}",
+            "remedy": "",
+        }
+
     async def step(self, name: str, work: Awaitable[T], message: Callable[[T], str]) -> T:
         """Run one step, add its row, and return its value. `message(value)` returns the row's text. A GpuKernelError of
         either is added as the row, and raised again."""
