@@ -20,7 +20,7 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError, RouteError
 from jupyter_gpu_kernel.hub.connections import command_errors
-from jupyter_gpu_kernel.hub.connections.commands import CommandConnection, CommandHop
+from jupyter_gpu_kernel.hub.connections.commands import CommandConnection
 from jupyter_gpu_kernel.hub.node.shared_connection import hop_names
 from jupyter_gpu_kernel.hub.transport import process
 from jupyter_gpu_kernel.hub.transport.connection import Connection
@@ -191,14 +191,12 @@ def test_a_command_whose_end_is_that_of_all_processes_behind_it_is_refused(join:
 
 def test_a_command_that_holds_back_output_is_refused(join: Join) -> None:
     """As `srun` does without --unbuffered."""
-    hop = CommandHop("srun", "sh -c '\"$@\" | sed -u s/a/a/' sh")
+    command = "sh -c '\"$@\" | sed -u s/a/a/' sh"
     with pytest.raises(ConnectError, match="whole lines") as caught:
-        CommandConnection(join(), [hop], lambda hop, step: None, patience=0.5)
+        CommandConnection(join(), "srun", command, lambda hop, step: None, patience=0.5)
     assert "--unbuffered" in caught.value.remedy
-    assert (
-        script(CommandConnection(join(), [hop._replace(command="env")], lambda hop, step: None), "echo 1")
-        == "1\n"
-    )
+    connection = CommandConnection(join(), "srun", "env", lambda hop, step: None)
+    assert script(connection, "echo 1") == "1\n"
 
 
 def test_closing_the_connection_ends_the_commands(login: Login, join: Join) -> None:

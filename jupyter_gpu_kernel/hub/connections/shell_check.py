@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 
 from ..transport.stream import CommandStream
@@ -22,13 +21,12 @@ _STARTED = re.compile(
 _NEW = 1000  # clock ticks, ten seconds
 
 
-def check_shell(stream: CommandStream, hop: str, patience: float = PATIENCE) -> None:
-    """Raise ConnectError if the shell cannot be used; close the stream. `hop`: what messages call the command."""
-    with contextlib.closing(stream):
-        _, ready, _ = stream.ask(_ASK, _READY, patience)
-        if ready is None:
-            raise command_errors.held_back(hop, patience)
-        answer, _, _ = stream.ask(b"\n", _END, _TIMEOUT)
+def check_shell(stream: CommandStream, hop: str, patience: float) -> None:
+    """Raise ConnectError if the shell cannot be used. `hop`: what messages call the command."""
+    _, ready, _ = stream.ask(_ASK, _READY, patience)
+    if ready is None:
+        raise command_errors.held_back(hop, patience)
+    answer, _, _ = stream.ask(b"\n", _END, _TIMEOUT)
     if _began_with_its_processes(answer.decode(errors="replace").strip()):
         raise command_errors.short_lived(hop)
 

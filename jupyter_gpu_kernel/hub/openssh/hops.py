@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...errors import AuthError, ConnectError, GpuKernelError, HostKeyError
 from ..ssh.config.route import Hop
-from ..ssh.route_connection import NoSession, OpenHop, SessionRefused
+from ..ssh.route_connection import OpenHop, SessionRefused
 from ..transport.short_command import SHELL, run_to_end
 from ..transport.stream import CommandStream
 from ..transport.time_limit import return_within
@@ -59,8 +59,10 @@ class MasterHop(OpenHop):
         process.stream.close()
         if log.refusal:
             raise SessionRefused(log.refusal)
-        self._lost |= answered
-        raise NoSession("the master has ended", timed_out=not answered)
+        if not answered:
+            raise TimeoutError
+        self._lost = True
+        raise OSError("the master has ended")
 
     def responds(self, within: float) -> bool:
         """Whether the server opens a session, or refuses to, within so many seconds."""
@@ -68,7 +70,7 @@ class MasterHop(OpenHop):
             self.open("true", within).close()
         except SessionRefused:
             return self.alive()
-        except (NoSession, ConnectError):
+        except (OSError, ConnectError):
             return False
         return True
 
@@ -124,7 +126,7 @@ class DirectHop(OpenHop):
             return_within(within, partial(self._ask, 2 * within))
         except (AuthError, HostKeyError, SessionRefused):
             pass  # the machine has answered
-        except (TimeoutError, NoSession, GpuKernelError):
+        except (OSError, GpuKernelError):
             return False
         return self.alive()
 
@@ -141,7 +143,7 @@ class DirectHop(OpenHop):
     def _shell(self, timeout: float) -> Iterator[SSHProcess]:
         """Yield the process with the idle shell, or a new one, while no other command uses it."""
         if not self._turn.acquire(timeout=_TURN_WAIT):
-            raise NoSession("other commands are running", timed_out=True)
+            raise TimeoutError("other commands are running")
         try:
             process, self._idle = self._idle, None
             if process is None or not process.runs:
@@ -153,7 +155,7 @@ class DirectHop(OpenHop):
     def _start(self, command: str, timeout: float) -> SSHProcess:
         """Run a command by another process of ssh."""
         if not self.alive():
-            raise NoSession("the connection has ended", timed_out=False)
+            raise OSError("the connection has ended")
         process = self._dial(command, timeout)
         self._processes = [*(one for one in self._processes if one.runs), process]
         return process

@@ -10,7 +10,7 @@ import paramiko
 from ..transport.stream import CommandStream
 from ..transport.time_limit import return_within
 from .hostkeys import fingerprint
-from .route_connection import NoSession, OpenHop, SessionRefused
+from .route_connection import OpenHop, SessionRefused
 from .transport import WINDOW, Transport
 
 _CLOSE_TIMEOUT = 1.0  # seconds
@@ -29,7 +29,7 @@ class ParamikoHop(OpenHop):
         return self.transport.is_active()
 
     def open(self, command: str, timeout: float) -> CommandStream:
-        """Run a command in a new session. Raises SessionRefused, or NoSession."""
+        """Run a command in a new session. Raises SessionRefused or OSError."""
         end = time.monotonic() + timeout
         try:
             channel = self.transport.open_session(WINDOW, timeout=timeout)
@@ -39,7 +39,8 @@ class ParamikoHop(OpenHop):
         except paramiko.ChannelException as error:
             raise SessionRefused(error.text) from error
         except _BROKEN as error:
-            raise NoSession(str(error), timed_out=str(error) == "Timeout opening channel.") from error
+            timed_out = str(error) == "Timeout opening channel."
+            raise (TimeoutError if timed_out else OSError)(str(error)) from error
         return stream
 
     def responds(self, within: float) -> bool:

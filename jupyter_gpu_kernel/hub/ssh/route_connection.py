@@ -34,14 +34,6 @@ class SessionRefused(Exception):
     """The server refused a session."""
 
 
-class NoSession(Exception):
-    """No session was opened, and the server did not refuse it. `timed_out`: the server has not answered in time."""
-
-    def __init__(self, reason: str, timed_out: bool) -> None:
-        super().__init__(reason)
-        self.timed_out = timed_out
-
-
 class OpenHop(ABC):
     """One machine to which we have signed in, for all connections that lead through it."""
 
@@ -62,7 +54,8 @@ class OpenHop(ABC):
 
     @abstractmethod
     def open(self, command: str, timeout: float) -> CommandStream:
-        """Run a command in a new session. Raises SessionRefused, NoSession or ConnectError."""
+        """Run a command in a new session. Raises SessionRefused, TimeoutError if the server does not answer in time,
+        another OSError if the connection does not work, or ConnectError."""
 
     @contextlib.contextmanager
     def shell(self, timeout: float) -> Iterator[CommandStream]:
@@ -199,13 +192,13 @@ class RouteConnection(Connection):
                         remedy="Close other uses of this connection, or ask its administrators for a higher limit.",
                     ) from error
                 time.sleep(0.05)
-            except NoSession as error:
+            except OSError as error:
                 raise self._session_error(error) from error
 
-    def _session_error(self, error: NoSession) -> ConnectError:
+    def _session_error(self, error: OSError) -> ConnectError:
         if not self.alive():
             return lost(self.label)
-        if error.timed_out:
+        if isinstance(error, TimeoutError):
             return ConnectError("timed out", hop=self.label, remedy="Check the network and try again.")
         remedy = "Try `ssh HOST true` by hand."
         return ConnectError(f"does not run commands: {error}", hop=self.label, remedy=remedy)
@@ -213,7 +206,7 @@ class RouteConnection(Connection):
 
 def _run_true(opened: OpenHop) -> None:
     # A refusal (nologin, MaxSessions) does no harm: the connection works all the same.
-    with contextlib.suppress(SessionRefused, NoSession, ConnectError):
+    with contextlib.suppress(SessionRefused, OSError, ConnectError):
         stream = opened.open("true", OPEN_TIMEOUT)
         stream.close_stdin()
         stream.wait(OPEN_TIMEOUT)

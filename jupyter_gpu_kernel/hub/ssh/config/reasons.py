@@ -1,13 +1,12 @@
 """Why a hop needs the system's ssh program: what its ssh configuration asks for, and paramiko cannot do.
 
-`_REFUSED` and `_PREFERRED` have all rules, and directives.py the directives by name. A rule yields reasons in words.
-"""
+The reasons are in words. `directives.py` has the directives by name."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from ...transport.process import run_quietly
@@ -18,64 +17,34 @@ from .directives import first, switched
 from .route import Hop
 
 _KLIST_TIMEOUT = 5.0  # seconds
-Rule = Callable[[Hop], Iterator[str]]
 
 
 def refused(hop: Hop) -> Iterator[str]:
     """Yield what only the ssh program can follow: without it the hop is refused, with this name."""
-    for rule in _REFUSED:
-        yield from rule(hop)
+    if hop.proxy_command:
+        yield f"ProxyCommand {hop.proxy_command}"
+    yield from directives.unsupported(hop.values, ssh_config.defaults())
+    yield from algorithms.forbidding(hop.values, ssh_config.defaults())
+    for directive in ("IdentityFile", "CertificateFile"):  # only ssh replaces tokens in names of files
+        names = hop.values.get(directive.lower(), ())
+        yield from (f"{directive} {name}" for name in names if "%" in name or "${" in name)
 
 
 def reasons(hop: Hop) -> Iterator[str]:
-    """Yield why the ssh program is taken for this hop if the user has not chosen a transport."""
-    for rule in (*_REFUSED, *_PREFERRED):
-        yield from rule(hop)
-
-
-# --- refused without the ssh program
-
-
-def _proxy_command(hop: Hop) -> Iterator[str]:
-    if hop.proxy_command:
-        yield f"ProxyCommand {hop.proxy_command}"
-
-
-def _directives(hop: Hop) -> Iterator[str]:
-    yield from directives.unsupported(hop.values, ssh_config.defaults())
-
-
-def _algorithms(hop: Hop) -> Iterator[str]:
-    yield from algorithms.forbidding(hop.values, ssh_config.defaults())
-
-
-def _tokens(hop: Hop) -> Iterator[str]:
-    """Names of files with tokens, which only ssh replaces."""
-    for directive in ("IdentityFile", "CertificateFile"):
-        for name in hop.values.get(directive.lower(), ()):
-            if "%" in name or "${" in name:
-                yield f"{directive} {name}"
-
-
-# --- not refused, since paramiko may sign in by another method
-
-
-def _kerberos(hop: Hop) -> Iterator[str]:
+    """Yield why the ssh program is taken for this hop if the user has not chosen a transport: what `refused` yields,
+    and ways to sign in that paramiko does not have, and may do without."""
+    yield from refused(hop)
     if switched(hop.values, "gssapiauthentication", False) and has_ticket():
         yield "GSSAPIAuthentication yes, and there is a Kerberos ticket"
-
-
-def _host_based(hop: Hop) -> Iterator[str]:
     if switched(hop.values, "hostbasedauthentication", False):
         yield "HostbasedAuthentication yes"
-
-
-def _token_keys(hop: Hop) -> Iterator[str]:
     if (provider := first(hop.values, "pkcs11provider", "none")) != "none":
         yield f"PKCS11Provider {provider}"
-    for file in hop.identity_files:
-        if is_token_key(file):
-            yield f"the FIDO key {file}"
+    yield from (f"the FIDO key {file}" for file in hop.identity_files if is_token_key(file))
+    yield from certificates(hop)
+    for entry in hostkeys.lookup(hop, Path(os.devnull)):
+        if entry.marker == "@cert-authority":
+            yield f"the certificate authority for hosts in {entry.file}, line {entry.line}"
 
 
 def certificates(hop: Hop) -> Iterator[str]:
@@ -86,16 +55,6 @@ def certificates(hop: Hop) -> Iterator[str]:
         with agent_keys(hop) as held:
             if any(key.get_name().endswith(CERTIFICATE) for key in held):
                 yield "a certificate in the ssh agent"
-
-
-def _authorities(hop: Hop) -> Iterator[str]:
-    for entry in hostkeys.lookup(hop, Path(os.devnull)):
-        if entry.marker == "@cert-authority":
-            yield f"the certificate authority for hosts in {entry.file}, line {entry.line}"
-
-
-_REFUSED: tuple[Rule, ...] = (_proxy_command, _directives, _algorithms, _tokens)
-_PREFERRED: tuple[Rule, ...] = (_kerberos, _host_based, _token_keys, certificates, _authorities)
 
 
 def has_ticket() -> bool:
