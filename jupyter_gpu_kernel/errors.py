@@ -33,6 +33,9 @@ class GpuKernelError(Exception):
     `login` is true if a password, code or confirmation is needed and nobody could be asked; the `login` verb helps.
     """
 
+    is_transient = False
+    """Whether the same attempt may succeed later, although nobody changes anything."""
+
     def __init__(self, cause: str, *, hop: str = "", remedy: str = "", login: bool = False) -> None:
         super().__init__(cause)
         self.cause = cause
@@ -98,9 +101,13 @@ class RouteError(GpuKernelError):
 class ConnectError(GpuKernelError):
     """A hop cannot be reached, or its SSH server does not work."""
 
+    is_transient = True
+
 
 class HostKeyError(ConnectError):
     """The hop's host key is unknown, changed or revoked."""
+
+    is_transient = False
 
 
 class UnknownHost(HostKeyError):
@@ -109,6 +116,8 @@ class UnknownHost(HostKeyError):
 
 class AuthError(ConnectError):
     """The hop refuses the sign-in."""
+
+    is_transient = False
 
 
 class NotAnswered(AuthError):

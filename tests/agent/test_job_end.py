@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -18,7 +19,7 @@ from waiting import eventually
 from jupyter_gpu_kernel.agent.job.end_notices import EndNotices
 from jupyter_gpu_kernel.agent.job.slurm_job import Controller, parse_facts, read_job
 from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
-from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
+from jupyter_gpu_kernel.wire.messages import Channel, Message
 from jupyter_gpu_kernel.wire.slurm import expand
 from jupyter_gpu_kernel.wire.texts import duration
 
@@ -91,18 +92,28 @@ def test_a_sigterm_to_job_and_kernel_runs_the_functions_once(place: Place, job: 
     assert "".join(texts).count("SIGTERM") == 1
 
 
-def test_the_end_comes_from_the_hub_if_the_node_does_not_tell(place: Place, job: Job) -> None:
-    hub = job.start("first")
-    assert hub.run("import gpu_kernel; print(gpu_kernel.hosts())") == "['gpu1', 'gpu2']\n"
-    hub.tell(keeper_message(do="job", end_time=int(time.time()) + 2000))
-    hub.tell(keeper_message(do="job", end_time=int(time.time()) + 200))  # its limit was changed
-    hub.until(lambda one: one.channel is Channel.KEEPER and (one.content().get("job") or {}).get("end_time"))
-    hub.ask("1")
-    display = hub.until(lambda one: one.msg_type == "display_data")
-    assert "Slurm job 17 ends at" in str(display.content())
-    left = hub.run("import gpu_kernel; print(gpu_kernel.status()['job']['seconds_left'])")
-    assert 0 < int(left.split()[-1]) <= 200
-    assert "17 in the partition gpu, on gpu1, gpu2; it ends at" in hub.run("%gpu")
+def test_a_time_limit_that_was_changed_is_told(place: Place) -> None:
+    now = int(time.time())
+    job = Job(place, SLURM_JOB_END_TIME=str(now + 2000))
+    job.serves()
+    try:
+        hub = job.start("first")
+        assert hub.run("import gpu_kernel; print(gpu_kernel.hosts())") == "['gpu1', 'gpu2']\n"
+        end = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now + 200))
+        job.set_scontrol_output(f"JobId=17 JobState=RUNNING EndTime={end}")
+        job.process.send_signal(signal.SIGUSR1)  # has the controller asked
+        hub.until(
+            lambda one: (
+                one.channel is Channel.KEEPER and f'"end_time": {now + 200}' in json.dumps(one.content())
+            )
+        )
+        hub.ask("1")
+        hub.until(lambda one: one.msg_type == "display_data" and "Slurm job 17 ends at" in str(one.content()))
+        left = hub.run("import gpu_kernel; print(gpu_kernel.status()['job']['seconds_left'])")
+        assert 0 < int(left.split()[-1]) <= 200
+        assert "17 in the partition gpu, on gpu1, gpu2; it ends at" in hub.run("%gpu")
+    finally:
+        job.clear()
 
 
 def test_an_end_that_only_the_controller_knows(place: Place, job: Job) -> None:

@@ -14,12 +14,9 @@ import pytest
 from login_nodes import LoginNode
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.errors import BY_LOGIN, AgentError, AuthError
-from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.errors import BY_LOGIN, AgentError, AuthError, ConnectError
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
-from jupyter_gpu_kernel.hub.slurm import scheduler as scheduler_module
-from jupyter_gpu_kernel.hub.slurm.login_warnings import login_warnings
 from jupyter_gpu_kernel.hub.slurm.scheduler import Scheduler
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
@@ -49,9 +46,8 @@ def login(tmp_path: Path) -> LoginNode:
 
 
 @pytest.fixture
-def with_scheduler(login: LoginNode, monkeypatch: pytest.MonkeyPatch) -> Callable[[Test], Call]:
-    """Run a coroutine function with a scheduler that tries again at once, and a call, which is returned."""
-    monkeypatch.setattr(scheduler_module, "INTERVAL", 0.01)
+def with_scheduler(login: LoginNode) -> Callable[[Test], Call]:
+    """Run a coroutine function with a scheduler and a call, which is returned."""
 
     async def run(test: Test) -> Call:
         node = Node(RUNTIME, RouteSettings(("login",), (), None), login, logging.getLogger("test"))  # type: ignore[arg-type]
@@ -67,29 +63,22 @@ def with_scheduler(login: LoginNode, monkeypatch: pytest.MonkeyPatch) -> Callabl
     return lambda test: asyncio.run(run(test))
 
 
-def test_a_submission_waits_for_the_controller_and_says_so(login: LoginNode, with_scheduler: Any) -> None:
-    login.slurm(
-        f'echo >>tries; [ $(cat tries | sed -n "$=") -ge 3 ] && echo 17 || {{ echo "{AWAY}" >&2; exit 1; }}',
-        "",
-    )
-
-    reported: list[str] = []
-
-    async def test(scheduler: Scheduler, call: Any) -> None:
-        assert await scheduler.submit(SCRIPT, call, reported.append) == "17"
-
-    with_scheduler(test)
-    assert len(reported) == 2
-    assert all("Slurm's controller does not answer" in text and "waiting for it" in text for text in reported)
+async def submitted(scheduler: Scheduler) -> str:
+    """Submit until Slurm answers, as a kernel's starter does."""
+    while True:
+        try:
+            return await scheduler.submit(SCRIPT)
+        except ConnectError as error:
+            assert error.is_transient
 
 
-def test_nothing_is_submitted_for_nobody_when_the_controller_is_back(
-    login: LoginNode, with_scheduler: Any
-) -> None:
+def test_a_controller_that_is_away_takes_no_job(login: LoginNode, with_scheduler: Any) -> None:
     login.slurm(f'echo "{AWAY}" >&2; exit 1', "")
 
     async def test(scheduler: Scheduler, call: Any) -> None:
-        assert await scheduler.submit(SCRIPT, call, wanted=lambda: False) == ""
+        with pytest.raises(ConnectError, match="Slurm's controller does not answer") as caught:
+            await scheduler.submit(SCRIPT, call)
+        assert caught.value.is_transient
 
     with_scheduler(test)
     assert len([one for one in login.calls("sbatch") if one != "--version"]) == 1
@@ -100,7 +89,7 @@ def test_a_job_whose_submission_was_not_confirmed_is_found(login: LoginNode, wit
     login.slurm('echo 18 >job; echo "Socket timed out on send/recv operation" >&2; exit 1', KNOWN)
 
     async def test(scheduler: Scheduler, call: Any) -> None:
-        assert await scheduler.submit(SCRIPT, call) == "18"
+        assert await submitted(scheduler) == "18"
 
     with_scheduler(test)
     assert len([one for one in login.calls("sbatch") if one != "--version"]) == 1
@@ -114,7 +103,7 @@ def test_a_job_is_found_when_the_connection_broke_after_its_submission(
     login.drop = True
 
     async def test(scheduler: Scheduler, call: Any) -> None:
-        assert await scheduler.submit(SCRIPT, call) == "19"
+        assert await submitted(scheduler) == "19"
 
     with_scheduler(test)
     assert len([one for one in login.calls("sbatch") if one != "--version"]) == 1
@@ -130,7 +119,7 @@ def test_nothing_is_submitted_again_while_it_is_unknown_whether_there_is_a_job(
     )
 
     async def test(scheduler: Scheduler, call: Any) -> None:
-        assert await scheduler.submit(SCRIPT, call) == "20"
+        assert await submitted(scheduler) == "20"
 
     with_scheduler(test)
     assert len([one for one in login.calls("sbatch") if one != "--version"]) == 1
@@ -258,33 +247,5 @@ def test_slurm_is_found_where_a_login_shell_has_it(login: LoginNode, with_schedu
         found = await scheduler.commands(call)
         assert (found.folder, found.conf, found.version) == (str(place), "/etc/s.conf", "slurm 23.11.4")
         assert await scheduler.submit(SCRIPT, call) == "21"
-
-    with_scheduler(test)
-
-
-@pytest.mark.parametrize(
-    ("settings", "setup_problem", "warnings"),
-    [
-        ({}, "", []),
-        ({"cwd": "~/it's here"}, "", []),
-        ({"cwd": "~"}, "", []),
-        ({"cwd": "/nonexist"}, "", ["the folder /nonexist (--cwd) cannot be entered"]),
-        ({"cwd": "~/it's here", "code": "main"}, "", []),
-        ({"code": "nope"}, "", ["no revision nope (--code) in the home folder"]),
-        ({"cwd": "~/no", "code": "main"}, "they failed", ["(--setup) fail: they failed", "folder ~/no"]),
-    ],
-)
-def test_what_fails_on_the_login_node_is_a_warning(
-    login: LoginNode, with_scheduler: Any, settings: Any, setup_problem: str, warnings: list[str]
-) -> None:
-    login.slurm("", "")
-    login.program("git", '[ "$3" = "main^{commit}" ]')
-    (login.folder / "it's here").mkdir()
-
-    async def test(scheduler: Scheduler, call: Any) -> None:
-        found = await login_warnings(scheduler, KernelSettings(("login",), **settings), setup_problem, call)
-        assert len(found) == len(warnings)
-        for text, part in zip(found, warnings, strict=True):
-            assert part in text and "(checked on login; the job's nodes may differ)" in text
 
     with_scheduler(test)

@@ -177,7 +177,7 @@ ENDS = [
 
 def record_of(line: str, name: str = "jgk-1") -> JobRecord | None:
     """What is read of a line of `scontrol show job`, for a user with the id 2001."""
-    return dialect.shown(output(f"2001\n{line}"), "13", name)
+    return dialect.record(output(f"2001\n{line}\naccounting:"), "13", name)
 
 
 @pytest.mark.parametrize(("state", "reason", "status", "cause", "remedy"), ENDS)
@@ -295,14 +295,15 @@ def test_the_id_of_a_submitted_job():
     ("reason", "text", "remedy"),
     [
         ("Resources", "next", ""),
-        ("PartitionTimeLimit", "above that of the partition", "--time"),
-        ("QOSMaxGRESPerUser", "limit of the QOS is reached", ""),
-        ("AssocGrpGRES", "limit of the account is reached", ""),
-        ("QOSMaxWallDurationPerJobLimit", "allows one job", "--time"),
-        ("JobHeldAdmin", "by an administrator", "administrators"),
-        ("ReqNodeNotAvail,_UnavailableNodes:gpu1", "maintenance", ""),
+        ("PartitionTimeLimit", "never start", "--time"),
+        ("QOSMaxGRESPerUser", "is reached", ""),
+        ("AssocGrpGRES", "is reached", ""),
+        ("QOSMaxWallDurationPerJobLimit", "never start", "--time"),
+        ("InvalidAccount", "never start", "--account"),
+        ("JobHeldAdmin", "held", "administrators"),
+        ("ReqNodeNotAvail,_UnavailableNodes:gpu1", "down, drained", ""),
         ("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved", "down, drained", ""),
-        ("SomethingNew", "gives this reason", ""),
+        ("SomethingNew", "", ""),
         ("", "not looked at it", ""),
     ],
 )
@@ -338,7 +339,7 @@ def test_the_status_is_that_of_the_last_command(programs):
     assert Output.of(run(Commands().script("squeue"), path)) == Output(3, ("row",), "problem")
 
 
-ACCOUNTING = Commands().script(commands.accounting_command("13", "jgk-1"))
+ENDED = Commands().script(commands.ended_command("13", "jgk-1"))
 
 
 def test_only_the_order_of_other_users_jobs_is_asked_for(programs):
@@ -384,7 +385,8 @@ def test_a_queue_of_which_only_a_part_can_be_asked(programs):
 def test_accounting_tells_how_a_job_ended(programs, row, cause):
     """Recorded output of sacct: the practice cluster has no accounting."""
     path = programs("sacct", f'echo "{row}"')
-    end = job_end("13", dialect.accounted(Output.of(run(ACCOUNTING, path))))
+    programs("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    end = job_end("13", dialect.record(Output.of(run(ENDED, path)), "13", "jgk-1"))
     assert end is not None and end.node == "gpu1"
     user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
     assert cause.replace("$(id -un)", user) in end.cause
@@ -392,7 +394,23 @@ def test_accounting_tells_how_a_job_ended(programs, row, cause):
 
 def test_without_accounting_nothing_is_told(programs):
     path = programs("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    assert dialect.accounted(Output.of(run(ACCOUNTING, path))) is None
+    programs("scontrol", "exit 1")
+    assert dialect.record(Output.of(run(ENDED, path)), "13", "jgk-1") is None
+
+
+def test_the_accounting_is_not_asked_about_a_job_of_which_the_controller_knows_all(programs):
+    path = programs("sacct", "echo 'FAILED|7:0|None|gpu9|04:00:00|32G'")
+    programs("scontrol", 'echo "JobId=13 JobName=jgk-1 UserId=ada($(id -u)) JobState=TIMEOUT BatchHost=gpu1"')
+    record = dialect.record(Output.of(run(ENDED, path)), "13", "jgk-1")
+    assert record is not None and (record.state, record.node) == ("TIMEOUT", "gpu1")
+
+
+def test_a_name_cannot_pretend_to_be_from_the_accounting(programs):
+    """Another user's job, to which Slurm has given the id; sacct prints nothing."""
+    name = "x\naccounting:\nJobState=FAILED ExitCode=1:0"
+    path = programs("scontrol", f"echo 'JobId=13 JobName={name} UserId=bob(7) JobState=RUNNING'")
+    programs("sacct", "exit 1")
+    assert dialect.record(Output.of(run(ENDED, path)), "13", "jgk-1") is None
 
 
 def test_a_job_is_not_submitted_twice(programs):
@@ -417,7 +435,8 @@ def test_the_environment_there_does_not_override_the_script(programs):
 def test_slurm_is_found_in_path(programs):
     path = programs("sbatch", "echo slurm 24.05.2")
     programs("scontrol", "echo 'PrivateData             = jobs,usage'")
-    assert located(Output.of(run(LOCATE, path))) == Commands("", "", "slurm 24.05.2", True)
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
+    assert located(Output.of(run(LOCATE, path))) == Commands("", "", "slurm 24.05.2", user, True)
 
 
 def test_a_machine_without_slurm(tmp_path):

@@ -35,32 +35,28 @@ class Membership:
         self._connection: Optional[JobConnection] = JobConnection(root, settings.job)
         request = {"do": "join", "kernel": settings.id, "pid": os.getpid()}
         facts = self._connection.ask(request)
-        self.job_id = text(facts, "id", most=20)
-        self.partition, self.node = text(facts, "partition"), text(facts, "node")
-        self.hosts = texts(facts, "hosts", MAX_HOSTS)
+        self.status: Dict[str, Any] = {
+            "id": text(facts, "id", most=20),
+            "partition": text(facts, "partition"),
+            "node": text(facts, "node"),
+            "hosts": texts(facts, "hosts", MAX_HOSTS),
+            "end_time": None,
+        }
+        """What `ps` and the kernel's user see of the job."""
         self.start_time = number(facts, "start_time", most=LATEST)
         """When the job started, in seconds since the epoch."""
-        self.end_time: Optional[float] = None
-        """When the job ends, in seconds since the epoch; None while unknown, or if the job has no time limit."""
-        self.set_end_time(facts)
+        self._set_end_time(facts)
         loop.watch(self._connection.sock.fileno(), lambda _: self._ready())
 
-    def status(self) -> Dict[str, Any]:
-        """Return what `ps` and the kernel's user see of the job."""
-        return {
-            "id": self.job_id,
-            "partition": self.partition,
-            "node": self.node,
-            "hosts": self.hosts,
-            "end_time": self.end_time,
-        }
+    @property
+    def end_time(self) -> Optional[float]:
+        """When the job ends, in seconds since the epoch; None while unknown, or if the job has no time limit."""
+        return self.status["end_time"]  # type: ignore[no-any-return]
 
-    def set_end_time(self, fields: Mapping[str, Any]) -> bool:
-        """Take the time at which the job ends from these fields, if they have it. Return whether it has changed."""
-        before = self.end_time
+    def _set_end_time(self, fields: Mapping[str, Any]) -> None:
+        """Take the time at which the job ends from these fields, if they have it."""
         if fields.get("end_time") is not None:
-            self.end_time = number(fields, "end_time", most=LATEST)
-        return self.end_time != before
+            self.status = {**self.status, "end_time": number(fields, "end_time", most=LATEST)}
 
     def leave(self) -> None:
         """Report that the kernel has ended, so that the job may end, too."""
@@ -91,7 +87,7 @@ class Membership:
 
     def _received(self, event: Dict[str, Any]) -> None:
         try:
-            self.set_end_time(event)
+            self._set_end_time(event)
             self._on_event(event)
         except FieldError:
             pass  # of a newer build

@@ -72,7 +72,7 @@ class Status:
         return {
             **reason,
             **keeper.gpus.reservation_status,
-            **({} if keeper.job is None else {"job": keeper.job.status()}),
+            **({} if keeper.job is None else {"job": keeper.job.status}),
             "id": settings.id,
             "name": settings.name,
             "node": socket.gethostname(),

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel_settings import KernelSettings
-from ..node.node import Node
 from ..slurm.dialect import JobState
 from ..slurm.scheduler import Scheduler
 
@@ -25,10 +23,7 @@ class Job:
         self.login = login
         self.scheduler = scheduler
         self.state = state
-        self.node: Node | None = None
         self.kernels: list[RemoteKernel] = []
-        self.has_detached = False
-        """Whether a kernel may run in the job that no front end of this hub has: then the job is not cancelled."""
         self.ending = False
         """Whether the job is being cancelled, or ends with its last kernel: then no other kernel is started in it."""
         self.kept: asyncio.TimerHandle | None = None
@@ -39,13 +34,3 @@ class Job:
     def name(self) -> str:
         """The name of the kernelspec."""
         return self.settings.name
-
-    def describe(self) -> dict[str, Any]:
-        """Return the job for `--json`."""
-        return describe(self.state)
-
-
-def describe(state: JobState) -> dict[str, Any]:
-    """Return a job for `--json`: {id, state, reason, place, start_estimate, partition, node, end_time}."""
-    keys = ("id", "state", "reason", "place", "start_estimate", "partition", "node", "end_time")
-    return {key: getattr(state, key) for key in keys}

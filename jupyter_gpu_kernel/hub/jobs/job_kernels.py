@@ -26,7 +26,6 @@ from ..rpc import Call
 from ..slurm.dialect import JobState
 from ..slurm.scheduler import Scheduler, Schedulers
 from . import job_output
-from .job import describe
 from .job_files import JobFiles
 from .job_nodes import JobNodes
 from .job_starter import JobStarter
@@ -117,7 +116,7 @@ class JobKernels:
             found = [row for row in rows if _is_in(row, job.state, kernels)]
             for row in found:
                 route = self._job_nodes.route_of(job.state.id, job.login.name)
-                row["job"] = {**(row.get("job") or {}), **describe(job.state), "way": route}
+                row["job"] = {**(row.get("job") or {}), **job.state.to_json(), "way": route}
                 row["ends_at"] = row["job"].get("end_time")
             if not found:
                 rows.append(self._row(job.state, job.login.name))
@@ -139,7 +138,7 @@ class JobKernels:
             "attached": False,
             "attached_from": "",
             "place": job.place or None,
-            "job": describe(job),
+            "job": job.to_json(),
         }
 
     async def _active_jobs(self, call: Call) -> list[_Listed]:
@@ -216,21 +215,15 @@ class JobKernels:
         no such job."""
         for job in await self._active_jobs(call):
             waits = job.state.state == "PENDING"
-            cancels = (waits or running) and not self._others(kernel_id, job, call)
+            others = {one.kernel_id for one in self._table.kernels(job.state.id, job.login.name)} - {
+                kernel_id
+            }
+            cancels = (waits or running) and not others
             if kernel_id in self._kernels_in(job) and (cancels or (kill and not waits)):
                 call.progress(job.login.name, f"cancelling job {job.state.id}")
                 await job.scheduler.cancel(job.state.id, call, kill=kill and not waits)
                 return True
         return False
-
-    def _others(self, kernel_id: str, job: _Listed, call: Call) -> set[str]:
-        """Return the ids of the other kernels that may need this job."""
-        attached = {one.kernel_id for one in self._table.kernels(job.state.id, job.login.name)}
-        name = self._table.files.get(kernel_id).name
-        shared = [one.settings.share_job for one in call.specs if one.name == name]
-        # Only a kernel with a front end waits; and in a job that is not shared the others were restarted.
-        knows_all = job.state.state == "PENDING" or shared == [False]
-        return (attached if knows_all else self._kernels_in(job)) - {kernel_id}
 
     async def stories(self, start: str) -> list[dict[str, Any]]:
         """Return a row {"id", "hop"} for each kernel in a job that this computer knows, if its id begins so."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -36,7 +35,6 @@ _OTHER_AFTER = 5.0
 _CONNECT_WITHIN = 60.0
 _LOOK_EVERY = 2.0
 """Seconds between two looks at connections that are closed when nothing uses them any more."""
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")
 SSH, STEP = "ssh", "srun"
 """The routes to a job's node, as the setting `way` and `ps` name them."""
 
@@ -81,7 +79,6 @@ class JobNodes:
         self._reaching: Counter[Node] = Counter()
         self._reached: dict[tuple[str, str], Node] = {}  # by login node and job
         self._tasks = BackgroundTasks()
-        self._users: dict[str, str] = {}
 
     def login(self, settings: KernelSettings) -> Node:
         """Return the login node to which these settings lead."""
@@ -212,7 +209,7 @@ class JobNodes:
 
     async def _settings_by_ssh(self, settings: KernelSettings, host: str) -> KernelSettings:
         given = settings.at_login()
-        user = await self._user(given)
+        user = (await self._schedulers.of(given).commands()).user
         jumps = [hop for hop in given.route if hop != "localhost"]  # the login node may be this machine
         return given.replace(route=(*jumps, f"{user}@{host}" if user else host))
 
@@ -244,12 +241,3 @@ class JobNodes:
         finally:
             self._reaching[node] -= 1
         return Reached(node, link, derived.replace(job=job.id, login_route=given.route, login_via=given.via))
-
-    async def _user(self, login: KernelSettings) -> str:
-        """Return the user's name on the login node, which may differ from here."""
-        name = self._nodes.of(login).name
-        if name not in self._users:
-            lines = (await self._schedulers.of(login).run("id -un")).lines
-            user = lines[0].strip() if lines else ""
-            self._users[name] = user if _USER.fullmatch(user) else ""
-        return self._users[name]

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from ...errors import AgentError, GpuKernelError, HostKeyError, KernelStartError, SettingsError
+from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError, KernelStartError
 from ...wire.runtime import Runtime
 from ..kernel.description import LeftKernel
 from ..kernel.remote_kernel import RemoteKernel
@@ -33,6 +33,7 @@ _END_KNOWN_WITHIN = 10.0
 _RESTART_WITHIN = 1.0
 """Seconds from an interrupt to the request for a restart, if there is one."""
 _RETRY = 10.0
+"""Seconds until Slurm is asked again that has not answered."""
 
 
 class JobStarter(Starter):
@@ -54,7 +55,6 @@ class JobStarter(Starter):
         self._interrupted = False
         self._search = False
         self._replaced = ""  # the kernel that this one replaces, in the same job
-        self._reported_end: float | None = None  # when the job ends, as the kernel knows it from us
         self._job: Job | None = None
         self._started = False
         self._ours_to_cancel = True  # False: a kernel may run in the job already
@@ -130,45 +130,37 @@ class JobStarter(Starter):
             await self._start_in(remote, job)
 
     async def _find(self, remote: RemoteKernel, login: str) -> Job | None:
-        """Return the job that the kernel, or its notebook's last one, has already."""
+        """Return the job that the kernel, or its notebook's last one, has already; None if there is none. While Slurm
+        cannot be asked, ask again."""
         while self._search and not remote.closed:
             try:
                 job = await self._table.find(remote, login, self._replaced)
             except GpuKernelError as error:
-                if error.login:
-                    raise
                 remote.late_start.show(f"{login}: looking for the job of this kernel: {error}")
                 await asyncio.sleep(_RETRY)
-                continue
-            self._search = False
-            return job
+            else:
+                self._search = False
+                return job
         return None
 
     async def _submit(self, remote: RemoteKernel, login: str) -> Job | None:
-        """Return a new job, or the one that is shared; None if it is not wanted any more."""
-
-        def waits(text: str) -> None:
-            remote.late_start.show(words.not_submitted_text(login, text))
-
+        """Return a new job; None if the job is not wanted any more. While Slurm does not answer, try again."""
         self._show_waiting(remote)
-        remote.late_start.show(words.submitting_text(login))
-        async with self._table.submitting(remote.settings, login):
-            shared = await self._table.shared(remote.settings, login)
-            if shared is not None:
-                return shared
-            package = await asyncio.to_thread(pack)
-            script = batch_script(remote.settings.at_login(), remote.kernel_id, package)
-            name = job_name(script)
+        remote.late_start.show(f"{login}: submitting a Slurm job for this kernel")
+        package = await asyncio.to_thread(pack)
+        script = batch_script(remote.settings.at_login(), remote.kernel_id, package)
+        while self._wanted(remote):
             try:
-                job_id = await self._scheduler.submit(script, None, waits, lambda: self._wanted(remote))
-            except GpuKernelError as error:
-                if not isinstance(error, SettingsError):  # else Slurm has refused it
-                    self._table.withdraw(name, self._scheduler, login)
-                raise
-            if not job_id:
-                self._table.withdraw(name, self._scheduler, login)
-                return None
-            return self._table.submitted(job_id, remote, login)
+                job_id = await self._scheduler.submit(script)
+                return self._table.submitted(job_id, remote, login)
+            except ConnectError as error:
+                if not error.is_transient:
+                    self._table.withdraw(job_name(script), self._scheduler, login)
+                    raise
+                remote.late_start.show(words.not_submitted_text(login, error))
+            await asyncio.sleep(_RETRY)
+        self._table.withdraw(job_name(script), self._scheduler, login)
+        return None
 
     def _wanted(self, remote: RemoteKernel) -> bool:
         """Whether somebody waits for the job, as far as it is this kernel's own."""
@@ -181,7 +173,7 @@ class JobStarter(Starter):
         while (self._wanted(remote) or await self._restarts(remote)) and not job.state.over:
             if job.state.node and job.state.state == "RUNNING":
                 return True
-            remote.status = remote.wanted_status(state="waiting", job=job.describe())
+            remote.status = remote.wanted_status(state="waiting", job=job.state.to_json())
             remote.late_start.show(words.waiting_text(job.login, job.state, self._runtime.time()))
             await remote.change()
         await self._not_started(remote, job)
@@ -204,7 +196,6 @@ class JobStarter(Starter):
         if reached is not None:
             known = remote.settings
             settings = reached.settings.replace(notebook=known.notebook, kernel_id=known.kernel_id)
-            job.node = reached.node
             self._table.add_event(job, remote, "connection", reached.link.connection)
             self._started = await self._start_on(remote, reached.link, settings)
         await self._end_replaced()
@@ -213,13 +204,13 @@ class JobStarter(Starter):
         self._table.add_event(
             job, remote, "start", f"the kernel was started in job {job.id} on {job.state.node}"
         )
-        remote.show_status(job=job.describe())
+        remote.show_status(job=job.state.to_json())
 
     async def _reach(self, remote: RemoteKernel, job: Job) -> Reached | None:
         """Connect to the job's node; None if the job is not wanted any more, or has ended."""
 
         def tell(step: str) -> None:
-            remote.show_wanted(state="waiting", job=job.describe())
+            remote.show_wanted(state="waiting", job=job.state.to_json())
             remote.late_start.show(words.starting_text(job.login, job.state, step))
 
         reaching = asyncio.ensure_future(self._job_nodes.reach(remote.settings, job.state, tell))
@@ -285,16 +276,12 @@ class JobStarter(Starter):
         return self._lost is not None or (job.state.over and believed)
 
     def _show(self, remote: RemoteKernel, job: Job) -> None:
-        """Show the job, with what only its own process knows, and tell the kernel when it ends."""
+        """Show the job, with what only its own process knows."""
         known = remote.status.get("job") or {}
-        shown = {**known, **job.describe()}
+        shown = {**known, **job.state.to_json()}
         shown["end_time"] = shown["end_time"] or known.get("end_time")
         if known != shown:
             remote.show_status(job=shown)
-        end_time = job.state.end_time
-        if end_time is not None and end_time != self._reported_end:
-            self._reported_end = end_time
-            remote.command("job", end_time=int(end_time))
 
     async def _end(self, remote: RemoteKernel, job: Job) -> None:
         """Find out whether the job has ended or only the kernel's keeper, and tell the user."""

@@ -76,7 +76,7 @@ class HostWait:
     @property
     def waits_for_network(self) -> bool:
         """Whether the host can be used as soon as it can be reached again."""
-        return isinstance(self.error, ConnectError) and not isinstance(self.error, AuthError | HostKeyError)
+        return self.error is not None and self.error.is_transient
 
     @property
     def text(self) -> str:

@@ -23,6 +23,7 @@ from ..node.install.agent_file import Package
 from ..node.install.deploy import script_head
 from ..transport.script import Output, source
 
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")
 _FOLDER = re.compile(r"/[^\s:|\x00-\x1f]{1,400}")
 # Times as seconds since the epoch, whatever the time zone there is; and no defaults of the user's own.
 _ENVIRONMENT = (
@@ -77,6 +78,8 @@ class Commands(NamedTuple):
     conf: str = ""
     """SLURM_CONF, if only a login shell sets it."""
     version: str = ""
+    user: str = ""
+    """The user's name there, which may differ from the name on this computer."""
     private_jobs: bool = False
     """Whether other users' jobs are hidden (PrivateData)."""
 
@@ -99,12 +102,13 @@ def located(output: Output) -> Commands | None:
     if output.status == 127:
         return None
     facts = dict(line.partition("|")[::2] for line in output.lines if "|" in line)
-    folder, conf = facts.get("folder", ""), facts.get("conf", "")
+    user, folder, conf = (facts.get(key, "") for key in ("user", "folder", "conf"))
     private = next((line for line in output.lines if line.startswith("PrivateData")), "")
     return Commands(
         folder if _FOLDER.fullmatch(folder) else "",
         conf if _FOLDER.fullmatch(conf) else "",
         sanitize.line(facts.get("version", ""), 60),
+        user if _USER.fullmatch(user) else "",
         "jobs" in private.partition("=")[2].lower(),
     )
 
@@ -181,15 +185,9 @@ def cancel_named_command(name: str) -> str:
     return f'scancel -u "$(id -un)" {shlex.join(["-n", name])} </dev/null'
 
 
-def show_command(job_id: str) -> str:
-    """Show the user's id, and in the next line one job, which may have ended some minutes ago."""
-    return f"id -u\nscontrol -o show job {job_id} </dev/null"
-
-
-def accounting_command(job_id: str, name: str) -> str:
-    """Show the user's job of this id and name from the accounting, where there is one; with the name of who cancelled
-    it."""
-    return f"job={job_id} name={shlex.quote(name)}\n{source('hub/slurm/accounting.sh')}"
+def ended_command(job_id: str, name: str) -> str:
+    """Show the user's job of this id and name, which may have ended: see `ended.sh`."""
+    return f"job={job_id} name={shlex.quote(name)}\n{source('hub/slurm/ended.sh')}"
 
 
 def _set_variables(script: str) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...wire import slurm
 from ...wire.texts import whole_number
@@ -57,6 +57,12 @@ class JobState(NamedTuple):
     name: str = ""
     problem: str = ""
     """Why Slurm cannot be asked at present; the other facts are the last known ones."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the job for `--json`."""
+        row = self._asdict()
+        del row["problem"]
+        return {**row, "nodes": list(self.nodes)}
 
     @property
     def over(self) -> bool:
@@ -180,22 +186,18 @@ def number(text: str) -> int:
     return whole_number(text) or 0
 
 
-def shown(output: Output, job_id: str, name: str) -> JobRecord | None:
-    """Return the job that `show_command` printed, None if it is not the user's job of this id and name: Slurm may have
-    forgotten that job and given its id to another one."""
-    uid, *lines = output.lines or ("",)
-    # A name can contain anything, also newlines and what looks like these fields: then there is more than one owner.
-    line = next(iter(lines), "")
+def record(output: Output, job_id: str, name: str) -> JobRecord | None:
+    """Return the job that `ended_command` printed; None if neither the controller nor the accounting has the user's job
+    of this id and name: Slurm may have forgotten that job and given its id to another one."""
+    uid, _, printed = "\n".join(output.lines).partition("\n")
+    # A job's name can contain anything, also newlines and what looks like fields: then there is more than one owner.
+    shown, _, accounted = printed.rpartition("\naccounting:")
     ours = rf"JobId={job_id} JobName={re.escape(name)} UserId=\S*\({re.escape(uid)}\) "
-    if not re.match(ours, line) or "\n".join(lines).count("UserId=") != 1:
-        return None
-    return _record(line)
-
-
-def accounted(output: Output) -> JobRecord | None:
-    """Return the job that `accounting_command` printed, None if there is no accounting, or no record yet."""
-    line = next((one for one in output.lines if one.startswith("JobState=")), "")
-    return _record(line) if line else None
+    found = _record(shown) if re.match(ours, shown) and shown.count("UserId=") == 1 else None
+    if not re.fullmatch("\nJobState=.*", accounted):
+        return found
+    known = _record(accounted.strip())
+    return known if found is None or found.state == known.state else found  # else the accounting lags
 
 
 def _record(line: str) -> JobRecord:

@@ -21,7 +21,7 @@ if ! found; then  # a module that only login shells load
     if [ -n "$conf" ]; then export SLURM_CONF="$conf"; fi
 fi
 if found; then
-    printf 'folder|%s\nconf|%s\nversion|' "$folder" "$conf"
+    printf 'user|%s\nfolder|%s\nconf|%s\nversion|' "$(id -un)" "$folder" "$conf"
     sbatch --version </dev/null
     scontrol show config 2>/dev/null </dev/null | grep '^PrivateData' | head -n 1
     true

@@ -23,7 +23,6 @@ from ..rpc import Call
 from .choice import choose
 from .commands import batch_script
 from .dialect import JobState
-from .login_warnings import login_warnings
 from .partitions import SlurmCluster, counts
 from .scheduler import Scheduler, Schedulers
 
@@ -45,14 +44,17 @@ async def probe_slurm(
     complete = settings.replace(**choice.settings, python=found.python.path)
     package = await asyncio.to_thread(pack)
     verdict = await scheduler.test(batch_script(complete, _TEST, package), call)
-    warnings = await login_warnings(scheduler, settings, found.node.setup_problem, call)
+    notes = list(choice.notes)
+    if problem := found.node.setup_problem:
+        where = f"(checked on {node.name}; the job's nodes may differ)"
+        notes.append(f"Warning: the set-up lines (--setup) fail: {problem}; kernels may fail, too {where}.")
     return {
         **answer_without_gpus(node, found, connection),
         "slurm": {
             "version": version,
             "partitions": [one.to_json() for one in cluster.partitions],
             "chosen": choice.settings,
-            "notes": [*choice.notes, *warnings],
+            "notes": notes,
             "test": verdict,
         },
     }
@@ -161,11 +163,5 @@ def view(cluster: SlurmCluster, jobs: Iterable[JobState]) -> dict[str, Any]:
             }
             for host, names in cluster.hosts
         ],
-        "jobs": [_job(one) for one in jobs if not one.over],
+        "jobs": [one.to_json() for one in jobs if not one.over],
     }
-
-
-def _job(job: JobState) -> dict[str, Any]:
-    row = job._asdict()
-    del row["problem"]
-    return {**row, "nodes": list(job.nodes)}

@@ -59,31 +59,19 @@ class Scheduler:
 
     # -------------------------------------------------------------------------------------- jobs
 
-    async def submit(
-        self,
-        script: bytes,
-        call: Call | None,
-        waits: Callable[[str], None] = lambda text: None,
-        wanted: Callable[[], bool] = lambda: True,
-    ) -> str:
-        """Submit a batch script, and return the job's id. While the controller is away, wait for it: `waits(text)` gets
-        the reason. Return "" if the job is not `wanted` any more then; it may have been submitted all the same.
+    async def submit(self, script: bytes, call: Call | None = None) -> str:
+        """Submit a batch script, and return the job's id.
 
-        Raises SettingsError with sbatch's words and the option to change. The job is never submitted twice, although
-        the answer to an attempt may be lost: each attempt looks for a job of that name first.
+        Raises SettingsError with sbatch's words and the option to change, and ConnectError if Slurm does not answer.
+        After a ConnectError the job may have been submitted all the same. Another attempt does not submit the job
+        twice: each attempt looks for a job of that name first.
         """
-        while True:
-            output = await self.run(commands.submit_command(script), call, _SUBMIT_TIMEOUT)
-            if job_id := dialect.submitted(output):
-                self._queue.add(JobState(job_id, "PENDING", name=commands.job_name(script)))
-                return job_id
-            error = words.rejected(output, self.name)
-            if not isinstance(error, words.ControllerAway):
-                raise error
-            waits(f"{error.cause}; waiting for it")
-            await asyncio.sleep(INTERVAL)
-            if not wanted():
-                return ""
+        output = await self.run(commands.submit_command(script), call, _SUBMIT_TIMEOUT)
+        job_id = dialect.submitted(output)
+        if not job_id:
+            raise words.rejected(output, self.name)
+        self._queue.add(JobState(job_id, "PENDING", name=commands.job_name(script)))
+        return job_id
 
     async def test(self, script: bytes, call: Call | None) -> str:
         """Return what `sbatch --test-only` says of a script, without submitting a job. Raises SettingsError if sbatch
@@ -109,15 +97,10 @@ class Scheduler:
 
     async def ended(self, job_id: str, name: str, call: Call | None = None) -> JobEnd | None:
         """Return how the user's job of this id and name ended; None if the job has not ended."""
-        output = await self.run(commands.show_command(job_id), call)
-        record = dialect.shown(output, job_id, name)
+        output = await self.run(commands.ended_command(job_id, name), call)
+        record = dialect.record(output, job_id, name)
         if record is None and output.status and not words.is_gone(output):
             raise self._failed("scontrol show job", output)
-        if record is None or record.state == "CANCELLED":
-            output = await self.run(commands.accounting_command(job_id, name), call)
-            accounted = dialect.accounted(output)
-            if accounted is not None and (record is None or accounted.state == record.state):  # else it lags
-                record = accounted
         return job_end(job_id, record)
 
     def watch(self, job_id: str, name: str, changed: Changed) -> Callable[[], None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Dict, Mapping
+from typing import TYPE_CHECKING, Any, Dict
 
 from ....wire.fields import number, text
 from ....wire.texts import duration
@@ -44,16 +44,8 @@ class JobNotices:
         elif kind == "ends":
             self._ends(text(event, "why", most=_MAX_WORD))
         elif kind == "end_time":
-            self._end_time_changed()
-
-    def set_end_time(self, command: Mapping[str, Any]) -> None:
-        """The hub knows when the job ends, which the job's own node may not tell. Raises FieldError as `event` does."""
-        if self._membership.set_end_time(command):
-            self._end_time_changed()
-
-    def _end_time_changed(self) -> None:
-        self._tell_if_due()
-        self._keeper.status.tell()
+            self._tell_if_due()
+            self._keeper.status.tell()
 
     # -------------------------------------------------------------------------------------- time
 
@@ -71,7 +63,7 @@ class JobNotices:
 
     @property
     def _job(self) -> str:
-        return f"Slurm job {self._membership.job_id}"
+        return f"Slurm job {self._membership.status['id']}"
 
     def _when(self, end: float) -> str:
         clock = time.strftime("%H:%M", time.localtime(end))

@@ -1,0 +1,145 @@
+"""A kernel that waits for its job while Slurm or the login node cannot be asked: programs in place of Slurm's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from login_nodes import LoginNode
+from runtimes import RUNTIME
+from waiting import DEADLINE
+
+from jupyter_gpu_kernel.errors import AuthError, SettingsError
+from jupyter_gpu_kernel.hub.background import DiskThread
+from jupyter_gpu_kernel.hub.jobs import job_starter
+from jupyter_gpu_kernel.hub.jobs.job_files import JobFiles
+from jupyter_gpu_kernel.hub.jobs.job_nodes import JobNodes
+from jupyter_gpu_kernel.hub.jobs.job_starter import JobStarter
+from jupyter_gpu_kernel.hub.jobs.job_table import JobTable
+from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
+from jupyter_gpu_kernel.hub.kernel.states import Phase
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.hub.node.node_link import NoLink
+from jupyter_gpu_kernel.hub.node.nodes import Nodes
+from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
+SETTINGS = KernelSettings(("login",), slurm=True, python="/usr/bin/python3")
+AWAY = "Unable to contact slurm controller (connect failure)"
+
+
+class Pending(KernelState):
+    """A kernel that was not started. `shown`: what its cell shows; `failures`: why the kernel cannot be started."""
+
+    def __init__(self) -> None:
+        super().__init__("k1", SETTINGS, NoLink("login"), "adopt")
+        self.shown: list[str] = []
+        self.failures: list[Exception] = []
+        self.late_start = SimpleNamespace(
+            pending=True,
+            wanted=False,
+            show=self._show,
+            failed=self.failures.append,
+            undo=lambda *_: None,
+        )
+
+    def _show(self, text: str) -> None:
+        self.shown.append(text)
+        self.wake()
+
+
+Test = Callable[[JobStarter, Any], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def login(tmp_path: Path) -> LoginNode:
+    return LoginNode(tmp_path)
+
+
+@pytest.fixture
+def with_starter(
+    login: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Test], Pending]:
+    """Run a coroutine function with a kernel and its starter, which tries again at once; return the kernel."""
+    monkeypatch.setattr(job_starter, "_RETRY", 0.01)
+
+    async def run(test: Test) -> Pending:
+        log, kernel = logging.getLogger("test"), Pending()
+        nodes = Nodes(RUNTIME, login, log)  # type: ignore[arg-type]
+        schedulers = Schedulers(RUNTIME, nodes, log)
+        job_nodes = JobNodes(nodes, schedulers, log)
+        table = JobTable(RUNTIME, schedulers, JobFiles(tmp_path / "jobs", DiskThread()), job_nodes, log)
+        try:
+            starter = JobStarter(RUNTIME, nodes, table, schedulers.of(SETTINGS), job_nodes, log)
+            await asyncio.wait_for(test(starter, kernel), DEADLINE)
+        finally:
+            kernel.set_phase(Phase.CLOSED)
+            kernel.wake()
+            schedulers.close()
+            await nodes.hang_up(unused_only=False)
+        return kernel
+
+    return lambda test: asyncio.run(run(test))
+
+
+def test_a_job_is_looked_for_until_the_user_has_signed_in(login: LoginNode, with_starter: Any) -> None:
+    """After a killed hub nobody is signed in to the login node: the kernel's job is not given up, and not asked for
+    without a pause."""
+    login.refusal = AuthError("a code is needed", hop="login", login=True)
+
+    async def test(starter: JobStarter, kernel: Any) -> None:
+        starter.begin(kernel, adopted=True)
+        await kernel.until(lambda: len(kernel.shown) > 1)
+
+    kernel = with_starter(test)
+    assert kernel.failures == [] and "a code is needed" in kernel.shown[0]
+
+
+def test_a_submission_waits_for_the_controller_and_says_so(login: LoginNode, with_starter: Any) -> None:
+    login.slurm(
+        f'echo >>tries; [ $(cat tries | sed -n "$=") -ge 3 ] && echo 17 || {{ echo "{AWAY}" >&2; exit 1; }}',
+        "",
+    )
+
+    async def test(starter: JobStarter, kernel: Any) -> None:
+        job = await starter._submit(kernel, "login")
+        assert job is not None and job.id == "17"
+
+    told = [text for text in with_starter(test).shown if "Slurm's controller does not answer" in text]
+    assert len(told) == 2 and all("Interrupt the cell to give up" in text for text in told)
+
+
+def test_nothing_is_submitted_for_nobody_when_the_controller_is_back(
+    login: LoginNode, with_starter: Any
+) -> None:
+    """The first attempt may have submitted the job, whose name is then cancelled."""
+    login.slurm(f'echo "{AWAY}" >&2; exit 1', "")
+    login.program("scancel", "")
+
+    async def test(starter: JobStarter, kernel: Any) -> None:
+        submitting = asyncio.ensure_future(starter._submit(kernel, "login"))
+        await kernel.until(lambda: len(kernel.shown) > 1)
+        starter.interrupted()
+        assert await submitting is None
+        while not login.calls("scancel"):
+            await asyncio.sleep(0.01)
+
+    with_starter(test)
+    assert login.calls("scancel")[0].endswith("-n jgk-k1")
+
+
+def test_a_job_that_slurm_refuses_is_not_submitted_again(login: LoginNode, with_starter: Any) -> None:
+    login.slurm('echo "sbatch: error: invalid partition specified: x" >&2; exit 1', "")
+
+    async def test(starter: JobStarter, kernel: Any) -> None:
+        with pytest.raises(SettingsError, match="invalid partition"):
+            await starter._submit(kernel, "login")
+
+    with_starter(test)
+    assert len([one for one in login.calls("sbatch") if one != "--version"]) == 1
