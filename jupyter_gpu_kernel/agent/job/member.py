@@ -45,7 +45,7 @@ class Membership:
         """What `ps` and the kernel's user see of the job."""
         self.start_time = number(facts, "start_time", most=LATEST)
         """When the job started, in seconds since the epoch."""
-        self._set_end_time(facts)
+        self.set_end_time(facts)
         loop.watch(self._connection.sock.fileno(), lambda _: self._ready())
 
     @property
@@ -53,7 +53,7 @@ class Membership:
         """When the job ends, in seconds since the epoch; None while unknown, or if the job has no time limit."""
         return self.status["end_time"]  # type: ignore[no-any-return]
 
-    def _set_end_time(self, fields: Mapping[str, Any]) -> None:
+    def set_end_time(self, fields: Mapping[str, Any]) -> None:
         """Take the time at which the job ends from these fields, if they have it."""
         if fields.get("end_time") is not None:
             self.status = {**self.status, "end_time": number(fields, "end_time", most=LATEST)}
@@ -87,7 +87,6 @@ class Membership:
 
     def _received(self, event: Dict[str, Any]) -> None:
         try:
-            self._set_end_time(event)
             self._on_event(event)
         except FieldError:
             pass  # of a newer build

@@ -55,6 +55,7 @@ class JobStarter(Starter):
         self._interrupted = False
         self._search = False
         self._replaced = ""  # the kernel that this one replaces, in the same job
+        self._reported_end: float | None = None  # when the job ends, as the kernel knows it from us
         self._job: Job | None = None
         self._started = False
         self._ours_to_cancel = True  # False: a kernel may run in the job already
@@ -276,12 +277,16 @@ class JobStarter(Starter):
         return self._lost is not None or (job.state.over and believed)
 
     def _show(self, remote: RemoteKernel, job: Job) -> None:
-        """Show the job, with what only its own process knows."""
+        """Show the job, with what only its own process knows, and tell the kernel when the job ends."""
         known = remote.status.get("job") or {}
         shown = {**known, **job.state.to_json()}
         shown["end_time"] = shown["end_time"] or known.get("end_time")
         if known != shown:
             remote.show_status(job=shown)
+        end_time = job.state.end_time
+        if end_time is not None and end_time != self._reported_end:
+            self._reported_end = end_time
+            remote.command("job", end_time=int(end_time))
 
     async def _end(self, remote: RemoteKernel, job: Job) -> None:
         """Find out whether the job has ended or only the kernel's keeper, and tell the user."""

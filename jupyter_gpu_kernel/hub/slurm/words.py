@@ -7,7 +7,6 @@ import time
 from typing import NamedTuple
 
 from ...errors import AgentError, ConnectError, GpuKernelError, SettingsError
-from ...wire.slurm import END_REASONS
 from ...wire.texts import signal_name
 from .. import sanitize
 from ..node.install.deploy import EXIT_STATUSES
@@ -172,6 +171,14 @@ def printed(output: Output) -> str:
 
 # --- how a job ended
 
+_REASONS = {
+    "TIMEOUT": "it has reached its time limit",
+    "CANCELLED": "it was cancelled (scancel)",
+    "PREEMPTED": "another job takes its resources (preemption)",
+    "NODE_FAIL": "a node of it has failed",
+    "DEADLINE": "it has reached its deadline",
+}
+"""Why Slurm ends a job, by the job's state, as a part of a sentence."""
 _REMEDIES = {
     "TIMEOUT": f"{_NEW_JOB} Ask for more time: {_ADD} --time TIME. A function given to gpu_kernel.on_sigterm can save "
     "a checkpoint before the limit.",
@@ -220,7 +227,7 @@ def _ended(record: JobRecord) -> tuple[str, str]:
         asked = f" (it asked for {record.memory})" if record.memory else ""
         reason = f"it used more memory than Slurm allowed it{asked}, and was killed"
     else:
-        reason = END_REASONS.get("NODE_FAIL" if state == "BOOT_FAIL" else state, f"its state is {state}")
+        reason = _REASONS.get("NODE_FAIL" if state == "BOOT_FAIL" else state, f"its state is {state}")
     if state == "TIMEOUT" and record.time_limit:
         detail = f" of {record.time_limit}"
     elif state in ("NODE_FAIL", "BOOT_FAIL") and record.node:
