@@ -137,7 +137,7 @@ class DirectConnector(OpenSSHConnector):
             for hop, log in zip(route[:-1], process.logs, strict=False):
                 self.connection.add_passed(hop, log.fingerprint)
             self.connection.add(route[-1], DirectHop(process, partial(self._dial, route)))
-            if any(ask is not None and ask.used for _, ask in hops):
+            if any(ask is not None and ask.asked for _, ask in hops):
                 self.connection.mark_typed()
 
     def _connect_hop(self, hop: Hop, ask: TimedAsker | None) -> None:

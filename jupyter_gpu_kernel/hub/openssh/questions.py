@@ -19,7 +19,6 @@ from ...errors import ConnectError
 from ..sanitize import one_line
 from ..ssh import Asker, Secret, hostkeys
 from ..ssh.config.route import Hop
-from ..ssh.failures import MAX_QUESTIONS, too_many_questions
 from ..ssh.sign_in import secret_kinds
 from ..ssh.sign_in.auth import question
 from .askpass_server import Abandoned
@@ -86,8 +85,6 @@ class Questions:
         if kind in ("none", "confirm") or self._ask is None:
             return None
         with self._abandoning():
-            if len(self._asked) >= MAX_QUESTIONS:
-                raise too_many_questions(self.hop)
             shown, secret = self._shown(prompt) if own else _of_another(prompt)
             self._asked.append(prompt)
             return self._ask.secret(self.hop.label, shown, secret)

@@ -62,7 +62,7 @@ class Connector(ABC):
                 self.connection.enable_tcp_nodelay()
             with self._asking(route[: number + 1], turns, since) as ask:
                 self._connect_hop(hop, ask)
-                if ask is not None and ask.used:
+                if ask is not None and ask.asked:
                     self.connection.mark_typed()
 
     @contextlib.contextmanager

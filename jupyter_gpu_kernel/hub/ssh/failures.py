@@ -12,8 +12,6 @@ from .config.directives import first, switched
 from .config.route import Hop
 from .sign_in.keys import UserKeys
 
-MAX_QUESTIONS = 12
-"""Questions of one server, repetitions included."""
 METHODS = {
     "publickey": "PubkeyAuthentication",
     "keyboard-interactive": "KbdInteractiveAuthentication",
@@ -37,21 +35,16 @@ def typed_methods(methods: Collection[str]) -> list[str]:
 def unreachable(hop: Hop, reason: str, jump: str) -> ConnectError:
     """`reason` is the operating system's, here or on the jump host. The host is named where the label is an alias."""
     alias = hop.host != parse_destination(hop.label).host
-    port, where = (
-        f"{hop.host} port {hop.port}" if alias else f"port {hop.port}",
-        f" from {jump}" if jump else "",
-    )
+    port = f"{hop.host} port {hop.port}" if alias else f"port {hop.port}"
+    where = f" from {jump}" if jump else ""
     low = reason.lower()
-    if any(word in low for word in ("name", "nodename", "getaddrinfo", "resolution")):
+    if any(word in low for word in ("name", "getaddrinfo", "resolution")):
         cause = f"{f'the host name {hop.host}' if alias else 'its host name'} cannot be resolved{where}"
-        remedy = "Check the spelling" + (
-            ", or give its jump host with -J." if not jump else f"; {jump} must be able to resolve it."
-        )
+        more = f"; {jump} must be able to resolve it." if jump else ", or give its jump host with -J."
+        remedy = f"Check the spelling{more}"
     elif "refused" in low:
-        cause, remedy = (
-            f"{port}: connection refused{where}",
-            "Check the port, and that its SSH server is running.",
-        )
+        cause = f"{port}: connection refused{where}"
+        remedy = "Check the port, and that its SSH server is running."
     elif "timed out" in low or "timeout" in low:
         cause = f"{port}: connection timed out{where}"
         remedy = "The machine may be down, or a firewall or a missing VPN may block the connection."
@@ -156,15 +149,6 @@ def forbidding(hop: Hop, method: str) -> str:
         return f"{METHODS[method]} no"
     preferred = first(hop.values, "preferredauthentications", method)
     return "" if method in preferred.split(",") else f"PreferredAuthentications {preferred}"
-
-
-def too_many_questions(hop: Hop) -> AuthError:
-    """Return the error for a server that asks without end."""
-    return AuthError(
-        f"asks more than {MAX_QUESTIONS} questions",
-        hop=hop.label,
-        remedy="Tell its administrators: a normal sign-in asks fewer questions.",
-    )
 
 
 def closed_while_signing_in(hop: Hop, banner: str) -> AuthError | ConnectError:

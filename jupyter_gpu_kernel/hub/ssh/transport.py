@@ -48,7 +48,6 @@ class Transport(paramiko.Transport):
             default_max_packet_size=_PACKET_SIZE,
             packetizer_class=BoundedPacketizer,
         )
-        self.socket = sock
         self.channel_error = self.disconnect_reason = ""
         self._opened = WeakValueDictionary[int, paramiko.Channel]()
         self._asker_error: Exception | None = None
@@ -165,7 +164,3 @@ class BufferedSocket:
         self._closed = True
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             self.source.close()
-
-    def getpeername(self) -> Any:
-        """Return the address at the other end of the TCP connection."""
-        return self.source.getpeername()

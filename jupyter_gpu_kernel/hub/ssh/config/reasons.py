@@ -49,7 +49,8 @@ def reasons(hop: Hop) -> Iterator[str]:
 
 def certificates(hop: Hop) -> Iterator[str]:
     """Yield the user's certificates, which paramiko does not offer."""
-    files = hop.certificate_files or [Path(f"{key}-cert.pub") for key in hop.identity_files]
+    named = ssh_config.files(hop.values, "certificatefile")
+    files = named or [Path(f"{key}-cert.pub") for key in hop.identity_files]
     yield from (f"the certificate {file}" for file in files if file.is_file())
     if not hop.identities_only:
         with agent_keys(hop) as held:

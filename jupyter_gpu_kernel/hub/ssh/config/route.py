@@ -34,7 +34,6 @@ class Hop:
     destination: str = ""
     host_key_alias: str | None = None
     identity_files: tuple[Path, ...] = ()
-    certificate_files: tuple[Path, ...] = ()  # if there are none, that beside each key file: KEY-cert.pub
     identities_only: bool = False
     uses_agent: bool = True  # whether the keys of the ssh agent at SSH_AUTH_SOCK are offered
     known_hosts: tuple[Path, ...] = ()
@@ -131,7 +130,6 @@ class _RouteBuilder:
             destination=destination.to_text(),
             host_key_alias=first(values, "hostkeyalias") or None,
             identity_files=ssh_config.files(values, "identityfile"),
-            certificate_files=ssh_config.files(values, "certificatefile"),
             identities_only=switched(values, "identitiesonly", False),
             uses_agent=first(values, "identityagent", "SSH_AUTH_SOCK") == "SSH_AUTH_SOCK",
             known_hosts=ssh_config.known_hosts(values),

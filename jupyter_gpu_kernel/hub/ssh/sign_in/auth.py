@@ -59,7 +59,6 @@ class _SignIn:
     methods: set[str] | None = None  # that the server accepts next, once known
     partial: bool = False  # one method succeeded, and the server wants another one
     tried: list[str] = field(default_factory=list)
-    asked: int = 0  # questions of the server so far
 
     def run(self) -> None:
         """Sign in: with keys first, as ssh does by default, and with questions to the user last."""
@@ -169,9 +168,6 @@ class _SignIn:
         def answers(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
             nonlocal prefix  # only the first of several questions has it
             prefix, first_prefix = ("", prefix) if prompts else (prefix, "")
-            self.asked += len(prompts)
-            if self.asked > failures.MAX_QUESTIONS:
-                raise failures.too_many_questions(self.hop)
             shown = [one_line(text, 500) for text in (title, instructions) if text.strip()]
             return [
                 ask.secret(

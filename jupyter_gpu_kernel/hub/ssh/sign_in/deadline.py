@@ -7,9 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from ....errors import AuthError
 from .. import Asker, Secret
 from ..config.route import Hop
 
+_MAX_QUESTIONS = 12  # about one hop, repetitions included
 _Key = tuple[tuple[str, str, int], ...]
 """The account, host and port of each hop, up to the one for which the user is asked."""
 
@@ -94,17 +96,22 @@ class Turns:
 
 
 class TimedAsker:
-    """Asks the user about one hop: waits for the turn to do so, and pauses the deadline meanwhile."""
+    """Asks the user about one hop, a limited number of times: waits for the turn to do so, and pauses the deadline
+    meanwhile."""
 
     def __init__(self, ask: Asker, deadline: Deadline, take_turn: Callable[[], None]) -> None:
         self._ask, self._deadline, self._take_turn = ask, deadline, take_turn
-        self.used = False
-        """Whether a secret was asked for."""
+        self.asked = 0
+        """How often a secret was asked for."""
 
     def secret(self, hop: str, prompt: str, secret: Secret) -> str:
         with self._deadline.paused():
             self._take_turn()
-            self.used = True
+            self.asked += 1
+            if self.asked > _MAX_QUESTIONS:
+                cause = f"asks more than {_MAX_QUESTIONS} questions"
+                remedy = "Tell its administrators: a normal sign-in asks fewer questions."
+                raise AuthError(cause, hop=hop, remedy=remedy)
             return self._ask.secret(hop, prompt, secret)
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
