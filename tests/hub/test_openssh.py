@@ -312,7 +312,7 @@ def test_only_who_has_the_token_may_ask() -> None:
         asked.append(prompt)
         return "secret"
 
-    server = AskpassServer(answer)
+    server = AskpassServer(Path("unused"), answer)
     token = server.environment[TOKEN]
     with asking(server, token, "", "Code:") as connection:
         assert connection.recv_bytes() == b"secret"
@@ -332,7 +332,7 @@ def test_an_abandoned_question_is_not_answered_before_ssh_has_ended() -> None:
         asked.set()
         raise Abandoned
 
-    server = AskpassServer(answer)
+    server = AskpassServer(Path("unused"), answer)
     with asking(server, server.environment[TOKEN], "", "Code:") as connection:
         assert asked.wait(DEADLINE)
         assert not connection.poll(0.1)
@@ -341,19 +341,32 @@ def test_an_abandoned_question_is_not_answered_before_ssh_has_ended() -> None:
             connection.recv_bytes()
 
 
-def test_a_missing_program_for_questions_is_named(tmp_path: Path) -> None:
-    venv.create(tmp_path, symlinks=True)
-    program = (
-        "from jupyter_gpu_kernel.hub.openssh.askpass_server import AskpassServer as Server; Server(print)"
-    )
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_missing_program_for_questions_is_named_where_ssh_has_to_ask(
+    two_hops: TwoHops, tmp_path: Path, asks: bool
+) -> None:
+    venv.create(tmp_path / "env", symlinks=True)
+    program = textwrap.dedent(f"""
+        from pathlib import Path
+        from connecting import connect_route
+        from dialling import Owner
+        files = dict(config=Path({str(two_hops.ssh_config)!r}), trust_file=Path({str(two_hops.trust_file)!r}))
+        connection = connect_route(["login"], transport="ssh", ask=Owner(), **files)
+        print(connection.run("echo here").stdout.decode())
+        connection.close()
+    """)
+    if asks:
+        two_hops.known_hosts.write_text("")
     done = subprocess.run(
-        [tmp_path / "bin" / "python", "-c", program],
-        env={"PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(tmp_path)},
+        [tmp_path / "env" / "bin" / "python", "-c", program],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path), "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
+        timeout=DEADLINE,
     )
-    assert "the program jupyter-gpu-kernel-askpass is not installed beside this Python" in done.stderr
+    missing = "the program jupyter-gpu-kernel-askpass is not installed beside this Python"
+    assert (missing in done.stderr, done.stdout.strip()) == (asks, "" if asks else "here"), done.stderr
 
 
 def test_paths_with_percent_signs_reach_ssh_unchanged(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
-from ...errors import RouteError
 from ..paths import control_folder
 from . import askpass
 
+ASKPASS = "jupyter-gpu-kernel-askpass"
 _MAX_QUESTION = 64 * 1024  # bytes
 _QUESTION_TIMEOUT = 10.0  # seconds in which a question must arrive
 Answer = Callable[[str, str], "str | None"]
@@ -34,12 +34,11 @@ class Abandoned(Exception):
 class AskpassServer:
     """`environment` is what ssh needs to ask here.
 
-    `answer(prompt, kind)` returns None to refuse, or raises Abandoned. `kind` is "" for a secret, "confirm" for yes or
-    no, "none" for a mere notice. Raises RouteError if the program for SSH_ASKPASS is missing.
+    `program`: of `find_askpass`. `answer(prompt, kind)` returns None to refuse, or raises Abandoned. `kind` is "" for a
+    secret, "confirm" for yes or no, "none" for a mere notice.
     """
 
-    def __init__(self, answer: Answer) -> None:
-        program = _program()
+    def __init__(self, program: Path, answer: Answer) -> None:
         self._answer = answer
         self._token = secrets.token_hex(16)
         name = f"{secrets.token_hex(4)}a"
@@ -88,16 +87,13 @@ class AskpassServer:
                 connection.send_bytes(answer.encode())
 
 
-def _program() -> Path:
-    """Return the program for SSH_ASKPASS, which pip has made of `askpass.py`. ssh wants one file that the system can
-    run, and on Windows only an .exe gets a prompt of the server unchanged. Raises RouteError if it is missing."""
-    name = "jupyter-gpu-kernel-askpass.exe" if sys.platform == "win32" else "jupyter-gpu-kernel-askpass"
+def find_askpass() -> Path | None:
+    """Return the program for SSH_ASKPASS, which pip has made of `askpass.py`; None if the program is missing. ssh wants
+    one file that the system can run, and on Windows only an .exe gets a prompt of the server unchanged."""
+    name = f"{ASKPASS}.exe" if sys.platform == "win32" else ASKPASS
     schemes = sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")
     folders = [Path(sysconfig.get_path("scripts", scheme)) for scheme in schemes]
     for folder in (Path(sys.executable).parent, *folders):
         if (file := folder / name).is_file():
             return file
-    raise RouteError(
-        f"the program {name} is not installed beside this Python",
-        remedy="Install jupyter-gpu-kernel again, or use --transport paramiko.",
-    )
+    return None

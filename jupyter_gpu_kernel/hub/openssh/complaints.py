@@ -13,6 +13,7 @@ from ..ssh.config.directives import first
 from ..ssh.config.route import Hop
 from ..ssh.connector import ServerBusy
 from ..ssh.sign_in.keys import UserKeys
+from .askpass_server import ASKPASS
 from .log import HOST_KEY, REACH, SSHLog
 
 _RESOLVE = re.compile(r"ssh: Could not resolve hostname \S+: (.*)")
@@ -38,6 +39,13 @@ def not_started(hop: Hop, error: OSError) -> ConnectError:
     """Return the error for an ssh that this machine does not start."""
     cause = f"the ssh program cannot be run: {error.strerror or error}"
     return ConnectError(cause, hop=hop.label, remedy="Try again.")
+
+
+def nothing_to_ask_with(hop: Hop) -> RouteError:
+    """Return the error for a hop about which the user must be asked, if the program is missing with which ssh asks."""
+    cause = f"needs your answer, and the program {ASKPASS} is not installed beside this Python, with which ssh asks"
+    remedy = "Install jupyter-gpu-kernel again, or use --transport paramiko."
+    return RouteError(cause, hop=hop.label, remedy=remedy)
 
 
 def not_reached(hop: Hop, log: SSHLog, jump: str, refused: str) -> GpuKernelError:

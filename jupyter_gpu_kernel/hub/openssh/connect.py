@@ -27,7 +27,7 @@ from ..ssh.sign_in.deadline import Deadline, TimedAsker, Turns
 from ..ssh.sign_in.keys import UserKeys, agent_keys
 from ..transport.short_command import SHELL
 from . import complaints, questions
-from .askpass_server import AskpassServer
+from .askpass_server import AskpassServer, find_askpass
 from .hops import DirectHop, MasterHop
 from .log import HOST_KEY, REACH, SIGN_IN, SSHLog
 from .process import SSHProcess
@@ -46,7 +46,7 @@ class OpenSSHConnector(Connector):
         self, connection: RouteConnection, attempt: Attempt, deadline: Deadline, trust_file: Path
     ) -> None:
         super().__init__(connection, attempt, deadline, trust_file)
-        self.program = find_program()
+        self.program, self.askpass = find_program(), find_askpass()
 
     def _reach(
         self, hops: Sequence[tuple[Hop, TimedAsker | None]], command: str | None, control: Path | None = None
@@ -76,7 +76,7 @@ class OpenSSHConnector(Connector):
         jump, before = self.connection.label, last.log if isinstance(last, MasterHop) else None
         followed = []
         for hop, ask in hops:
-            followed.append(Followed(self, hop, ask, jump, before))
+            followed.append(Followed(self, hop, ask if self.askpass else None, jump, before))
             jump, before = hop.label, followed[-1].log
         return followed
 
@@ -90,8 +90,10 @@ class OpenSSHConnector(Connector):
         words = self.program.command([*before, *hops], command)
         with contextlib.ExitStack() as stack:
             environment = {}
-            if any(one.ask for one in followed):
-                server = AskpassServer(partial(questions.answer, [one.questions for one in followed]))
+            if self.askpass and any(one.ask for one in followed):
+                server = AskpassServer(
+                    self.askpass, partial(questions.answer, [one.questions for one in followed])
+                )
                 stack.callback(server.close)
                 environment = server.environment
             try:
@@ -197,7 +199,12 @@ class Followed:
             raise self.questions.problem
         last = min(self.log.last_step, SIGN_IN) if final else self.log.last_step
         if last == step and process.lost(self.log):
-            raise self._failure(step)
+            error = self._failure(step)
+            raise (
+                error
+                if self._connector.askpass or not error.login
+                else complaints.nothing_to_ask_with(self.hop)
+            )
 
     def _failure(self, step: int) -> GpuKernelError:
         """Return the error for an ssh that has ended in this step. Raises ServerBusy."""
