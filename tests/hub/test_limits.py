@@ -129,6 +129,27 @@ def test_what_restricts_and_only_ssh_follows_is_refused_by_name(
     assert list(directives.unsupported(defaults, defaults)) == []
 
 
+@pytest.mark.parametrize(
+    ("old", "named"),
+    [
+        ("challengeresponseauthentication no", "KbdInteractiveAuthentication no"),
+        ("pubkeyacceptedkeytypes ssh-ed25519", "PubkeyAcceptedAlgorithms ssh-ed25519"),
+        ("rsaminsize 3072", ""),
+    ],
+)
+def test_a_directive_that_an_old_ssh_prints_by_its_earlier_name_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, named: str
+) -> None:
+    usual = "pubkeyacceptedkeytypes ssh-ed25519,rsa-sha2-512"
+    program = tmp_path / "ssh"
+    program.write_text(f'#!/bin/sh\ncase "$*" in *none*) echo "{usual}" ;; *) echo "{old}" ;; esac\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    hop = resolve(["login"])[0]
+    assert list(reasons.refused(hop)) == [named] * bool(named)
+    assert hop.rsa_bits == (1024 if named else 3072)
+
+
 class Switching(SignInRules):
     """Takes passwords, until one comes; then questions and answers alone."""
 

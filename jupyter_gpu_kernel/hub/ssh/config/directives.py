@@ -64,6 +64,14 @@ NO_EFFECT = _words("""
     VersionAddendum VisualHostKey WarnWeakCrypto XAuthLocation
     """)
 
+# Earlier names, and those of distributions, as far as some version of `ssh -G` prints them.
+EARLIER_NAMES = {
+    "challengeresponseauthentication": "kbdinteractiveauthentication",
+    "hostbasedkeytypes": "hostbasedacceptedalgorithms",
+    "pubkeyacceptedkeytypes": "pubkeyacceptedalgorithms",
+    "rsaminsize": "requiredrsasize",
+}
+
 _NAMES = {name.lower(): name for name in HONOURED | NEEDS_SSH | ONLY_SSH_USES | NO_EFFECT}
 _ROUTE = frozenset(
     {"proxycommand", "proxyusefdpass"}
@@ -74,7 +82,7 @@ _NO = ("no", "false")
 
 def is_known(key: str) -> bool:
     """Whether this lower-case keyword is in the table."""
-    return key in _NAMES
+    return key in _NAMES or key in EARLIER_NAMES
 
 
 def _is_off(key: str, value: str) -> bool:
@@ -89,7 +97,7 @@ def unsupported(values: Values, defaults: Values) -> Iterator[str]:
     A directive that is not in the table may restrict, so it is one of them, unless it has its default.
     """
     for key, found in values.items():
-        if key in _ROUTE or (is_known(key) and _NAMES[key] not in NEEDS_SSH):
+        if key in _ROUTE or (key in _NAMES and _NAMES[key] not in NEEDS_SSH):
             continue
         if list(found) != list(defaults.get(key, ())) and not _is_off(key, found[0]):
             yield f"{_NAMES.get(key, key)} {', '.join(found)}"

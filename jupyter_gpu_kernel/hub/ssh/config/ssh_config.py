@@ -1,6 +1,7 @@
 """Looks up one host in the user's ssh configuration, with `ssh -G`.
 
-The values are plain text under ssh's own lower-case keywords. This module knows no hops and no connections.
+The values are plain text under the present names of the directives, in lower case. This module knows no hops and no
+connections.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from ....errors import RouteError
 from ...transport.process import run_quietly
 from .destination import Destination
-from .directives import Values, first
+from .directives import EARLIER_NAMES, Values, first
 
 _TIMEOUT = 20.0  # seconds; `Match exec` in the user's own file may run programs
 _DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
@@ -63,7 +64,8 @@ def _collect(pairs: Iterator[list[str]]) -> dict[str, list[str]]:
     values: dict[str, list[str]] = {}
     for pair in pairs:
         if len(pair) == 2:
-            values.setdefault(pair[0].lower(), []).append(pair[1].strip())
+            key = pair[0].lower()
+            values.setdefault(EARLIER_NAMES.get(key, key), []).append(pair[1].strip())
     return values
 
 
