@@ -40,8 +40,8 @@ def unreachable(hop: Hop, reason: str, jump: str) -> ConnectError:
     low = reason.lower()
     if any(word in low for word in ("name", "getaddrinfo", "resolution")):
         cause = f"{f'the host name {hop.host}' if alias else 'its host name'} cannot be resolved{where}"
-        more = f"; {jump} must be able to resolve it." if jump else ", or give its jump host with -J."
-        remedy = f"Check the spelling{more}"
+        other = f"; {jump} must be able to resolve it" if jump else ", or give its jump host with -J"
+        remedy = f"Check the spelling{other}."
     elif "refused" in low:
         cause = f"{port}: connection refused{where}"
         remedy = "Check the port, and that its SSH server is running."
