@@ -169,8 +169,8 @@ def remove(name: str) -> tuple[list[str], list[str]]:
 def _stays_note(folder: str, node: str) -> str:
     """Return the sentence about an environment to which no kernelspec belongs any more."""
     return (
-        f"Note: the environment {folder} stays on {node}. “add … --create-env --env-dir {folder}” uses it again; to "
-        "remove it, delete the folder there."
+        f"Note: the environment {folder} stays on {node}. “add … --create-env --env-dir {folder}” uses it again, and "
+        "“remove NAME --env” then removes it."
     )
 
 

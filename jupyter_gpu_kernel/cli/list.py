@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from .. import kernelspecs
 from ..errors import SettingsError
@@ -19,24 +20,26 @@ class List(Verb):
         bad: list[SettingsError] = []
         specs = kernelspecs.find_all(bad.append)
         if self.args.json:
-            print_json([one.to_json() for one in specs])
+            print_json([{**one.to_json(), **_environment(one, specs)} for one in specs])
         elif specs:
-            print(tables.table(("NAME", "GPUS", "PYTHON", "WAY", "KERNELSPEC"), list(map(_row, specs))))
+            print(tables.table(_COLUMNS, specs))
         elif not bad:
             sys.stderr.write(f"{NO_KERNELSPEC}\n")
         return print_errors(bad)
-
-
-def _row(spec: kernelspecs.Kernelspec) -> tuple[str, ...]:
-    settings = spec.settings
-    python = settings.python or "the best one found"
-    return spec.name, _gpus(settings), python, _route(settings), str(spec.path)
 
 
 def _gpus(settings: KernelSettings) -> str:
     """How many GPUs, and which: "2 3090, 20G"."""
     kind = f"{settings.gpus} {settings.gpu_type}".strip()
     return ", ".join(filter(None, (kind, settings.min_memory)))
+
+
+def _environment(spec: kernelspecs.Kernelspec, specs: Sequence[kernelspecs.Kernelspec]) -> dict[str, str]:
+    """Return {"environment": FOLDER} if the Python is in an environment that `add --create-env` made, for whichever one
+    of these kernelspecs."""
+    folders = (one.settings.env_dir for one in specs if one.settings.env_dir)
+    used = next((folder for folder in folders if spec.settings.python.startswith(f"{folder}/")), "")
+    return {"environment": used} if used else {}
 
 
 def _route(settings: KernelSettings) -> str:
@@ -46,3 +49,12 @@ def _route(settings: KernelSettings) -> str:
     hops = [*jumps, ", ".join(settings.hosts or [last]), *settings.via]
     route = " → ".join([*hops, job] if settings.slurm else hops)
     return route if settings.transport == "auto" else f"{route} (by {settings.transport})"
+
+
+_COLUMNS: tables.Columns = (
+    ("NAME", lambda spec: spec.name),
+    ("GPUS", lambda spec: _gpus(spec.settings)),
+    ("PYTHON", lambda spec: spec.settings.python or "the best one found"),
+    ("WAY", lambda spec: _route(spec.settings)),
+    ("KERNELSPEC", lambda spec: str(spec.path)),
+)

@@ -1,23 +1,124 @@
-"""The verb `remove`: removes a kernelspec."""
+"""The verb `remove`: a kernelspec, and with --env the virtual environment that `add --create-env` made for it."""
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from .. import adding
+from .. import adding, kernelspecs
+from ..errors import AgentError, SettingsError
+from ..wire.kernel_settings import KernelSettings
 from ..wire.texts import printable
-from .verb import Verb
+from .terminal import agrees, can_ask
+from .verb import Verb, errors_of, print_json
 
 
 class Remove(Verb):
     verb = "remove"
-    summary = "Remove a kernelspec. Running kernels keep running."
+    summary = "Remove a kernelspec, and on request its environment on the node. Running kernels keep running."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", metavar="NAME")
+        parser.add_argument(
+            "--env",
+            action="store_true",
+            help="first remove the environment on the node that “add --create-env” made, if nothing else uses it",
+        )
+        parser.add_argument(
+            "--yes",
+            action="store_true",
+            help="with --env: do not ask before packages are removed that you have added",
+        )
 
     def run(self) -> int:
+        environments = self._remove_environment() if self.args.env else []
         folders, notes = adding.remove(self.args.spec)
-        lines = [*(f"Removed: {one}" for one in folders), *notes]
-        self.print_result({"removed": folders}, printable("\n".join(lines)))
+        if self.args.json:
+            more = {"environments": environments} if self.args.env else {}
+            print_json({"removed": folders, **more})
+        else:
+            made = [
+                f"the environment {one['path']} on {one['node']} ({one['mib']} MiB)" for one in environments
+            ]
+            lines = [f"Removed: {one}" for one in [*made, *folders]]
+            print(printable("\n".join(lines if self.args.env else [*lines, *notes])))
         return 0
+
+    def _remove_environment(self) -> list[dict[str, Any]]:
+        """Remove the environment from each host that has one of its own. Return [{"node", "path", "mib"}]."""
+        spec = kernelspecs.find(self.args.spec)
+        path = spec.settings.env_dir
+        if not path:
+            python = spec.settings.python or "no Python in particular"
+            raise SettingsError(
+                f"the kernelspec {spec.name} has no environment that “add --create-env” made for it "
+                f"(it uses {python})",
+                remedy=f"“jupyter gpu-kernel remove {spec.name}” removes the kernelspec alone.",
+            )
+        self._refuse_other_kernelspecs(spec.name, path)
+        if spec.settings.slurm:
+            self._refuse_jobs(spec)
+        hosts = {}
+        for one in spec.settings.each_host():
+            status = self._ask("environment_status", one, path=path)
+            if status["there"] and not status["id"]:
+                raise AgentError(
+                    f"{path} is not (or no longer) an environment that “add --create-env” made",
+                    hop=status["node"],
+                    remedy=f"Nothing was removed. Without --env, “remove {spec.name}” removes the kernelspec alone.",
+                )
+            hosts[status["id"] or status["node"]] = (one, status)
+            _refuse_running(status, path)
+        found = {key: pair for key, pair in hosts.items() if pair[1]["there"]}
+        if not found and not self.args.json:
+            print(printable(f"The environment {path} is not there any more."))
+        for _, status in found.values():
+            self._require_consent(status)
+        return [
+            self._ask("remove_environment", settings, path=path, env_id=status["id"])
+            for settings, status in found.values()
+        ]
+
+    def _ask(self, op: str, settings: KernelSettings, **arguments: Any) -> Any:
+        lines = not self.args.json
+        return self.ask_hub(op, lines=lines, settings=settings.to_json(), name=self.args.spec, **arguments)
+
+    def _refuse_other_kernelspecs(self, name: str, path: str) -> None:
+        """Raise if another kernelspec has its Python in an environment with this path, on whichever node."""
+        for other in kernelspecs.find_all():
+            if other.name != name and other.settings.python.startswith(f"{path}/"):
+                raise SettingsError(
+                    f"the kernelspec {other.name} has its Python in the environment {path}, too",
+                    remedy=f"Nothing was removed. First run “jupyter gpu-kernel remove {other.name}”.",
+                )
+
+    def _refuse_jobs(self, spec: kernelspecs.Kernelspec) -> None:
+        """Raise if kernels of the kernelspec are in jobs: their nodes cannot be searched from the login node."""
+        rows = self.ask_hub("ps", specs=[spec.for_hub])
+        for error in errors_of(rows):
+            raise error
+        users = [{"kernel": row["id"]} for row in rows if row.get("name") in (spec.name, "", None)]
+        _refuse_running({"users": users, "node": spec.settings.route[-1]}, spec.settings.env_dir)
+
+    def _require_consent(self, status: dict[str, Any]) -> None:
+        """Return if the user agrees that packages are removed which `add` did not install."""
+        if not status["added"] or self.args.yes:
+            return
+        names = ", ".join(" ".join(one) for one in status["added"][:40])
+        text = f"{status['node']}: the environment ({status['mib']} MiB) also has packages that you have added: {names}"
+        if self.args.json or not can_ask():
+            raise SettingsError(
+                printable(text), remedy="Nothing was removed. To remove them, too, add --yes."
+            )
+        if not agrees(printable(f"{text}\n") + "Remove it with them?", by_default=False):
+            raise SettingsError("the environment was not removed", remedy="Nothing was changed.")
+
+
+def _refuse_running(status: dict[str, Any], path: str) -> None:
+    kernels = [str(one["kernel"]) for one in status["users"]]
+    if kernels:
+        raise AgentError(
+            f"these kernels use the environment {path}: {', '.join(kernels[:10])}",
+            hop=status["node"],
+            remedy=f"Nothing was removed. First run “jupyter gpu-kernel stop {' '.join(kernels[:10])}”.",
+        )

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import queue
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
@@ -21,7 +22,7 @@ from typing import Any, TypeVar
 from ..errors import Cancelled, GpuKernelError, HubError, NotAnswered
 from ..wire.runtime import Runtime
 from .clients.challenge import accept_client
-from .clients.client_connection import CANCELLED, BadMessage, ClientConnection, shut_down
+from .clients.client_connection import BadMessage, ClientConnection, shut_down
 from .kernel_settings import KernelSettings, Spec, settings_from
 from .ssh import Secret
 
@@ -119,18 +120,18 @@ class Call:
         return self._ask(question) is True
 
     def _ask(self, question: dict[str, Any]) -> Any:
-        number, answers = self.client.new_question()
+        number, answer = self.client.new_question()
         self._questions.add(number)
         self.client.send({"id": self.number, "ask": question, "question": number})
         try:
-            value = answers.get(timeout=ANSWER_TIMEOUT)
-        except queue.Empty:
+            value = answer.result(ANSWER_TIMEOUT)
+        except FutureTimeout:
             value = None
             self.client.drop_question(number)
+        except CancelledError:
+            raise Cancelled(str(question["hop"])) from None
         finally:
             self._questions.discard(number)
-        if value is CANCELLED:
-            raise Cancelled(str(question["hop"]))
         if value is None:
             raise NotAnswered(
                 "asks for a password, a code or a confirmation, and nobody answered", hop=str(question["hop"])

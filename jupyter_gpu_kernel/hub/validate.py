@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -130,153 +131,103 @@ def _output(value: Any) -> dict[str, Any] | None:
     return {"msg_type": value["msg_type"], "content": content} if isinstance(content, dict) else None
 
 
-_pid = number(0, 2**31)
 _moment = number(0, _YEAR_9999)
-_LINE_OF_STORY = fields(time=_moment, event=lambda value: word(value) or "?", text=text(), remedy=_remedy)
 _mib = number(0, 1e9)
-_priority = number(-MAX_PRIORITY, MAX_PRIORITY)
-_place = number(1, 100_000)
-
-_OF_JOB: dict[str, Shape] = {
-    "id": text(20),
-    "partition": text(100),
-    "node": text(255),
-    "hosts": rows(text(255), _MAX_HOSTS),
-    "end_time": or_none(_moment),
+_seconds = number(0, 1e11)
+_LINE_OF_STORY = fields(time=_moment, event=lambda value: word(value) or "?", text=text(), remedy=_remedy)
+_KEYS: dict[str, Shape] = {
+    key: shape
+    for shape, keys in (
+        (flag, "attached dropped enough free idle left never reservation yours"),
+        (word, "asked state status"),
+        (count, "cells execution_count index returncode start waiting"),
+        (_moment, "detached end_time finished from idle_since since started to"),
+        (_seconds, "seconds_busy seconds_held seconds_unknown"),
+        (_mib, "memory memory_mib memory_total_mib memory_used_mib"),
+        (number(0, 2**31), "pid"),
+        (number(1, 100_000), "place"),
+        (number(-MAX_PRIORITY, MAX_PRIORITY), "priority"),
+        (number(0, 100), "utilization"),
+        (number(0, 1e12), "cpu_seconds"),
+        (text(64), "boot id kernel owner user"),
+        (text(100), "partition"),
+        (text(200), "by cell_id error name passed session uuid"),
+        (text(255), "node"),
+        (text(500), "command"),
+        (text(4096), "folder notebook"),
+        (text(), "cause evidence kept placement reason warning"),
+        (lines, "problem stderr waiting_text"),
+        (or_none(text(200)), "asks"),
+        (_remedy, "remedy"),
+        (rows(text(255), _MAX_HOSTS), "hosts"),
+        (rows(text(100), _MAX_GPUS), "usable"),
+        (rows(text(200), _MAX_GPUS), "gpu_names"),
+        (rows(text(500), _MAX_GPUS), "ignored_leases"),
+    )
+    for key in keys.split()
 }
-_JOB = fields("id", **_OF_JOB)
-_JOB_PROCESS = fields(
-    "id",
-    **_OF_JOB,
+"""The shape of each key that means the same in every object that has it. An unknown number is None."""
+
+
+def _object(*keys: str, required: Sequence[str] = (), **others: Shape) -> Shape:
+    """Return the shape of an object with these keys of `_KEYS`, and with others. `required`: those that must exist."""
+    return fields(*required, **{key: _KEYS[key] for key in keys}, **others)
+
+
+_OF_JOB = ("id", "partition", "node", "hosts", "end_time")
+_JOB_PROCESS = _object(
+    *_OF_JOB,
+    "pid",
+    required=["id"],
     gpus=or_none(text(4096)),
     kernels=rows(kernel_id, _MAX_KERNELS),
-    pid=_pid,
     log=fields(path=text(1000), text=partial(lines, most=2000)),
 )
-_LAST_CELL = fields(
-    "status",
+_LAST_CELL = _object(
+    *("status", "execution_count", "started", "finished", "error"),
+    required=["status"],
     msg_id=text(300),
-    status=word,
-    execution_count=or_none(count),
-    started=or_none(_moment),
-    finished=or_none(_moment),
     code=text(200),
-    error=text(200),
 )
-_STATUS = fields(
-    "id",
-    "state",
+_STATUS = _object(
+    *("name", "node", "state", "gpu_names", "ignored_leases", "pid", "notebook", "attached", "owner", "by"),
+    *("since", "priority", "place", "boot", "cause", "evidence", "remedy", "asked", "returncode", "stderr"),
+    *("placement", "reservation", "waiting_text", "problem", "cells"),
+    required=["id", "state"],
     id=kernel_id,
-    name=text(200),
-    node=text(255),
-    state=word,
     gpus=rows(text(100), _MAX_GPUS),
-    gpu_names=rows(text(200), _MAX_GPUS),
-    ignored_leases=rows(text(500), _MAX_GPUS),
-    pid=_pid,
-    notebook=text(4096),
-    attached=flag,
-    owner=text(64),
-    by=text(200),
-    since=_moment,
-    priority=_priority,
-    place=or_none(_place),
-    boot=text(64),
-    cause=text(),
-    evidence=text(),
-    remedy=_remedy,
-    asked=word,
-    returncode=count,
-    stderr=lines,
-    placement=text(),
-    job=or_none(_JOB),
-    reservation=flag,
-    waiting_text=lines,
-    problem=lines,
-    cells=count,
+    job=or_none(_object(*_OF_JOB, required=["id"])),
     last_cell=or_none(_LAST_CELL),
 )
-_PROCESS = fields(
-    pid=_pid,
-    user=text(64),
-    memory_mib=_mib,
-    name=text(200),
-    since=_moment,
-    cpu_seconds=number(0, 1e12),
-    yours=flag,
+_PROCESS = _object("pid", "user", "memory_mib", "name", "since", "cpu_seconds", "yours")
+_LEASE = _object("user", "pid", "id", "since", "idle_since")
+_OF_QUEUED = ("place", "user", "id", "since", "yours", "priority", "notebook")
+_QUEUED = _object(*_OF_QUEUED, "passed", required=[*_OF_QUEUED, "gpus"], gpus=number(1, 99))
+_LEFTOVER = _object(
+    "pid", "start", "boot", "command", "kernel", required=["pid"], gpus=rows(count, _MAX_GPUS)
 )
-_LEASE = fields(user=text(64), pid=_pid, id=text(64), since=_moment, idle_since=_moment)
-_QUEUED = fields(
-    *("place", "user", "id", "gpus", "since", "yours", "priority", "notebook"),
-    place=_place,
-    user=text(64),
-    id=text(64),
-    gpus=number(1, 99),
-    since=_moment,
-    yours=flag,
-    priority=or_none(_priority),
-    notebook=text(4096),
-    passed=text(200),
-)
-_LEFTOVER = fields(
-    "pid",
-    pid=_pid,
-    start=count,
-    boot=text(64),
-    command=text(500),
-    kernel=text(64),
-    gpus=rows(count, _MAX_GPUS),
-)
-_CODE = fields("folder", kernel=text(64), folder=text(4096), kept=text())
-_GPU = fields(
-    "uuid",
-    "queue",
-    node=text(255),
-    index=count,
-    uuid=text(100),
-    name=text(100),
-    memory_used_mib=_mib,
-    memory_total_mib=_mib,
-    utilization=number(0, 100),
+_CODE = _object("kernel", "folder", "kept", required=["folder"])
+_GPU = _object(
+    *("node", "index", "uuid", "name", "memory_used_mib", "memory_total_mib", "utilization", "idle_since"),
+    *("free", "reason", "warning"),
+    required=["uuid", "queue"],
     processes=rows(_PROCESS, _MAX_PROCESSES),
     lease=or_none(_LEASE),
-    idle_since=_moment,
-    free=flag,
-    reason=text(),
-    warning=text(),
     leftovers=rows(_LEFTOVER, _MAX_PROCESSES),
     queue=rows(_QUEUED, _MAX_KERNELS),
 )
-_seconds = number(0, 1e11)
-_HOLD = fields(
-    "uuid",
-    "kernel",
-    "from",
-    node=text(255),
-    index=count,
-    uuid=text(200),
-    name=text(200),
+_HOLD = _object(
+    *("node", "index", "uuid", "name", "notebook", "from", "to", "seconds_held", "seconds_busy"),
+    "seconds_unknown",
+    required=["uuid", "kernel", "from"],
     kernel=kernel_id,
-    notebook=text(4096),
-    **{"from": _moment},
-    to=or_none(_moment),
-    seconds_held=_seconds,
-    seconds_busy=or_none(_seconds),
-    seconds_unknown=_seconds,
 )
-_CELL: dict[str, Shape] = {
-    "msg_id": message_id,
-    "cell_id": text(200),
-    "session": text(200),
-    "left": flag,
-    "code": lambda value: value if isinstance(value, str) else "",
-    "status": word,
-    "execution_count": count,
-    "started": _moment,
-    "finished": _moment,
-    "dropped": flag,
-    "asks": or_none(text(200)),
-}
+_cell = partial(
+    _object,
+    *("cell_id", "session", "left", "status", "execution_count", "started", "finished", "dropped", "asks"),
+    msg_id=message_id,
+    code=lambda value: value if isinstance(value, str) else "",
+)
 _ANY = fields()
 _ANSWERS: dict[str, Shape] = {
     "open": fields(ok=flag, kernel=kernel_id),
@@ -285,18 +236,9 @@ _ANSWERS: dict[str, Shape] = {
     "stories": fields("kernels", kernels=rows(fields("id", id=kernel_id), _MAX_KERNELS)),
     "stop": fields("ok", ok=flag),
     "job": fields("job", job=_JOB_PROCESS),
-    "priority": fields("place", priority=_priority, place=or_none(_place)),
+    "priority": _object("priority", "place", required=["place"]),
     "gpus": fields("gpus", gpus=rows(_GPU, _MAX_GPUS)),
-    "offer": fields(
-        enough=flag,
-        idle=flag,
-        memory=_mib,
-        waiting=count,
-        usable=rows(text(100), _MAX_GPUS),
-        problem=lines,
-        never=flag,
-        detached=_moment,
-    ),
+    "offer": _object("enough", "idle", "memory", "waiting", "usable", "problem", "never", "detached"),
     "history": fields("history", history=rows(_HOLD, _MAX_HOLDS), left_out=number(0)),
     "take_detached": fields("kernel", kernel=lambda value: "" if value == "" else kernel_id(value)),
     "leftovers": fields(
@@ -304,8 +246,8 @@ _ANSWERS: dict[str, Shape] = {
     ),
     "end_leftovers": fields("ended", ended=rows(_LEFTOVER, _MAX_PROCESSES), code=rows(_CODE, _MAX_KERNELS)),
     "journal": fields(
-        cells=rows(fields("msg_id", **_CELL, outputs=count), _MAX_KERNELS),
-        cell=fields(**_CELL, outputs=rows(_output, _MAX_OUTPUTS), last=flag),
+        cells=rows(_cell(required=["msg_id"], outputs=count), _MAX_KERNELS),
+        cell=_cell(outputs=rows(_output, _MAX_OUTPUTS), last=flag),
         last=flag,
     ),
 }

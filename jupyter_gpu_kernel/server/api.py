@@ -1,13 +1,13 @@
-"""What all handlers of the HTTP API share: rights, bodies, errors as JSON, and calls to the hub that do not block."""
+"""What all of the HTTP API shares: the table of its requests, rights, bodies, errors as JSON, and calls to the hub that
+do not block."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
@@ -28,7 +28,16 @@ RESOURCE = "kernels"
 STATE = "jupyter_gpu_kernel_state"
 """The key of the `ServerState` in the web application's settings."""
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+Respond = Callable[..., Awaitable[Any]]
+_ROUTES: dict[str, dict[str, Any]] = {}
+"""What answers each request: by its path, and by its method in lower case."""
+
+
+class Answer(NamedTuple):
+    """A JSON answer with its HTTP status."""
+
+    value: Any
+    status: int = 200
 
 
 class RequestRefused(Exception):
@@ -48,25 +57,59 @@ def refusing(status: int, **more: Any) -> Iterator[None]:
         raise RequestRefused(status, error, **more) from None
 
 
-def permitted(action: str) -> Callable[[Method], Method]:
-    """Decorate a handler's method: only a user who is signed in and may do this with kernels ("read", "execute") can
-    call it. The errors of ours that the method raises are the answer."""
-    return lambda method: authenticated(authorized(action)(_answering_errors(method)))  # type: ignore[return-value]
+def route(method: str, path: str, right: str = "execute") -> Callable[[Respond], Respond]:
+    """Decorate the function that answers this request: only a user who is signed in and has this right on kernels
+    ("read", "execute") can send it.
+
+    The function gets the handler, and what the groups of the regular expression `path` (below API) match. It returns
+    the JSON answer, or an `Answer` with another status than 200. Errors of ours that it raises are the answer, too.
+    """
+
+    def register(respond: Respond) -> Respond:
+        answers = authenticated(authorized(right)(_answering(respond)))
+        _ROUTES.setdefault(f"{API}/{path}", {})[method.lower()] = answers
+        return respond
+
+    return register
 
 
-def _answering_errors(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
+def handlers() -> list[tuple[str, type[Handler]]]:
+    """Return the handlers of all functions that `route` has decorated."""
+    return [(path, type("ApiHandler", (Handler,), methods)) for path, methods in _ROUTES.items()]
+
+
+def _answering(respond: Respond) -> Respond:
     async def answer(handler: Handler, *arguments: str) -> None:
         try:
-            await method(handler, *arguments)
-        except RequestRefused as refused:
-            await handler.refuse(refused)
-        except NotStarted as failed:
-            await handler.refuse(RequestRefused(_status(failed.error), failed.error))
-        except GpuKernelError as error:
-            await handler.refuse(RequestRefused(_status(error), error))
+            answer = await _answer(respond, handler, *arguments)
+        finally:
+            if handler.request.method != "GET":  # no page gets an overview from before the request
+                handler.state.overview.outdated()
+        handler.set_status(answer.status)
+        await handler.finish(json.dumps(answer.value))
 
     return answer
+
+
+async def _answer(respond: Respond, handler: Handler, *arguments: str) -> Answer:
+    try:
+        value = await respond(handler, *arguments)
+    except RequestRefused as refused:
+        return _refusal(refused)
+    except NotStarted as failed:
+        return _refusal(RequestRefused(_status(failed.error), failed.error))
+    except GpuKernelError as error:
+        return _refusal(RequestRefused(_status(error), error))
+    return value if isinstance(value, Answer) else Answer(value)
+
+
+def _refusal(refused: RequestRefused) -> Answer:
+    """Return {"message", …}, and for an error of ours "error": {kind, hop, cause, remedy, …}."""
+    error, program = refused.error, command()
+    shown: dict[str, Any] = {"message": with_program(str(error), program)}
+    if isinstance(error, GpuKernelError):
+        shown["error"] = with_command(error.to_json(), program)
+    return Answer({**shown, **refused.more}, refused.status)
 
 
 def _status(error: GpuKernelError) -> int:
@@ -78,7 +121,7 @@ def _status(error: GpuKernelError) -> int:
 
 
 class Handler(APIHandler):
-    """Base of all handlers: each method needs `@permitted`."""
+    """Base of all handlers, whose methods `route` makes."""
 
     auth_resource = RESOURCE
 
@@ -108,19 +151,6 @@ class Handler(APIHandler):
         if not isinstance(body, dict) or body.keys() - set(names):
             raise SettingsError(f"the request is not a JSON object with {', '.join(names) or 'nothing'}")
         return body
-
-    async def answer(self, value: Any, status: int = 200) -> None:
-        """Send `value` as JSON."""
-        self.set_status(status)
-        await self.finish(json.dumps(value))
-
-    async def refuse(self, refused: RequestRefused) -> None:
-        """Send {"message", …}, and for an error of ours "error": {kind, hop, cause, remedy, …}."""
-        error, program = refused.error, command()
-        shown: dict[str, Any] = {"message": with_program(str(error), program)}
-        if isinstance(error, GpuKernelError):
-            shown["error"] = with_command(error.to_json(), program)
-        await self.answer({**shown, **refused.more}, refused.status)
 
 
 @contextlib.asynccontextmanager

@@ -15,14 +15,15 @@ from .. import __version__
 from ..errors import GpuKernelError
 from ..provisioner import RemoteGPUProvisioner
 from ..wire.runtime import Runtime
-from .add import form, kernelspecs, probes
+from .add import kernelspecs as kernelspecs  # the modules whose requests `handlers` returns
 from .add.probes import Probes
-from .api import STATE, ask_hub
+from .api import STATE, ask_hub, handlers
 from .questions import prompt_handlers, sign_in_requests
 from .questions.page_queue import notifier
 from .questions.prompts import Asking, PromptAsker, Prompts
 from .questions.sign_in_requests import PageSocket, SignInRequests
-from .running import actions, attach, kernels, overview
+from .running import attach as attach
+from .running import kernels as kernels
 from .running.gpu_use import GpuUse
 from .running.overview import Overview
 from .state import ServerState
@@ -60,10 +61,7 @@ class GpuKernelExtension(ExtensionApp):
 
     def initialize_handlers(self) -> None:
         """jupyter_server calls this once."""
-        of_form = [*form.HANDLERS, *probes.HANDLERS, *kernelspecs.HANDLERS]
-        of_user = [*prompt_handlers.HANDLERS, *sign_in_requests.HANDLERS]
-        of_kernels = [*kernels.HANDLERS, *actions.HANDLERS, *attach.HANDLERS, *overview.HANDLERS]
-        self.handlers.extend([*of_kernels, *of_user, *of_form])
+        self.handlers.extend(handlers())
 
     def initialize_settings(self) -> None:
         """jupyter_server calls this once, before `initialize_handlers`."""

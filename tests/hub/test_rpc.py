@@ -191,8 +191,8 @@ def test_a_question_to_a_client_that_has_left() -> None:
     with ours, theirs:
         client = ClientConnection(ours)
         client.close()
-        _, answers = client.new_question()
-        assert answers.get(timeout=DEADLINE) is None
+        _, answer = client.new_question()
+        assert answer.result(DEADLINE) is None
 
 
 def test_each_question_gets_its_own_answer() -> None:
@@ -202,11 +202,11 @@ def test_each_question_gets_its_own_answer() -> None:
         client = ClientConnection(here)
         (login, of_login), (gpu2, of_gpu2) = client.new_question(), client.new_question()
         client.answer_received({"answer": login, "value": "for login"})
-        assert of_login.get(timeout=DEADLINE) == "for login"
+        assert of_login.result(DEADLINE) == "for login"
         client.answer_received({"answer": login, "value": "once more"})
-        assert of_gpu2.empty()
+        assert not of_gpu2.done()
         client.answer_received({"answer": gpu2, "value": "for gpu2"})
-        assert of_gpu2.get(timeout=DEADLINE) == "for gpu2"
+        assert of_gpu2.result(DEADLINE) == "for gpu2"
 
 
 def test_an_answer_counts_also_if_its_client_leaves_at_once(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ..show import tables
 from ..show.watch import WatchedVerb
 from ..times import MONTH, span
 from ..verb import Ask, Listing, Verb, add_kernel, kernel_id, print_json, whole_id
-from .wait import wait
+from .wait import Wait, exit_status
 
 
 class Ps(WatchedVerb):
@@ -41,7 +41,10 @@ class Ps(WatchedVerb):
             specs = self.specs_for(self.args.wait[0])
             first = self.ask_hub("ps", specs=specs)
             kernels = [whole_id(text, first) for text in self.args.wait]
-            return wait(kernels, specs, first, timeout=self.args.timeout, as_json=self.args.json)
+            outcomes = Wait(kernels, specs).run(first, self.args.timeout)
+            rows = [one._asdict() for one in outcomes]
+            self.print_result(rows, "\n".join(one.text for one in outcomes))
+            return exit_status(outcomes)
         if self.args.timeout is not None:
             sys.stderr.write("--timeout needs --wait ID.\n")
             return 2

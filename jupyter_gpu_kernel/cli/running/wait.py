@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ...errors import GpuKernelError
@@ -13,14 +14,13 @@ from ...hub.sanitize import MAX_LINE
 from ...wire.texts import duration, one_line
 from ..show.watch import ask_repeatedly
 from ..terminal import Progress
-from ..verb import print_json
-from .waited_kernel import Outcome, WaitedKernel, WaitStatus, outcome_of_story
+from .waited_kernel import Outcome, WaitedKernel
 
 INTERVAL = 2.0
 """Seconds between two questions. When two answers in succession show no running cell, the cells have ended: some front
 ends send the next cell only after the reply to the last one."""
 _NUMBER = re.compile(r"[0-9]+")
-_EXIT = {WaitStatus.OK: 0, WaitStatus.NONE: 0, WaitStatus.TIMEOUT: 124}
+_EXIT = {"ok": 0, "none": 0, "timeout": 124}
 
 
 def exit_status(outcomes: Sequence[Outcome]) -> int:
@@ -29,77 +29,53 @@ def exit_status(outcomes: Sequence[Outcome]) -> int:
     return next((status for status in (1, 124) if status in statuses), 0)
 
 
-def wait(
-    kernels: Sequence[str],
-    specs: list[dict[str, Any]],
-    first: list[dict[str, Any]],
-    *,
-    timeout: float | None,
-    as_json: bool,
-) -> int:
-    """Wait, and print one line for each kernel. `first`: what `ps` says now. Return the exit status."""
-    waiting = _Wait(kernels, specs)
-    try:
-        outcomes = waiting.run(first, timeout)
-    finally:
-        waiting.progress.clear()
-    if as_json:
-        print_json([one.to_json() for one in outcomes])
-    else:
-        print("\n".join(one.text for one in outcomes))
-    return exit_status(outcomes)
-
-
-class _Wait:
+class Wait:
     """Waits for kernels. `specs`: all kernelspecs."""
 
     def __init__(self, kernels: Sequence[str], specs: list[dict[str, Any]]) -> None:
-        self._kernels = [WaitedKernel(kernel) for kernel in dict.fromkeys(kernels)]
+        self._kernels = [
+            WaitedKernel(kernel, partial(ask_repeatedly, "logs", kernel=kernel, specs=specs, patience=None))
+            for kernel in dict.fromkeys(kernels)
+        ]
         self._specs = specs
         self._begin = time.monotonic()
-        self.progress = Progress(lines=True)
+        self._progress = Progress(lines=True)
         self._printed = ""
 
     def run(self, first: list[dict[str, Any]], timeout: float | None) -> list[Outcome]:
         """Return how the cells of each kernel ended. `first`: what `ps` says now."""
-        self._take(self._kernels, first)
-        while remaining := [one for one in self._kernels if one.outcome is None]:
-            seconds = time.monotonic() - self._begin
-            if timeout is not None and seconds >= timeout:
-                break
-            self._show("; ".join(one.line for one in remaining))
-            time.sleep(INTERVAL if timeout is None else min(INTERVAL, max(0.01, timeout - seconds)))
-            self._ask_for(remaining)
+        for kernel in self._kernels:
+            kernel.take(first)
+        try:
+            while remaining := [one for one in self._kernels if one.outcome is None]:
+                seconds = time.monotonic() - self._begin
+                if timeout is not None and seconds >= timeout:
+                    break
+                self._show("; ".join(one.line for one in remaining))
+                time.sleep(INTERVAL if timeout is None else min(INTERVAL, max(0.01, timeout - seconds)))
+                self._ask_for(remaining)
+        finally:
+            self._progress.clear()
         return [one.outcome or one.timed_out(timeout or 0.0) for one in self._kernels]
 
     def _show(self, text: str) -> None:
         """Show what is waited for: on a terminal with the time so far, else a line for each change, but of numbers."""
         if sys.stderr.isatty():
-            self.progress({"step": f"{duration(round(time.monotonic() - self._begin))}   {text}"})
+            self._progress({"step": f"{duration(round(time.monotonic() - self._begin))}   {text}"})
         elif (kind := _NUMBER.sub("", text)) != self._printed:
             self._printed = kind
-            self.progress({"step": text})
+            self._progress({"step": text})
 
     def _ask_for(self, remaining: list[WaitedKernel]) -> None:
         """Ask for these kernels. A hub or a node that cannot be asked now is asked later."""
         try:
-            self._take(remaining, ask_repeatedly("ps", specs=self._specs_of(remaining)))
+            rows = ask_repeatedly("ps", specs=self._specs_of(remaining))
         except GpuKernelError as error:
             for one in remaining:
                 one.problem = one_line(error.cause, MAX_LINE)
-
-    def _take(self, waited: list[WaitedKernel], rows: list[dict[str, Any]]) -> None:
-        for one in waited:
-            if one.take(rows):
-                one.outcome = self._end_of(one)
-
-    def _end_of(self, kernel: WaitedKernel) -> Outcome | None:
-        """How a kernel ended that no node lists; None if it may be there all the same, as its keeper is replaced."""
-        try:
-            story = ask_repeatedly("logs", kernel=kernel.id, specs=self._specs_of([kernel]), patience=None)
-        except GpuKernelError as error:
-            return kernel.not_listed(error)
-        return outcome_of_story(kernel, story) or kernel.not_listed(None)
+            return
+        for one in remaining:
+            one.take(rows)
 
     def _specs_of(self, kernels: list[WaitedKernel]) -> list[dict[str, Any]]:
         """The kernelspecs of these kernels, as far as they are known; else all."""

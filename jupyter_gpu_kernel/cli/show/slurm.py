@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...wire import durations
 from ...wire.kernel_settings import KernelSettings
-from .tables import ordinal, table
+from .tables import Columns, date, grid, ordinal, table
 
 _MOST_NODES = 60
+_MINUTE = "%Y-%m-%d %H:%M"
 
 
 def partitions(rows: Sequence[dict[str, Any]]) -> str:
@@ -23,7 +23,7 @@ def partitions(rows: Sequence[dict[str, Any]]) -> str:
         for gpu in row["gpus"] or [None]:
             lines.append((*first, *(_partition_gpus(gpu) if gpu else ("none", "", ""))))
             first = ("", "", "")
-    return table(heads, lines)
+    return grid(heads, lines)
 
 
 def _partition_gpus(gpu: dict[str, Any]) -> tuple[str, str, str]:
@@ -64,6 +64,43 @@ def _asked(settings: KernelSettings) -> str:
     return ", ".join([*facts, *(f"{name} {value}" for name, value in named.items() if value)])
 
 
+def _of_each(key: str) -> Callable[[dict[str, Any]], str]:
+    """Return what makes the cell with this value of each kind of GPU of a node."""
+    return lambda node: ", ".join(str(one[key]) for one in node["gpus"])
+
+
+_NODES: Columns = (
+    ("NODE", "name"),
+    ("STATE", "state"),
+    ("GPUS", lambda node: ", ".join(f"{one['total']} {one['type'] or 'GPUs'}" for one in node["gpus"])),
+    ("IN USE", _of_each("used")),
+    ("FREE", _of_each("free")),
+    ("CPUS IN USE", lambda node: f"{node['cpus_used']}/{node['cpus']}"),
+    ("PARTITIONS", lambda node: ", ".join(node["partitions"])),
+)
+
+
+def _why(job: dict[str, Any]) -> str:
+    """Why the job waits, or until when it runs."""
+    if job["state"] != "PENDING":
+        return f"until {date(job['end_time'], _MINUTE)}" if job["end_time"] else ""
+    facts = [job["reason"] or "not looked at yet"]
+    facts += [f"{ordinal(job['place'])} in its partition"] if job["place"] else []
+    start = job["start_estimate"]
+    facts += [f"Slurm expects to start it {date(start, _MINUTE)}"] if start else []
+    return ", ".join(facts)
+
+
+_JOBS: Columns = (
+    ("YOUR JOB", "id"),
+    ("NAME", "name"),
+    ("STATE", "state"),
+    ("PARTITION", "partition"),
+    ("NODES", lambda job: ", ".join(job["nodes"]) or "-"),
+    ("WHY, OR UNTIL", _why),
+)
+
+
 def clusters(rows: Sequence[dict[str, Any]]) -> str:
     """Return what the operation `gpus` says of login nodes; "" if there is none."""
     return "\n\n".join(_cluster(str(row["node"]), row["slurm"]) for row in rows)
@@ -73,45 +110,9 @@ def _cluster(login: str, slurm: dict[str, Any]) -> str:
     parts = [f"Slurm on {login}:", partitions(slurm["partitions"])]
     nodes = [node for node in slurm["nodes"] if node["gpus"]]
     if nodes:
-        heads = ("NODE", "STATE", "GPUS", "IN USE", "FREE", "CPUS IN USE", "PARTITIONS")
-        parts += ["", table(heads, [_node(node) for node in nodes[:_MOST_NODES]])]
+        parts += ["", table(_NODES, nodes[:_MOST_NODES])]
     if len(nodes) > _MOST_NODES:
         parts.append(f"… and {len(nodes) - _MOST_NODES} more nodes (--json lists all)")
     if slurm["jobs"]:
-        jobs = ("YOUR JOB", "NAME", "STATE", "PARTITION", "NODES", "WHY, OR UNTIL")
-        parts += ["", table(jobs, [_job(job) for job in slurm["jobs"]])]
+        parts += ["", table(_JOBS, slurm["jobs"])]
     return "\n".join(parts)
-
-
-def _node(node: dict[str, Any]) -> tuple[str, ...]:
-    gpus = node["gpus"]
-
-    def each(key: str) -> str:
-        return ", ".join(str(one[key]) for one in gpus)
-
-    return (
-        node["name"],
-        node["state"],
-        ", ".join(f"{one['total']} {one['type'] or 'GPUs'}" for one in gpus),
-        each("used"),
-        each("free"),
-        f"{node['cpus_used']}/{node['cpus']}",
-        ", ".join(node["partitions"]),
-    )
-
-
-def _job(job: dict[str, Any]) -> tuple[str, ...]:
-    if job["state"] == "PENDING":
-        facts = [job["reason"] or "not looked at yet"]
-        facts += [f"{ordinal(job['place'])} in its partition"] if job["place"] else []
-        facts += (
-            [f"Slurm expects to start it {_date(job['start_estimate'])}"] if job["start_estimate"] else []
-        )
-        why = ", ".join(facts)
-    else:
-        why = f"until {_date(job['end_time'])}" if job["end_time"] else ""
-    return job["id"], job["name"], job["state"], job["partition"], ", ".join(job["nodes"]) or "-", why
-
-
-def _date(seconds_since_epoch: float) -> str:
-    return datetime.fromtimestamp(seconds_since_epoch).strftime("%Y-%m-%d %H:%M")

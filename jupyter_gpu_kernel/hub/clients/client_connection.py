@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -26,10 +27,6 @@ MAX_UNREAD = 64 * 1024 * 1024
 """Bytes that wait for a client that does not read; a larger message waits alone."""
 _MAX_NUMBER = 2**53
 _OPERATION = re.compile(r"[a-z_]{1,40}")
-
-
-CANCELLED = object()
-"""Instead of an answer: the user has cancelled the question."""
 
 
 class BadMessage(Exception):
@@ -50,7 +47,7 @@ class ClientConnection:
         self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._unread = 0
         self._lock = threading.Lock()
-        self._questions: dict[int, queue.SimpleQueue[Any]] = {}
+        self._questions: dict[int, Future[Any]] = {}
         self._numbers = itertools.count(1)
         self._closed = False
 
@@ -87,13 +84,14 @@ class ClientConnection:
         self.sent_bye = "bye" in message
         return message
 
-    def new_question(self) -> tuple[int, queue.SimpleQueue[Any]]:
-        """Return the number of a question, and the queue for its answer (None: there will be none)."""
-        number, answers = next(self._numbers), queue.SimpleQueue[Any]()
-        self._questions[number] = answers
-        if self._closed:  # the caller holds the node's connection, so it must not wait indefinitely
-            answers.put(None)
-        return number, answers
+    def new_question(self) -> tuple[int, Future[Any]]:
+        """Return the number of a question, and its answer: None if nobody answers, cancelled if the user cancels."""
+        number, answer = next(self._numbers), Future[Any]()
+        with self._lock:
+            self._questions[number] = answer
+            if self._closed:  # the caller holds the node's connection, so it must not wait indefinitely
+                answer.set_result(None)
+        return number, answer
 
     def drop_question(self, question: int) -> None:
         """Ignore the answer to this question."""
@@ -101,9 +99,11 @@ class ClientConnection:
 
     def answer_received(self, message: dict[str, Any]) -> None:
         """Pass an answer on to whoever waits for it."""
-        answers = self._questions.pop(message["answer"], None)
-        if answers is not None:
-            answers.put(CANCELLED if message.get("cancelled") is True else message.get("value"))
+        answer = self._questions.pop(message["answer"], None)
+        if answer is not None and message.get("cancelled") is True:
+            answer.cancel()
+        elif answer is not None:
+            answer.set_result(message.get("value"))
 
     def write_all(self) -> None:
         """Write queued messages until `close`, on the writer thread."""
@@ -118,8 +118,10 @@ class ClientConnection:
         with self._lock:
             self._closed = True
             self._out.put(None)
-        for answers in list(self._questions.values()):
-            answers.put(None)
+            questions = list(self._questions.values())
+        for answer in questions:
+            if not answer.done():
+                answer.set_result(None)
 
     def disconnected(self) -> None:
         """Call the callbacks and cancel the calls, on the event loop."""

@@ -66,7 +66,7 @@ class Operations:
         self._jobs = self._kernels.jobs
         self._others = (
             FrontEndOperations(runtime, self._nodes, self._kernels),
-            EnvironmentOperations(runtime, self._nodes),
+            EnvironmentOperations(runtime, self._nodes, self._kernels),
         )
 
     @property

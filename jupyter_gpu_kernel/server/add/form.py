@@ -14,7 +14,7 @@ from typing import Any
 from ...adding import GivenRoute, settings_of, split_hosts
 from ...errors import GpuKernelError, RouteError, SettingsError
 from ...wire.kernel_settings import USER_SETTINGS, KernelSettings
-from ..api import API, Handler, RequestRefused, permitted, refusing
+from ..api import Handler, RequestRefused, refusing, route
 
 MAX_TEXT = 2000
 """Characters of one field."""
@@ -87,18 +87,15 @@ def _text(body: dict[str, Any], field: str) -> str:
     return str(value).strip()
 
 
-class HostsHandler(Handler):
-    """The machines that the user's ssh configuration names, and nothing else of it."""
-
-    @permitted("execute")
-    async def get(self) -> None:
-        """Return [{name, user, port, jumps}]; `?config=`: of this file instead of ~/.ssh/config."""
-        config = self.get_query_argument("config", "").strip()
-        with refusing(400, field="config"):
-            if len(config) > MAX_TEXT or not config.isprintable():
-                raise RouteError("this is not the path of a file")
-            hosts = await asyncio.to_thread(_hosts, config)
-        await self.answer(hosts)
+@route("GET", "ssh-hosts")
+async def ssh_hosts(handler: Handler) -> list[dict[str, Any]]:
+    """The machines that the user's ssh configuration names, and nothing else of it: [{name, user, port, jumps}];
+    `?config=`: of this file instead of ~/.ssh/config."""
+    config = handler.get_query_argument("config", "").strip()
+    with refusing(400, field="config"):
+        if len(config) > MAX_TEXT or not config.isprintable():
+            raise RouteError("this is not the path of a file")
+        return await asyncio.to_thread(_hosts, config)
 
 
 def _hosts(config: str) -> list[dict[str, Any]]:
@@ -106,6 +103,3 @@ def _hosts(config: str) -> list[dict[str, Any]]:
     from ...hub.ssh.config.hosts import hosts
 
     return hosts(*existing_files([config] if config else []))
-
-
-HANDLERS = [(API + "/ssh-hosts", HostsHandler)]

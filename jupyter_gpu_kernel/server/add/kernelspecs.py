@@ -8,44 +8,40 @@ from typing import Any
 from ... import adding, kernelspecs
 from ...errors import AgentError, SettingsError
 from ...wire.kernel_settings import KernelSettings
-from ..api import API, Handler, RequestRefused, permitted, refusing
+from ..api import Answer, Handler, RequestRefused, refusing, route
 from .probe import MachineProbe
 
 
-class KernelspecsHandler(Handler):
-    """All kernelspecs of ours."""
+@route("GET", "kernelspecs")
+async def list_all(handler: Handler) -> list[dict[str, Any]]:
+    """All kernelspecs of ours, as `list --json`: [{name, display_name, path, settings, problem}].
 
-    @permitted("execute")
-    async def get(self) -> None:
-        """As `list --json`: [{name, display_name, path, settings, problem}]. `problem`: null, or what is wrong with one
-        that cannot be used, and so has no settings."""
-        await self.answer(await asyncio.to_thread(_all))
-
-    @permitted("execute")
-    async def post(self) -> None:
-        """Write one, {"probe": ID, "name", "replace"}, as `add` does. The answer: {name, …, notes, shadowed_by}."""
-        body = self.body("probe", "name", "replace")
-        if not isinstance(body.get("name"), str):
-            raise SettingsError("the request has no name")
-        probe = self.state.probes.get(str(body.get("probe")))
-        if probe is None or probe.settings is None:
-            raise RequestRefused(404, "there is no such probe, or it has not succeeded")
-        _refuse_impossible(probe, probe.settings)
-        name, replace = body["name"].strip(), body.get("replace") is True
-        with refusing(400, field="name"):
-            written = await asyncio.to_thread(_write, name, probe.settings, replace)
-        await self.answer(written, 201)
+    `problem`: null, or what is wrong with a kernelspec that cannot be used, and so has no settings.
+    """
+    return await asyncio.to_thread(_all)
 
 
-class KernelspecHandler(Handler):
-    """One kernelspec of ours."""
+@route("POST", "kernelspecs")
+async def write(handler: Handler) -> Answer:
+    """Write one, {"probe": ID, "name", "replace"}, as `add` does. The answer: {name, …, notes, shadowed_by}."""
+    body = handler.body("probe", "name", "replace")
+    if not isinstance(body.get("name"), str):
+        raise SettingsError("the request has no name")
+    probe = handler.state.probes.get(str(body.get("probe")))
+    if probe is None or probe.settings is None:
+        raise RequestRefused(404, "there is no such probe, or it has not succeeded")
+    _refuse_impossible(probe, probe.settings)
+    name, replace = body["name"].strip(), body.get("replace") is True
+    with refusing(400, field="name"):
+        return Answer(await asyncio.to_thread(_write, name, probe.settings, replace), 201)
 
-    @permitted("execute")
-    async def delete(self, name: str) -> None:
-        """Remove it, as `remove` does: {removed: [folder], notes}. Running kernels keep running."""
-        with refusing(404):
-            removed, notes = await asyncio.to_thread(adding.remove, name)
-        await self.answer({"removed": removed, "notes": notes})
+
+@route("DELETE", "kernelspecs/([^/]{1,300})")
+async def remove(handler: Handler, name: str) -> dict[str, Any]:
+    """Remove one, as `remove` does: {removed: [folder], notes}. Running kernels keep running."""
+    with refusing(404):
+        removed, notes = await asyncio.to_thread(adding.remove, name)
+    return {"removed": removed, "notes": notes}
 
 
 def _all() -> list[dict[str, Any]]:
@@ -86,9 +82,3 @@ def _name_refused(error: SettingsError, name: str) -> RequestRefused:
     remedy = "Choose another name" + (", or replace it." * replaceable or ".")
     taken = SettingsError(error.cause, remedy=remedy)
     return RequestRefused(409, taken, field="name", replaceable=replaceable)
-
-
-HANDLERS = [
-    (API + "/kernelspecs", KernelspecsHandler),
-    (API + r"/kernelspecs/([^/]{1,300})", KernelspecHandler),
-]

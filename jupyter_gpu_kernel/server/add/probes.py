@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from ...errors import HubError
 from ...wire.kernel_settings import KernelSettings
-from ..api import API, Handler, RequestRefused, permitted, refusing
+from ..api import Answer, Handler, RequestRefused, refusing, route
 from .form import MAX_BODY, ROUTE, settings_from
 from .probe import AskerContext, MachineProbe
 
 PAGE_TIMEOUT = 90.0
 """Seconds after which a page that has not asked is gone: browsers let hidden pages ask only once a minute."""
 MAX_RUNNING = 8
+_PROBE = "probes/([0-9a-f]{32})"
 MAX_KEPT = 32
 """Ended probes that are kept, so that a kernelspec can be written from them."""
 
@@ -63,36 +65,30 @@ class Probes:
         await asyncio.gather(*map(self.cancel, self.ids))
 
 
-class ProbesHandler(Handler):
-    """Starts a probe of what the form describes: {"destination", "jumps", "identity", "config", "settings"}."""
+@route("POST", "probes")
+async def start(handler: Handler) -> Answer:
+    """Start a probe of what the form describes: {"destination", "jumps", "identity", "config", "settings"}.
 
-    @permitted("execute")
-    async def post(self) -> None:
-        """Start a probe. The answer is the same as that of `GET` for the probe."""
-        body = self.body(*ROUTE, "settings", most=MAX_BODY)
-        settings = await asyncio.to_thread(settings_from, body)
-        with refusing(429):
-            probe = self.state.probes.start(settings)
-        await self.answer(probe.to_json(), 201)
-
-
-class ProbeHandler(Handler):
-    """One probe: its progress, and its result or error."""
-
-    @permitted("execute")
-    async def get(self, probe_id: str) -> None:
-        """Return what the probe has found so far, see `MachineProbe.to_json`."""
-        probe = self.state.probes.get(probe_id)
-        if probe is None:
-            raise RequestRefused(404, "there is no such probe")
-        await self.answer(probe.to_json())
-
-    @permitted("execute")
-    async def delete(self, probe_id: str) -> None:
-        """Cancel the probe."""
-        if not await self.state.probes.cancel(probe_id):
-            raise RequestRefused(404, "there is no such probe")
-        await self.answer({"ok": True})
+    The answer is the same as that of `GET` for the probe.
+    """
+    body = handler.body(*ROUTE, "settings", most=MAX_BODY)
+    settings = await asyncio.to_thread(settings_from, body)
+    with refusing(429):
+        return Answer(handler.state.probes.start(settings).to_json(), 201)
 
 
-HANDLERS = [(API + "/probes", ProbesHandler), (API + r"/probes/([0-9a-f]{32})", ProbeHandler)]
+@route("GET", _PROBE)
+async def progress(handler: Handler, probe_id: str) -> dict[str, Any]:
+    """What the probe has found so far, and its result or error: see `MachineProbe.to_json`."""
+    probe = handler.state.probes.get(probe_id)
+    if probe is None:
+        raise RequestRefused(404, "there is no such probe")
+    return probe.to_json()
+
+
+@route("DELETE", _PROBE)
+async def cancel(handler: Handler, probe_id: str) -> dict[str, bool]:
+    """Cancel the probe."""
+    if not await handler.state.probes.cancel(probe_id):
+        raise RequestRefused(404, "there is no such probe")
+    return {"ok": True}

@@ -2,59 +2,71 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
 
 MOST = 100
 """Entries of one queue."""
 
 
-class PageEntry(Protocol):
-    """`shown`: what pages get, with the entry's "id"; `fetched`: is set when a page has got it."""
+@dataclass(frozen=True, eq=False)
+class PageEntry:
+    """One entry. A thread, or by `asyncio.wrap_future` an event loop, waits for its two futures.
 
-    @property
-    def shown(self) -> dict[str, Any]: ...
+    shown: What pages get, with the entry's "id". fetched: Has a result when a page has got the entry. reply: Has what
+    the user did. Both are cancelled when the entry is withdrawn.
+    """
 
-    @property
-    def fetched(self) -> threading.Event | asyncio.Event: ...
+    shown: dict[str, Any]
+    asker: Any = None
+    """Who asks, for the queue of questions."""
+    fetched: Future[None] = field(default_factory=Future)
+    reply: Future[Any] = field(default_factory=Future, repr=False)
 
 
-Entry = TypeVar("Entry", bound=PageEntry)
-
-
-class PageQueue(Generic[Entry]):
+class PageQueue:
     """Entries in the order in which they came. `notify(number of entries)` is called when there are others."""
 
     def __init__(self, notify: Callable[[int], None]) -> None:
         self._notify = notify
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, PageEntry] = {}
         self._lock = threading.RLock()
 
     def open(self) -> list[dict[str, Any]]:
         """Return the entries to a page that shows them."""
         with self._lock:
             entries = list(self._entries.values())
-        for one in entries:
-            one.fetched.set()
+            for one in entries:
+                if not one.fetched.done():
+                    one.fetched.set_result(None)
         return [one.shown for one in entries]
 
     @property
     def _is_full(self) -> bool:
         return len(self._entries) >= MOST
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: PageEntry) -> None:
         with self._lock:
             self._entries[entry.shown["id"]] = entry
             self._notify(len(self._entries))
 
-    def _take(self, number: str) -> Entry:
-        """Remove and return an entry. Raises KeyError if it is not there (any more)."""
+    def _take(self, number: str) -> PageEntry:
+        """Remove and return an entry. Raises KeyError if there is no such entry (any more)."""
         with self._lock:
             entry = self._entries.pop(number)
             self._notify(len(self._entries))
         return entry
+
+    def _withdraw(self, entry: PageEntry) -> None:
+        """Nobody waits for the entry any more. It may have left the queue before."""
+        with self._lock:
+            if entry.shown["id"] in self._entries:
+                self._take(entry.shown["id"])
+            entry.fetched.cancel()
+            entry.reply.cancel()
 
 
 def notifier(server: Any, event: str, title: str) -> Callable[[int], None]:

@@ -5,48 +5,45 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
-from ..api import API, Handler, RequestRefused, permitted
+from ..api import Handler, RequestRefused, route
 from .prompts import LONGEST_ANSWER, Rejected
 
 EVENT = "https://events.jupyter.org/jupyter_gpu_kernel/prompts/v1"
 TITLE = "Questions of remote GPU kernels"
 
 
-class PromptsHandler(Handler):
+@route("GET", "prompts")
+async def prompts(handler: Handler) -> list[dict[str, Any]]:
     """The questions that wait, in order: [{id, hop, kind, prompt, again, fingerprint, key_type, for, saveable}].
 
-    kind: password, passphrase, code, pin, text, or host, a new host key; `for`: {what, name, notebook}.
+    The page shows the questions to the user. kind: password, passphrase, code, pin, text, or host, a new host key;
+    `for`: {what, name, notebook}.
     """
-
-    @permitted("execute")
-    async def get(self) -> None:
-        """Return them to a page that shows them to the user."""
-        await self.answer(self.state.prompts.open())
+    return handler.state.prompts.open()
 
 
-class PromptHandler(Handler):
-    """One question."""
+@route("POST", "prompts/([0-9a-f]{32})")
+async def answer_prompt(handler: Handler, number: str) -> dict[str, bool]:
+    """Answer a question: {"answer": text, "save": bool}. To a new host key the answer is the end of its fingerprint."""
+    if not handler.request.headers.get("Content-Type", "").startswith("application/json"):
+        raise RequestRefused(415, "the answer must be JSON")  # no form of any page can send that
+    body = handler.body("answer", "save")
+    text, save = body.get("answer"), body.get("save", False)
+    if not isinstance(text, str) or not isinstance(save, bool) or not _is_line(text):
+        raise RequestRefused(400, 'expected {"answer": one line of text, "save": true or false}')
+    with _waiting():
+        handler.state.prompts.answer(number, text, save)
+    return {"ok": True}
 
-    @permitted("execute")
-    async def post(self, number: str) -> None:
-        """Answer it: {"answer": text, "save": bool}. To a new host key the answer is the end of its fingerprint."""
-        if not self.request.headers.get("Content-Type", "").startswith("application/json"):
-            raise RequestRefused(415, "the answer must be JSON")  # no form of any page can send that
-        body = self.body("answer", "save")
-        text, save = body.get("answer"), body.get("save", False)
-        if not isinstance(text, str) or not isinstance(save, bool) or not _is_line(text):
-            raise RequestRefused(400, 'expected {"answer": one line of text, "save": true or false}')
-        with _waiting():
-            self.state.prompts.answer(number, text, save)
-        await self.answer({"ok": True})
 
-    @permitted("execute")
-    async def delete(self, number: str) -> None:
-        """Cancel it."""
-        with _waiting():
-            self.state.prompts.cancel(number)
-        await self.answer({"ok": True})
+@route("DELETE", "prompts/([0-9a-f]{32})")
+async def cancel_prompt(handler: Handler, number: str) -> dict[str, bool]:
+    """Cancel a question."""
+    with _waiting():
+        handler.state.prompts.cancel(number)
+    return {"ok": True}
 
 
 @contextlib.contextmanager
@@ -62,6 +59,3 @@ def _waiting() -> Iterator[None]:
 
 def _is_line(text: str) -> bool:
     return len(text) <= LONGEST_ANSWER and not any(character in text for character in "\0\r\n")
-
-
-HANDLERS = [(API + "/prompts", PromptsHandler), (API + "/prompts/([0-9a-f]{32})", PromptHandler)]

@@ -7,12 +7,11 @@ and cannot be read here. A question that no page fetches within `PAGE_TIMEOUT` h
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
-import queue
-import threading
 from collections.abc import Callable
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from ...errors import Cancelled, NotAnswered
 from ...hub.rpc import ANSWER_TIMEOUT
 from ...hub.ssh import Secret, matches_fingerprint
 from ...saved_answers import SavedAnswers
-from .page_queue import PageQueue
+from .page_queue import PageEntry, PageQueue
 
 PAGE_TIMEOUT = 10.0
 """Seconds for a page to fetch a question."""
@@ -44,21 +43,13 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class Reply:
-    """What the user did: an answer, whether to store it; or they cancelled (`text` is None), or the call has ended."""
+    """The user's answer, and whether to store it."""
 
-    text: str | None = field(repr=False)
+    text: str = field(repr=False)
     save: bool = False
 
 
-@dataclass(frozen=True)
-class _Question:
-    shown: dict[str, Any]
-    asker: PromptAsker
-    fetched: threading.Event = field(default_factory=threading.Event)
-    replies: queue.SimpleQueue[Reply] = field(default_factory=queue.SimpleQueue)
-
-
-class Prompts(PageQueue[_Question]):
+class Prompts(PageQueue):
     """All questions of this server. They are asked on worker threads, and answered on the event loop."""
 
     def __init__(self, notify: Callable[[int], None], shown: bool = True) -> None:
@@ -79,14 +70,14 @@ class Prompts(PageQueue[_Question]):
         shown = self._entries[number].shown
         if shown["kind"] == "host" and not matches_fingerprint(text, shown["fingerprint"]):
             raise Rejected("The fingerprint does not end with that.")
-        self._take(number).replies.put(Reply(text, save and shown["saveable"]))
+        self._take(number).reply.set_result(Reply(text, save and shown["saveable"]))
 
     def cancel(self, number: str) -> None:
         """Give up a question, and those of all calls that wait already for the same. Raises KeyError."""
         same = _same(self._entries[number].asker.waiting)
         with self._lock:
             self._cancelled[same] = next(self._numbers)
-        self._take(number).replies.put(Reply(None))
+        self._take(number).reply.cancel()
 
     # --- for askers
 
@@ -94,16 +85,16 @@ class Prompts(PageQueue[_Question]):
         """The call of this asker has ended: this asker's questions leave the queue, and no more are taken."""
         with self._lock:
             asker.may_ask = False
-            numbers = [number for number, one in self._entries.items() if one.asker is asker]
-        for number in numbers:
-            self._withdraw(number)
+            entries = [one for one in self._entries.values() if one.asker is asker]
+        for entry in entries:
+            self._withdraw(entry)
 
     def ask(self, asker: PromptAsker, question: dict[str, Any]) -> Reply:
         """Return the user's reply, from a worker thread. Raises NotAnswered if there is none."""
         hop, number = question["hop"], os.urandom(16).hex()
         if not self._shown:
             raise NotAnswered("asks for a password, a code or a confirmation", hop=hop)
-        posted = _Question({"id": number, **question, "for": asdict(asker.waiting)}, asker)
+        posted = PageEntry({"id": number, **question, "for": asdict(asker.waiting)}, asker)
         with self._lock:
             cancelled = self._cancelled.get(_same(asker.waiting), -1) > asker.number
             if cancelled or not asker.may_ask:
@@ -113,15 +104,10 @@ class Prompts(PageQueue[_Question]):
             self._add(posted)
         try:
             return _reply(posted, hop)
+        except CancelledError:  # by the user, or because the call has ended
+            raise _cancelled(asker.waiting, hop) from None
         finally:
-            self._withdraw(number)
-
-    def _withdraw(self, number: str) -> None:
-        """Forget a question for which nobody waits any more."""
-        with contextlib.suppress(KeyError):  # it has left the queue already
-            question = self._take(number)
-            question.replies.put(Reply(None))
-            question.fetched.set()
+            self._withdraw(posted)
 
 
 class PromptAsker:
@@ -151,25 +137,28 @@ class PromptAsker:
         more = {"fingerprint": "", "key_type": "", "saveable": self._saved.can_store(secret)}
         reply = self._prompts.ask(self, {**question, **more})
         if reply.save:
-            self._saved.store_later(secret, str(reply.text))
-        return str(reply.text)
+            self._saved.store_later(secret, reply.text)
+        return reply.text
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
         """Return True: the user has typed a part of the fingerprint. Raises NotAnswered."""
         question = {"hop": hop, "kind": "host", "prompt": "", "again": False}
         more = {"fingerprint": fingerprint, "key_type": key_type, "saveable": False}
-        return self._prompts.ask(self, {**question, **more}).text is not None
+        self._prompts.ask(self, {**question, **more})
+        return True
 
 
-def _reply(question: _Question, hop: str) -> Reply:
-    if not question.fetched.wait(PAGE_TIMEOUT):
-        raise NotAnswered("asks for a password, a code or a confirmation, and nobody is there", hop=hop)
+def _reply(question: PageEntry, hop: str) -> Reply:
     try:
-        reply = question.replies.get(timeout=ANSWER_TIMEOUT)
-    except queue.Empty:
+        question.fetched.result(PAGE_TIMEOUT)
+    except FutureTimeout:
+        raise NotAnswered(
+            "asks for a password, a code or a confirmation, and nobody is there", hop=hop
+        ) from None
+    try:
+        reply: Reply = question.reply.result(ANSWER_TIMEOUT)
+    except FutureTimeout:
         raise NotAnswered("its question was not answered", hop=hop) from None
-    if reply.text is None:
-        raise _cancelled(question.asker.waiting, hop)
     return reply
 
 

@@ -2,7 +2,7 @@
 
 A launcher whose start needs a sign-in calls the operation `sign_in` at this server's own socket, which works like the
 hub's (`page_sign_in.py`). The call lasts as long as the launcher waits. All of it runs on the server's event loop.
-Another handler signs in to a kernelspec's node, for these kernels and for any other reason.
+Another request signs in to a kernelspec's node, for these kernels and for any other reason.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
@@ -19,11 +18,11 @@ from ...errors import Cancelled, HubError, NotAnswered
 from ...hub.paths import page_server_address
 from ...hub.rpc import Call, RpcServer
 from ...hub.sanitize import line
-from ...kernelspecs import Kernelspec, find
+from ...kernelspecs import find
 from ...wire.files import create_file
 from ...wire.runtime import Runtime
-from ..api import API, Handler, RequestRefused, hub_client, permitted, refusing
-from .page_queue import PageQueue
+from ..api import Handler, RequestRefused, hub_client, refusing, route
+from .page_queue import PageEntry, PageQueue
 from .prompts import Asking
 
 EVENT = "https://events.jupyter.org/jupyter_gpu_kernel/sign_ins/v1"
@@ -33,25 +32,18 @@ PAGE_TIMEOUT = 4.0
 LONGEST_TEXT = 200
 
 
-@dataclass(frozen=True)
-class _SignInRequest:
-    shown: dict[str, str]
-    fetched: asyncio.Event = field(default_factory=asyncio.Event)
-    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-class SignInRequests(PageQueue[_SignInRequest]):
+class SignInRequests(PageQueue):
     """All kernels that wait."""
 
     def cancel(self, number: str) -> None:
         """Let the kernel's start fail. Raises KeyError if there is no such request (any more)."""
-        self._entries[number].cancelled.set()
+        self._take(number).reply.set_result(None)
 
     def cancel_all(self, name: str) -> None:
         """Cancel all requests for this kernelspec."""
-        for one in self._entries.values():
+        for number, one in list(self._entries.items()):
             if one.shown["name"].lower() == name.lower():
-                one.cancelled.set()
+                self.cancel(number)
 
     async def operation(self, call: Call) -> dict[str, bool]:
         """Serve a launcher's call. Report progress when a page shows it, and return when the user has cancelled it."""
@@ -65,18 +57,17 @@ class SignInRequests(PageQueue[_SignInRequest]):
         spec = await asyncio.to_thread(find, name)  # else this server cannot sign in
         number = os.urandom(16).hex()
         shown = {"id": number, "name": spec.name, "node": node, "notebook": PurePath(notebook).name}
-        request = _SignInRequest(shown)
+        request = PageEntry(shown)
         self._add(request)
         try:
-            try:
-                await asyncio.wait_for(request.fetched.wait(), PAGE_TIMEOUT)
-            except asyncio.TimeoutError:
-                raise NotAnswered("no page is open", hop=node) from None
+            await asyncio.wait_for(asyncio.wrap_future(request.fetched), PAGE_TIMEOUT)
             call.progress(node, "a page asks the user to sign in")
-            await request.cancelled.wait()
+            await asyncio.wrap_future(request.reply)
             return {"cancelled": True}
+        except asyncio.TimeoutError:
+            raise NotAnswered("no page is open", hop=node) from None
         finally:  # also when the launcher has left
-            self._take(number)
+            self._withdraw(request)
 
 
 class PageSocket:
@@ -95,50 +86,31 @@ class PageSocket:
         self._server.close()
 
 
-class SignInsHandler(Handler):
-    """The kernels that wait, in order: [{id, name, node, notebook}]; notebook: a file's name, or ""."""
-
-    @permitted("execute")
-    async def get(self) -> None:
-        """Answer a page with the kernels that wait for a sign-in."""
-        await self.answer(self.state.sign_ins.open())
+@route("GET", "sign-ins")
+async def sign_ins(handler: Handler) -> list[dict[str, Any]]:
+    """The kernels that wait for a sign-in, in order: [{id, name, node, notebook}]; notebook: a file's name, or ""."""
+    return handler.state.sign_ins.open()
 
 
-class SignInHandler(Handler):
-    """One kernel that waits for a sign-in."""
-
-    @permitted("execute")
-    async def delete(self, number: str) -> None:
-        """Let it wait no longer: its start fails."""
-        try:
-            self.state.sign_ins.cancel(number)
-        except KeyError:
-            raise RequestRefused(404, "this kernel does not wait for a sign-in any more") from None
-        await self.answer({"ok": True})
+@route("DELETE", "sign-ins/([0-9a-f]{32})")
+async def cancel_sign_in(handler: Handler, number: str) -> dict[str, bool]:
+    """Let a kernel wait no longer: its start fails."""
+    try:
+        handler.state.sign_ins.cancel(number)
+    except KeyError:
+        raise RequestRefused(404, "this kernel does not wait for a sign-in any more") from None
+    return {"ok": True}
 
 
-class LoginHandler(Handler):
-    """The connection to a kernelspec's node, opened by its user: {ok, node, errors} or {ok: false, cancelled}."""
-
-    @permitted("execute")
-    async def post(self, name: str) -> None:
-        """Open it, as `jupyter gpu-kernel login` does. The answer comes when the questions are answered."""
-        with refusing(404):
-            spec = await asyncio.to_thread(find, name)
-        try:
-            answer = await self._login(spec)
-        except Cancelled:
-            self.state.sign_ins.cancel_all(spec.name)
-            answer = {"ok": False, "cancelled": True}
-        await self.answer({"ok": True, **answer})
-
-    async def _login(self, spec: Kernelspec) -> dict[str, Any]:
-        async with hub_client() as hub, self.state.prompts.asker(Asking("login", spec.name)) as ask:
-            return dict(await hub.acall("login", ask=ask, **spec.for_hub))
-
-
-HANDLERS = [
-    (API + "/sign-ins", SignInsHandler),
-    (API + "/sign-ins/([0-9a-f]{32})", SignInHandler),
-    (API + "/nodes/([^/]+)/login", LoginHandler),
-]
+@route("POST", "nodes/([^/]+)/login")
+async def login(handler: Handler, name: str) -> dict[str, Any]:
+    """Open the connection to a kernelspec's node, as `jupyter gpu-kernel login` does: {ok, node, errors} or {ok: false,
+    cancelled}. The answer comes when the questions are answered."""
+    with refusing(404):
+        spec = await asyncio.to_thread(find, name)
+    try:
+        async with hub_client() as hub, handler.state.prompts.asker(Asking("login", spec.name)) as ask:
+            return {"ok": True, **await hub.acall("login", ask=ask, **spec.for_hub)}
+    except Cancelled:
+        handler.state.sign_ins.cancel_all(spec.name)
+        return {"ok": False, "cancelled": True}

@@ -11,7 +11,7 @@ from ... import kernelspecs
 from ...errors import AgentError, GpuKernelError, SettingsError
 from ...hub.sanitize import is_id
 from ...wire import MAX_PRIORITY
-from ..api import API, Handler, hub_client, list_of, permitted
+from ..api import Handler, hub_client, list_of, route
 from .overview import served_ids
 
 _ASK_WITHIN = 60.0
@@ -31,93 +31,77 @@ class NamedKernel(NamedTuple):
         return self.kernel_id is not None and self.front_ends == 1
 
 
-class KernelHandler(Handler):
-    """Base of the handlers below: what they ask is about one kernel, by our id or Jupyter's in this server."""
-
-    def finish(self, *answer: Any) -> Any:
-        """Send the answer, or the error, after which no page gets an overview from before the request."""
-        if self.request.method != "GET":
-            self.state.overview.outdated()
-        return super().finish(*answer)
-
-    async def find(self, named: str) -> NamedKernel:
-        """Return the kernel of this id. Raises AgentError for what cannot be the id of a remote kernel."""
-        known = await list_of("kernels")
-        served = served_ids(self.kernel_manager, known)
-        ours = {theirs: ours for ours, theirs in served.items()}.get(named, named)
-        if not is_id(ours) or (ours == named and named in self.kernel_manager):
-            raise AgentError("there is no remote kernel of this id", remedy="Reload the list of kernels.")
-        rows = [one for one in known if one["id"] == ours]
-        return NamedKernel(ours, served.get(ours), rows[0].get("front_ends", 1) if rows else 0)
-
-    async def ask(self, op: str, kernel: str, timeout: float = _ASK_WITHIN, **more: Any) -> Any:
-        """Return the result of the hub's operation on this kernel, which may be on any node. Nobody is asked."""
-        specs = await asyncio.to_thread(kernelspecs.all_for_hub)
-        if not specs:
-            raise AgentError(f"there is no kernel {kernel}, because there is no remote GPU kernelspec")
-        try:
-            async with hub_client() as hub:
-                return await hub.acall(op, timeout=timeout, kernel=kernel, specs=specs, **more)
-        except GpuKernelError as error:
-            error.fill_in("ID", kernel)
-            raise
+async def find_kernel(handler: Handler, named: str) -> NamedKernel:
+    """Return the kernel of this id, ours or Jupyter's in this server. Raises AgentError for what cannot be the id of a
+    remote kernel."""
+    known = await list_of("kernels")
+    served = served_ids(handler.kernel_manager, known)
+    ours = {theirs: ours for ours, theirs in served.items()}.get(named, named)
+    if not is_id(ours) or (ours == named and named in handler.kernel_manager):
+        raise AgentError("there is no remote kernel of this id", remedy="Reload the list of kernels.")
+    rows = [one for one in known if one["id"] == ours]
+    return NamedKernel(ours, served.get(ours), rows[0].get("front_ends", 1) if rows else 0)
 
 
-class ActionHandler(KernelHandler):
-    """Interrupt, restart or stop a kernel: {ok}, and `link`, "away" if it happens as soon as the link is up."""
-
-    @permitted("execute")
-    async def post(self, named: str, action: str) -> None:
-        """Do it, and answer when it is done, or on its way to a node that is out of reach."""
-        self.body()
-        actions = {"interrupt": self._interrupt, "restart": self._restart, "stop": self._stop}
-        done = await actions[action](await self.find(named))
-        await self.answer({"ok": True, "link": (done or {}).get("link", "up")})
-
-    async def _interrupt(self, kernel: NamedKernel) -> Any:
-        return await self.ask("interrupt", kernel.id)
-
-    async def _restart(self, kernel: NamedKernel) -> Any:
-        if not kernel.is_ours_alone:
-            return await self.ask("restart_kernel", kernel.id)
-        manager: Any = self.kernel_manager
-        await ensure_async(manager.restart_kernel(kernel.kernel_id))
-        return None
-
-    async def _stop(self, kernel: NamedKernel) -> Any:
-        manager: Any = self.kernel_manager
-        if not kernel.is_ours_alone:
-            await self.ask("stop", kernel.id, _STOP_WITHIN)
-        if kernel.kernel_id is not None and kernel.kernel_id in manager:
-            await ensure_async(manager.shutdown_kernel(kernel.kernel_id))
+async def _ask(op: str, kernel: str, timeout: float = _ASK_WITHIN, **more: Any) -> Any:
+    """Return the result of the hub's operation on this kernel, which may be on any node. Nobody is asked."""
+    specs = await asyncio.to_thread(kernelspecs.all_for_hub)
+    if not specs:
+        raise AgentError(f"there is no kernel {kernel}, because there is no remote GPU kernelspec")
+    try:
+        async with hub_client() as hub:
+            return await hub.acall(op, timeout=timeout, kernel=kernel, specs=specs, **more)
+    except GpuKernelError as error:
+        error.fill_in("ID", kernel)
+        raise
 
 
-class PriorityHandler(KernelHandler):
-    """The kernel's priority among the user's kernels that wait."""
+@route("POST", "kernels/([^/]+)/(interrupt|restart|stop)")
+async def act(handler: Handler, named: str, action: str) -> dict[str, Any]:
+    """Interrupt, restart or stop a kernel: {ok}, and `link`, "away" if it happens as soon as the link is up.
 
-    @permitted("execute")
-    async def post(self, named: str) -> None:
-        """{"priority": N}. The answer: {ok, node, priority, place}."""
-        priority = self.body("priority").get("priority")
-        if type(priority) is not int or abs(priority) > MAX_PRIORITY:
-            raise SettingsError(f"a priority is a number from -{MAX_PRIORITY} to {MAX_PRIORITY}")
-        kernel = await self.find(named)
-        changed = await self.ask("priority", kernel.id, priority=priority)
-        await self.answer({"ok": True, **changed})
+    The answer comes when that is done, or on its way to a node that is out of reach.
+    """
+    handler.body()
+    done = await _ACTIONS[action](await find_kernel(handler, named), handler.kernel_manager)
+    return {"ok": True, "link": (done or {}).get("link", "up")}
 
 
-class StoryHandler(KernelHandler):
-    """The story of a kernel, also of one that has ended."""
-
-    @permitted("execute")
-    async def get(self, named: str) -> None:
-        """As `logs --json`: [{time, event, text, hop, …}]. Asks the node."""
-        kernel = await self.find(named)
-        await self.answer(await self.ask("logs", kernel.id))
+async def _interrupt(kernel: NamedKernel, manager: Any) -> Any:
+    return await _ask("interrupt", kernel.id)
 
 
-HANDLERS = [
-    (API + r"/kernels/([^/]+)/(interrupt|restart|stop)", ActionHandler),
-    (API + r"/kernels/([^/]+)/priority", PriorityHandler),
-    (API + r"/kernels/([^/]+)/story", StoryHandler),
-]
+async def _restart(kernel: NamedKernel, manager: Any) -> Any:
+    if not kernel.is_ours_alone:
+        return await _ask("restart_kernel", kernel.id)
+    await ensure_async(manager.restart_kernel(kernel.kernel_id))
+    return None
+
+
+async def _stop(kernel: NamedKernel, manager: Any) -> Any:
+    if not kernel.is_ours_alone:
+        await _ask("stop", kernel.id, _STOP_WITHIN)
+    if kernel.kernel_id is not None and kernel.kernel_id in manager:
+        await ensure_async(manager.shutdown_kernel(kernel.kernel_id))
+
+
+_ACTIONS = {"interrupt": _interrupt, "restart": _restart, "stop": _stop}
+
+
+@route("POST", "kernels/([^/]+)/priority")
+async def priority(handler: Handler, named: str) -> dict[str, Any]:
+    """Change the kernel's priority among the user's kernels that wait, to {"priority": N}. The answer: {ok, node,
+    priority, place}."""
+    wanted = handler.body("priority").get("priority")
+    if type(wanted) is not int or abs(wanted) > MAX_PRIORITY:
+        raise SettingsError(f"a priority is a number from -{MAX_PRIORITY} to {MAX_PRIORITY}")
+    kernel = await find_kernel(handler, named)
+    return {"ok": True, **await _ask("priority", kernel.id, priority=wanted)}
+
+
+@route("GET", "kernels/([^/]+)/story")
+async def story(handler: Handler, named: str) -> list[dict[str, Any]]:
+    """The story of a kernel, also of one that has ended, as `logs --json`: [{time, event, text, hop, …}]. The node is
+    asked."""
+    kernel = await find_kernel(handler, named)
+    return list(await _ask("logs", kernel.id))

@@ -4,8 +4,10 @@ for the answer."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import GpuKernelError
@@ -27,10 +29,12 @@ def processes(row: Row) -> list[Row]:
 
 @dataclass
 class _Known:
-    asked_at: float
+    """What is known of one kernel. Times are of the monotonic clock."""
+
+    asked_at: float = -math.inf
+    answered_at: float = -math.inf
     asking: asyncio.Task[None] | None = None
-    answered_at: float = 0.0
-    rows: list[Row] | None = None
+    rows: list[Row] = field(default_factory=list)
 
 
 class GpuUse:
@@ -48,31 +52,21 @@ class GpuUse:
         `kernel`: the hub's row. Meanwhile its node is asked again, if that is due, it has GPUs, and its link is up.
         """
         now = self._runtime.monotonic()
-        self._forget(now)
-        known = self._known.get(kernel["id"])
+        self._known = {key: one for key, one in self._known.items() if now - one.asked_at <= _RECENT}
         if kernel["link"] != "up" or not kernel["gpus"]:
             return None
-        if known is None:
-            known = self._known[kernel["id"]] = _Known(now - _INTERVAL)
-        is_asking = known.asking is not None and not known.asking.done()
-        if not is_asking and now - known.asked_at >= _INTERVAL:
+        known = self._known.setdefault(kernel["id"], _Known())
+        if now - known.asked_at >= _INTERVAL and (known.asking is None or known.asking.done()):
             known.asked_at = now
             known.asking = asyncio.create_task(self._ask(kernel["id"], known))
-        held = set(kernel["gpus"])
-        return None if known.rows is None else [row for row in known.rows if row["uuid"] in held]
+        if now - known.answered_at > _RECENT:
+            return None
+        return [row for row in known.rows if row["uuid"] in kernel["gpus"]]
 
     async def _ask(self, kernel_id: str, known: _Known) -> None:
-        try:
+        with contextlib.suppress(GpuKernelError):  # what is known stays for a while
             rows = await self._ask_node(kernel_id)
-        except GpuKernelError:  # what is known stays for a while
-            return
-        known.rows = [{key: row.get(key) for key in _SHOWN} | {"processes": processes(row)} for row in rows]
-        known.answered_at = self._runtime.monotonic()
-
-    def _forget(self, now: float) -> None:
-        """Remove what is too old."""
-        for kernel_id, known in list(self._known.items()):
-            if now - max(known.asked_at, known.answered_at) > _RECENT:
-                del self._known[kernel_id]
-            elif now - known.answered_at > _RECENT:
-                known.rows = None
+            known.rows = [
+                {key: row.get(key) for key in _SHOWN} | {"processes": processes(row)} for row in rows
+            ]
+            known.answered_at = self._runtime.monotonic()

@@ -11,7 +11,7 @@ from ...kernelspecs import Kernelspec
 from ...program import command
 from ...provisioner import RemoteGPUProvisioner
 from ...wire.runtime import Runtime
-from ..api import API, Handler, hub_client, permitted, with_command
+from ..api import Handler, hub_client, route, with_command
 from .gpu_history import GpuHistory
 from .overview_rows import kernel_rows, node_rows
 
@@ -95,17 +95,11 @@ def served_ids(kernel_manager: Any, attached: Iterable[dict[str, Any]]) -> dict[
     return {ours: theirs for ours, theirs in by_id.items() if theirs in known}
 
 
-class OverviewHandler(Handler):
+@route("GET", "overview")
+async def overview(handler: Handler) -> dict[str, Any]:
     """All nodes of this machine's kernelspecs with their GPUs, and the user's kernels: {time, nodes, kernels}.
 
-    It may start the hub, and connects to nodes where that needs no answer of the user.
+    It may start the hub, and connects to nodes where that needs no answer of the user. Of a node that is slow, the
+    overview has the last answer if that is recent, else a note that the node is late.
     """
-
-    @permitted("execute")
-    async def get(self) -> None:
-        """Answer with the overview. Of a node that is slow, it has the last answer if that is recent, else a note
-        that the node is late."""
-        await self.answer(await self.state.overview.get())
-
-
-HANDLERS = [(API + "/overview", OverviewHandler)]
+    return await handler.state.overview.get()
