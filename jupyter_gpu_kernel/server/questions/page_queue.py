@@ -60,6 +60,11 @@ class PageQueue:
             self._notify(len(self._entries))
         return entry
 
+    def _settle(self, number: str, reply: object) -> None:
+        """Give an entry its reply. Raises KeyError if nobody waits for the reply (any more)."""
+        with self._lock:
+            self._take(number).reply.set_result(reply)
+
     def _withdraw(self, entry: PageEntry) -> None:
         """Nobody waits for the entry any more. It may have left the queue before."""
         with self._lock:

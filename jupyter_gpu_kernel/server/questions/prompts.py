@@ -70,7 +70,7 @@ class Prompts(PageQueue):
         shown = self._entries[number].shown
         if shown["kind"] == "host" and not matches_fingerprint(text, shown["fingerprint"]):
             raise Rejected("The fingerprint does not end with that.")
-        self._take(number).reply.set_result(Reply(text, save and shown["saveable"]))
+        self._settle(number, Reply(text, save and shown["saveable"]))
 
     def cancel(self, number: str) -> None:
         """Give up a question, and those of all calls that wait already for the same. Raises KeyError."""

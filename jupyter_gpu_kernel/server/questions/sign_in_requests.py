@@ -37,7 +37,7 @@ class SignInRequests(PageQueue):
 
     def cancel(self, number: str) -> None:
         """Let the kernel's start fail. Raises KeyError if there is no such request (any more)."""
-        self._take(number).reply.set_result(None)
+        self._settle(number, None)
 
     def cancel_all(self, name: str) -> None:
         """Cancel all requests for this kernelspec."""
