@@ -180,7 +180,7 @@ class _PendingCall:
     def __init__(self, progress: Progress | None, ask: Asker | None) -> None:
         self.future: Future[Any] = Future()
         self.asker_error: Exception | None = None
-        """The exception that the asker raised: the caller gets this one, and not the error that the hub answers."""
+        """The exception that the asker raised. The caller gets this exception, not the error that the hub answers."""
         self._progress = progress
         self._ask = ask
 

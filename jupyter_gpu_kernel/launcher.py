@@ -16,7 +16,6 @@ import signal
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from .errors import Cancelled, GpuKernelError, SettingsError
 from .kernelspecs import read
 from .page_sign_in import PageSignIn
 from .program import ATTACH, notebook_path, running_command, server_kernel_id
-from .served_kernel import ServedKernel, StartCall
+from .served_kernel import ServedKernel, StartCall, new_connection
 from .wire.files import create_file
 from .wire.texts import with_program, wrapped
 
@@ -66,13 +65,12 @@ def attach(kernel_id: str, specs: list[dict[str, Any]], on_ready: Callable[[Path
     `specs`: kernelspecs whose nodes may have the kernel. `on_ready(connection file, node)` is called once clients can
     connect.
     """
-    connection = {"transport": "tcp", "ip": "127.0.0.1", "signature_scheme": "hmac-sha256"}
     arguments = {
         "kernel": kernel_id,
         "specs": specs,
         "label": "jupyter gpu-kernel attach",
         "front_end_kind": "other",
-        "connection": {**connection, "key": uuid.uuid4().hex},
+        "connection": new_connection(),
     }
     path = Path(jupyter_runtime_dir()) / f"gpu-kernel-{kernel_id}-{os.getpid()}.json"
 

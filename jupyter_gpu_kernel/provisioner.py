@@ -31,7 +31,6 @@ from .program import ATTACH, command, notebook_path
 from .served_kernel import ServedKernel, StartCall
 from .wire.texts import with_program
 
-_PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 _CALL_TIMEOUT = 10.0
 _END_WAIT, _END_INTERVAL = 0.5, 0.01
 """Seconds that `poll` waits for a kernel that is being shut down, and between two looks at its state."""
@@ -314,15 +313,9 @@ def _make_keys(manager: Any) -> None:
 
 def _requested_connection(manager: Any) -> dict[str, Any]:
     """The connection that the front end is going to use; ports may be 0."""
-    keys = {name: getattr(manager, name, None) for name in ("curve_publickey", "curve_secretkey")}
-    return {
-        **{name: key.decode() for name, key in keys.items() if key},
-        "transport": manager.transport,
-        "ip": manager.ip if manager.transport != "ipc" else os.path.abspath(manager.ip),
-        "key": manager.session.key.decode(),
-        "signature_scheme": manager.session.signature_scheme,
-        **{name: getattr(manager, name) for name in _PORTS},
-    }
+    connection = manager.get_connection_info()
+    ip = os.path.abspath(manager.ip) if manager.transport == "ipc" else manager.ip
+    return {**connection, "ip": ip, "key": connection["key"].decode()}
 
 
 def _connection_info(connection: dict[str, Any]) -> KernelConnectionInfo:

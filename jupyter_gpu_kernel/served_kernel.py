@@ -6,6 +6,7 @@ provisioner use this module, which knows neither of them.
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -50,6 +51,12 @@ class StartCall(NamedTuple):
             return cls("start", arguments)
         others = [one for one in all_for_hub() if one["name"] != spec.name]
         return cls("attach", {**arguments, "kernel": attach_to, "specs": [spec.for_hub, *others]})
+
+
+def new_connection() -> dict[str, Any]:
+    """Return the connection of a new local front end: free ports, with a key of its own."""
+    fixed = {"transport": "tcp", "ip": "127.0.0.1", "signature_scheme": "hmac-sha256"}
+    return {**fixed, "key": secrets.token_hex(32)}
 
 
 class ServedKernel:

@@ -69,7 +69,7 @@ class TerminalAsker:
         self._one_at_a_time = threading.Lock()  # several hosts may ask
 
     def secret(self, hop: str, prompt: str, secret: Secret) -> str:
-        """Ask for a password, passphrase or code, without echo. The prompt says what it is."""
+        """Ask for a password, passphrase or code, without echo. The prompt names which of them the host wants."""
         with self._one_at_a_time:
             stored = self._saved.stored(hop, secret)
             return self._secret(hop, prompt) if stored is None else stored

@@ -98,7 +98,7 @@ class Wheel(NamedTuple):
         return cls(path, name, version, requires)
 
     def required(self, environment: dict[str, str]) -> list[Requirement]:
-        """Return what it requires where environment markers have these values."""
+        """Return what the wheel requires where environment markers have these values."""
         return [one for one in self.requires if one.marker is None or one.marker.evaluate(environment)]
 
 

@@ -159,7 +159,7 @@ class Terminal:
                 self._write(f"{'':20} {line}\n")
 
     def check(self, ok: bool, text: str) -> bool:
-        """Print the result of a check, and return it."""
+        """Print the result of a check, and return the result."""
         self.say("ok" if ok else "FAILED", text)
         return ok
 

@@ -166,7 +166,8 @@ _KEYS: dict[str, Shape] = {
     )
     for key in keys.split()
 }
-"""The shape of each key that means the same in every object that has it. An unknown number is None."""
+"""The shape of each key that means the same in every object that has it. A number that is unknown
+becomes None."""
 
 
 def _object(*keys: str, required: Sequence[str] = (), **others: Shape) -> Shape:

@@ -33,7 +33,7 @@ _ROUTES: dict[str, dict[str, Any]] = {}
 """What answers each request: by its path, and by its method in lower case."""
 
 
-class Answer(NamedTuple):
+class JsonAnswer(NamedTuple):
     """A JSON answer with its HTTP status."""
 
     value: Any
@@ -62,7 +62,7 @@ def route(method: str, path: str, right: str = "execute") -> Callable[[Respond],
     ("read", "execute") can send it.
 
     The function gets the handler, and what the groups of the regular expression `path` (below API) match. It returns
-    the JSON answer, or an `Answer` with another status than 200. Errors of ours that it raises are the answer, too.
+    the JSON answer, or a `JsonAnswer` with another status than 200. Errors of ours that it raises are the answer, too.
     """
 
     def register(respond: Respond) -> Respond:
@@ -91,7 +91,7 @@ def _answering(respond: Respond) -> Respond:
     return answer
 
 
-async def _answer(respond: Respond, handler: Handler, *arguments: str) -> Answer:
+async def _answer(respond: Respond, handler: Handler, *arguments: str) -> JsonAnswer:
     try:
         value = await respond(handler, *arguments)
     except RequestRefused as refused:
@@ -100,16 +100,16 @@ async def _answer(respond: Respond, handler: Handler, *arguments: str) -> Answer
         return _refusal(RequestRefused(_status(failed.error), failed.error))
     except GpuKernelError as error:
         return _refusal(RequestRefused(_status(error), error))
-    return value if isinstance(value, Answer) else Answer(value)
+    return value if isinstance(value, JsonAnswer) else JsonAnswer(value)
 
 
-def _refusal(refused: RequestRefused) -> Answer:
+def _refusal(refused: RequestRefused) -> JsonAnswer:
     """Return {"message", …}, and for an error of ours "error": {kind, hop, cause, remedy, …}."""
     error, program = refused.error, command()
     shown: dict[str, Any] = {"message": with_program(str(error), program)}
     if isinstance(error, GpuKernelError):
         shown["error"] = with_command(error.to_json(), program)
-    return Answer({**shown, **refused.more}, refused.status)
+    return JsonAnswer({**shown, **refused.more}, refused.status)
 
 
 def _status(error: GpuKernelError) -> int:

@@ -283,7 +283,7 @@ class KernelSettings:
         return self.replace(python=python, given_python=self.python, placement=placement)
 
     def as_given(self) -> KernelSettings:
-        """Return such settings without what belongs to that host."""
+        """Return the settings as the kernelspec has them, without what `placed` has added for the host."""
         if self.given_python is None:
             return self
         return self.replace(python=self.given_python, given_python=None, placement="")

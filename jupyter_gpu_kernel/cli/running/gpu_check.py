@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
-import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from ...adding import name_of
 from ...errors import GpuKernelError, KernelStartError
 from ...hub import sanitize
+from ...served_kernel import new_connection
 from ...wire.kernel_settings import KernelSettings
 from ..terminal import Progress
 from ..verb import Ask, errors_of
@@ -30,7 +30,6 @@ from .gpu_verdicts import FRAMEWORKS, StackVerdict, conclude, judge_driver, judg
 _ANSWERS_WITHIN = 60.0
 _IDLE_TIMEOUT = 60.0
 """The node ends the kernel after so many seconds if this process was killed."""
-_CONNECTION = {"transport": "tcp", "ip": "127.0.0.1", "signature_scheme": "hmac-sha256"}
 _MARK = "=== jupyter-gpu-kernel check "
 _MOST = 1 << 16
 """Characters that are kept of what a cell prints: the last ones."""
@@ -89,8 +88,8 @@ class _Kernel:
 
     def __init__(self, ask: Ask, name: str, settings: dict[str, Any]) -> None:
         """Start the kernel. Raises GpuKernelError if that fails."""
-        connection = {**_CONNECTION, "key": secrets.token_hex(32)}
-        answer = ask("start", name=name, settings=settings, connection=connection, front_end_kind="other")
+        asked = {"connection": new_connection(), "front_end_kind": "other"}
+        answer = ask("start", name=name, settings=settings, **asked)
         self.python = str(answer["python"])
         self._ask = ask
         self._id = str(answer["id"])

@@ -16,7 +16,7 @@ from ..show import tables
 from ..show.watch import WatchedVerb
 from ..times import MONTH, span
 from ..verb import Ask, Listing, Verb, add_kernel, kernel_id, print_json, whole_id
-from .wait import Wait, exit_status
+from .wait import CellWait, exit_status
 
 
 class Ps(WatchedVerb):
@@ -41,7 +41,7 @@ class Ps(WatchedVerb):
             specs = self.specs_for(self.args.wait[0])
             first = self.ask_hub("ps", specs=specs)
             kernels = [whole_id(text, first) for text in self.args.wait]
-            outcomes = Wait(kernels, specs).run(first, self.args.timeout)
+            outcomes = CellWait(kernels, specs).run(first, self.args.timeout)
             rows = [one._asdict() for one in outcomes]
             self.print_result(rows, "\n".join(one.text for one in outcomes))
             return exit_status(outcomes)
@@ -126,7 +126,7 @@ class Logs(Verb):
 
 
 def _log(kernel: str, rows: Sequence[dict[str, Any]]) -> str:
-    """The log, below the name of who tells it."""
+    """The log, below the names of the nodes that report the kernel."""
     nodes = dict.fromkeys(str(row.get("hop")) for row in rows)
     return f"Kernel {kernel}, as {one_line(' and '.join(nodes))} tells it:\n{tables.story(rows)}"
 

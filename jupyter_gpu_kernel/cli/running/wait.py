@@ -29,7 +29,7 @@ def exit_status(outcomes: Sequence[Outcome]) -> int:
     return next((status for status in (1, 124) if status in statuses), 0)
 
 
-class Wait:
+class CellWait:
     """Waits for kernels. `specs`: all kernelspecs."""
 
     def __init__(self, kernels: Sequence[str], specs: list[dict[str, Any]]) -> None:

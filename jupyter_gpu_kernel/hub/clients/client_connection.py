@@ -72,7 +72,8 @@ class ClientConnection:
             shut_down(self._connection)  # its reader thread ends, and closes it
 
     def receive(self) -> dict[str, Any]:
-        """Return the next message, on the reader thread. Raises BadMessage, or OSError or EOFError if it is gone."""
+        """Return the next message, on the reader thread. Raises BadMessage, or OSError or EOFError if the client
+        has gone."""
         try:
             message = _checked(json.loads(self._connection.recv_bytes(MAX_MESSAGE)))
         except (ValueError, RecursionError) as error:
@@ -98,7 +99,7 @@ class ClientConnection:
         self._questions.pop(question, None)
 
     def answer_received(self, message: dict[str, Any]) -> None:
-        """Pass an answer on to whoever waits for it."""
+        """Pass an answer on to the thread that waits for the answer."""
         answer = self._questions.pop(message["answer"], None)
         if answer is not None and message.get("cancelled") is True:
             answer.cancel()

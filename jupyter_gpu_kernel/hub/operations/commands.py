@@ -301,7 +301,8 @@ class Operations:
         return {"node": remote.link.name, "link": remote.link_state.value}
 
     async def op_restart_kernel(self, call: Call) -> dict[str, Any]:
-        """Start a new process in place of the kernel's, with the same GPUs. Return the same."""
+        """Start a new process in place of the kernel's, with the same GPUs. The result is that of
+        `interrupt`."""
         remote = self._attached(call)
         if remote is None:
             return {"node": (await self._ask_keeper("restart", call)).node.name, "link": LinkState.UP.value}

@@ -101,7 +101,8 @@ class FrontEndOperations:
         return {**_answer(remote, call.client), "settings": remote.settings.to_json()}
 
     async def op_adopt(self, call: Call) -> dict[str, Any]:
-        """Serve a kernel whose hub was killed, with the same ports and key. Return at once; events tell the rest."""
+        """Serve a kernel whose hub was killed, with the same ports and key. Return at once; events
+        report the kernel's state."""
         kernel_id = _kernel_id(call.arguments["kernel"])
         settings = _settings(call)
         node, no_link = self._nodes.of(settings), self._nodes.no_link(settings)
@@ -134,7 +135,8 @@ class FrontEndOperations:
         return _answer(remote, call.client)
 
     async def op_command(self, call: Call) -> dict[str, Any]:
-        """Send a command to the keeper: interrupt, kill, signal (number), stop. Return as soon as it is queued.
+        """Send a command to the keeper: interrupt, kill, signal (number), stop. Return as soon as the command
+        is queued.
 
         Commands of a front end that does not own the kernel are ignored.
         """

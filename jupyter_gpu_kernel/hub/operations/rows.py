@@ -49,7 +49,7 @@ def left_out_row(reply: NodeReply) -> dict[str, Any]:
 
 
 def process_rows(answers: list[NodeReply], key: str) -> list[dict[str, Any]]:
-    """Return rows about processes, with the node that was asked, so that it can be asked again."""
+    """Return rows about processes, with the name of the node, so that the node can be asked again."""
     rows = rows_of(answers, key, lambda row: (row["pid"], row.get("start")))
     return [dict(row, node=row["hop"]) if "hop" in row else row for row in rows]
 

@@ -8,7 +8,7 @@ from typing import Any
 from ... import adding, kernelspecs
 from ...errors import AgentError, SettingsError
 from ...wire.kernel_settings import KernelSettings
-from ..api import Answer, Handler, RequestRefused, refusing, route
+from ..api import Handler, JsonAnswer, RequestRefused, refusing, route
 from .probe import MachineProbe
 
 
@@ -22,7 +22,7 @@ async def list_all(handler: Handler) -> list[dict[str, Any]]:
 
 
 @route("POST", "kernelspecs")
-async def write(handler: Handler) -> Answer:
+async def write(handler: Handler) -> JsonAnswer:
     """Write one, {"probe": ID, "name", "replace"}, as `add` does. The answer: {name, …, notes, shadowed_by}."""
     body = handler.body("probe", "name", "replace")
     if not isinstance(body.get("name"), str):
@@ -33,7 +33,7 @@ async def write(handler: Handler) -> Answer:
     _refuse_impossible(probe, probe.settings)
     name, replace = body["name"].strip(), body.get("replace") is True
     with refusing(400, field="name"):
-        return Answer(await asyncio.to_thread(_write, name, probe.settings, replace), 201)
+        return JsonAnswer(await asyncio.to_thread(_write, name, probe.settings, replace), 201)
 
 
 @route("DELETE", "kernelspecs/([^/]{1,300})")

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import HubError
 from ...wire.kernel_settings import KernelSettings
-from ..api import Answer, Handler, RequestRefused, refusing, route
+from ..api import Handler, JsonAnswer, RequestRefused, refusing, route
 from .form import MAX_BODY, ROUTE, settings_from
 from .probe import AskerContext, MachineProbe
 
@@ -66,7 +66,7 @@ class Probes:
 
 
 @route("POST", "probes")
-async def start(handler: Handler) -> Answer:
+async def start(handler: Handler) -> JsonAnswer:
     """Start a probe of what the form describes: {"destination", "jumps", "identity", "config", "settings"}.
 
     The answer is the same as that of `GET` for the probe.
@@ -74,7 +74,7 @@ async def start(handler: Handler) -> Answer:
     body = handler.body(*ROUTE, "settings", most=MAX_BODY)
     settings = await asyncio.to_thread(settings_from, body)
     with refusing(429):
-        return Answer(handler.state.probes.start(settings).to_json(), 201)
+        return JsonAnswer(handler.state.probes.start(settings).to_json(), 201)
 
 
 @route("GET", _PROBE)

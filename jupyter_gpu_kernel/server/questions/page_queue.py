@@ -66,7 +66,7 @@ class PageQueue:
             self._take(number).reply.set_result(reply)
 
     def _withdraw(self, entry: PageEntry) -> None:
-        """Nobody waits for the entry any more. It may have left the queue before."""
+        """Nobody waits for the entry any more, which may have left the queue before."""
         with self._lock:
             if entry.shown["id"] in self._entries:
                 self._take(entry.shown["id"])

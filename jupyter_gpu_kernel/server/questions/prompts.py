@@ -73,7 +73,7 @@ class Prompts(PageQueue):
         self._settle(number, Reply(text, save and shown["saveable"]))
 
     def cancel(self, number: str) -> None:
-        """Give up a question, and those of all calls that wait already for the same. Raises KeyError."""
+        """Give up a question, and those of all calls that wait already for the same kernelspec. Raises KeyError."""
         same = _same(self._entries[number].asker.waiting)
         with self._lock:
             self._cancelled[same] = next(self._numbers)

@@ -27,7 +27,7 @@ class NamedKernel(NamedTuple):
 
     @property
     def is_ours_alone(self) -> bool:
-        """Whether this server has it, and no other front end."""
+        """Whether this server has the kernel, and no other front end."""
         return self.kernel_id is not None and self.front_ends == 1
 
 
