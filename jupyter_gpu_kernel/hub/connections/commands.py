@@ -27,7 +27,8 @@ _MARK_LINE = re.compile(
 
 
 class CommandConnection(Connection):
-    """A connection that leads on from another one through a command. It is as alive as the connection before it."""
+    """A connection that leads on from another one through a command. The connection is as
+    alive as the connection before the command."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class CommandConnection(Connection):
         return self._before.interactive
 
     def open(self, command: str) -> CommandStream:
-        """Run a command behind this one."""
+        """Run another command in the shell to which the command of this connection leads."""
         stream = self._before.open(shlex.join([*self._words, SHELL]))
         try:
             self._enter(stream, "" if command == SHELL else command)
@@ -70,7 +71,7 @@ class CommandConnection(Connection):
         return self._before.responds(within)
 
     def close(self) -> None:
-        """Close the connection before the command, which ends it."""
+        """Close the connection before the command, which ends the command."""
         super().close()
         self._before.close()
 

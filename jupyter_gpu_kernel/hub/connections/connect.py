@@ -1,4 +1,4 @@
-"""Chooses how the connection of a kernelspec's route is made, and makes it."""
+"""Chooses the transport for the route of a kernelspec, and connects along the route."""
 
 from __future__ import annotations
 

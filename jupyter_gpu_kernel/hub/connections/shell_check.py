@@ -1,4 +1,4 @@
-"""Whether the shell behind a command can be used: bytes pass at once, and its processes outlive the command."""
+"""Whether the shell behind a command can be used: bytes pass at once, and processes behind the command outlive it."""
 
 from __future__ import annotations
 

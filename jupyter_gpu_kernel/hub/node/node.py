@@ -34,7 +34,8 @@ _MAX_NAMES = 100
 
 
 class Node:
-    """`await connected(call)` and `await link(python, call)`; its link reconnects while a kernel is attached."""
+    """One work node: `connected` returns its SSH connection, and `link` the link to its agent, which reconnects while a
+    kernel is attached."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ class NoLink:
         self.kernel_ids: list[str] = []
 
     async def up(self) -> None:
-        """There is nothing to wait for."""
+        """Return at once: there is nothing to wait for."""
 
     until_up = up
 
@@ -34,13 +34,13 @@ class NoLink:
         raise AgentRefusal("the kernel has not been started yet", code="gone", hop=self.name)
 
     def attach(self, attachment: Attachment) -> None:
-        """The kernel is attached when it has a node."""
+        """Do nothing: the kernel is attached when it has a node."""
 
     def release(self, attachment: Attachment) -> None:
-        """Nothing was attached."""
+        """Do nothing, as nothing was attached."""
 
     def pump(self, endpoint: Endpoint) -> None:
-        """Nothing can be written."""
+        """Write nothing, as there is no node."""
 
 
 NodeLink = Link | NoLink

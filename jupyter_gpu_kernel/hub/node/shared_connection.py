@@ -35,7 +35,7 @@ class RouteSettings(NamedTuple):
 
     @classmethod
     def from_settings(cls, settings: KernelSettings) -> RouteSettings:
-        """Select them from a kernel's settings."""
+        """Select the settings of the route from a kernel's settings."""
         config = settings.config or None
         return cls(settings.route, settings.identity, config, settings.via, settings.transport)
 
@@ -78,7 +78,7 @@ class SharedConnection:
         self.problem: GpuKernelError | None = None
         """Why the last attempt to connect failed, if it did."""
         self._failed_call: Call | None = None
-        """The call for which that was, if it waits only for a short time."""
+        """The call for which the last attempt failed, if the call waits only for a short time (`Call.within`)."""
         self._failures = 0
         self._connection: Connection | None = None
         self._lock = threading.Lock()
@@ -185,7 +185,7 @@ class SharedConnection:
 
     @staticmethod
     def _is_usable(connection: Connection, can_ask: bool, proven: bool) -> bool:
-        """Whether to go on with it. A silent connection that nobody can open again now is used all the same."""
+        """Whether to go on with a connection. A silent one that nobody can open again now is used all the same."""
         if not connection.alive():
             return False
         if not can_ask and (proven or connection.interactive):

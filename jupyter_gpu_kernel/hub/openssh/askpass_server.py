@@ -32,7 +32,7 @@ class Abandoned(Exception):
 
 
 class AskpassServer:
-    """`environment` is what ssh needs to ask here.
+    """The end of SSH_ASKPASS for one ssh process, whose environment needs the variables in `environment`.
 
     `program`: of `find_askpass`. `answer(prompt, kind)` returns None to refuse, or raises Abandoned. `kind` is "" for a
     secret, "confirm" for yes or no, "none" for a mere notice.

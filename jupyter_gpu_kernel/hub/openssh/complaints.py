@@ -36,7 +36,7 @@ _OFFERED = re.compile(r"(.*?) \S+ SHA256:")
 
 
 def not_started(hop: Hop, error: OSError) -> ConnectError:
-    """Return the error for an ssh that this machine does not start."""
+    """Return the error for an ssh program that this machine does not start."""
     cause = f"the ssh program cannot be run: {error.strerror or error}"
     return ConnectError(cause, hop=hop.label, remedy="Try again.")
 
@@ -49,7 +49,8 @@ def nothing_to_ask_with(hop: Hop) -> RouteError:
 
 
 def not_reached(hop: Hop, log: SSHLog, jump: str, refused: str) -> GpuKernelError:
-    """Return the error for an ssh that ended before the server's host key; raise ServerBusy if it may be tried again.
+    """Return the error for an ssh that ended before the server had sent its host key; raise ServerBusy if another
+    attempt may succeed.
 
     `refused`: why the previous hop, `jump`, does not lead to this one; "" if that is not known."""
     words = log.words()
@@ -95,7 +96,8 @@ def no_algorithm(hop: Hop, kind: str, offer: str) -> ConnectError:
 
 
 def host_key_refused(hop: Hop, log: SSHLog, trust_file: Path, declined: bool) -> GpuKernelError:
-    """Return the error for an ssh that ended while it verified the host key. `declined`: the user did not confirm it.
+    """Return the error for an ssh that ended while it verified the host key. `declined`: the user has not confirmed
+    the key.
 
     It is a HostKeyError only if ssh refused the key: after that the hub waits long before it tries again."""
     words, key = log.words(), log.host_key
@@ -116,8 +118,8 @@ def host_key_refused(hop: Hop, log: SSHLog, trust_file: Path, declined: bool) ->
 
 
 def sign_in_failed(hop: Hop, log: SSHLog, keys: UserKeys, can_ask: bool, typed: bool) -> GpuKernelError:
-    """Return the error for a server that did not let the user in. `keys` knows why some were not used; `typed`: the
-    user has answered a question."""
+    """Return the error for a server that did not let the user in. `keys` knows why some keys were not used. `typed`:
+    whether the user has answered a question."""
     words = log.words()
     offered = [found[1] for line in log.offered if (found := _OFFERED.match(line))]
     tried = [key for key in offered if not any(reason.startswith(key) for reason in keys.unusable)]
@@ -149,7 +151,7 @@ def timed_out(hop: Hop, log: SSHLog, jump: str) -> ConnectError:
 
 
 def explanation(words: Sequence[str]) -> str:
-    """Return the last lines that explain something, as one."""
+    """Return the last lines that explain something, joined to one line."""
     lines = [line for line in words if line and not _NOISE.match(line)]
     return one_line("; ".join(lines[-3:]), 500)
 

@@ -51,8 +51,8 @@ class OpenSSHConnector(Connector):
     def _reach(
         self, hops: Sequence[tuple[Hop, TimedAsker | None]], command: str | None, control: Path | None = None
     ) -> SSHProcess:
-        """Return a process that has signed in to these hops, one after the other, and runs the command. It is started
-        again as long as that may help."""
+        """Return a process that has signed in to these hops, one after the other, and runs the command. Another process
+        is started as long as that may help."""
         since, completed = time.monotonic(), len(self.connection.steps)
 
         def reach() -> SSHProcess:
@@ -152,7 +152,7 @@ class DirectConnector(OpenSSHConnector):
 
 
 class Followed:
-    """One hop to which an ssh process connects, as its log tells."""
+    """One hop to which an ssh process connects: its log, and the questions that ssh asks about the hop."""
 
     def __init__(
         self,

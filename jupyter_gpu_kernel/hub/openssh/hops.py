@@ -75,7 +75,7 @@ class MasterHop(OpenHop):
         return True
 
     def close(self) -> None:
-        """End the master, if it is ours."""
+        """End the master, if this package has started it."""
         if self.process is not None:
             self.process.end()
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..paths import control_folder
 
 REACH, HOST_KEY, SIGN_IN, READY, ENDED = range(5)
-"""How far ssh has come: it waits for the server's host key; verifies it; signs in; is connected; has ended."""
+"""How far ssh has come: ssh waits for the server's host key; verifies the key; signs in; is connected; has ended."""
 _MAX_LINES = 400
 MAX_LINE = 4096  # bytes
 _MAX_BEFORE = 10  # lines before a question
@@ -42,18 +42,18 @@ class HostKey(NamedTuple):
 
 
 class SSHLog:
-    """The lines so far, and how far ssh has come."""
+    """The log of one ssh process for one hop: its lines so far, and how far ssh has come."""
 
     def __init__(self) -> None:
         self.file = control_folder() / secrets.token_hex(4)
-        """The file to which ssh writes the log."""
+        """The file to which ssh writes this log."""
         self.step = self.last_step = REACH
-        """How far ssh has come, and the last step before it ended."""
+        """How far ssh has come, and the last step before ssh ended."""
         self.host_key: HostKey | None = None
         self.connected = self.greeted = False
         """Whether there is a TCP connection, and whether the server has sent its version string."""
         self.methods: tuple[str, ...] = ()
-        """The methods of signing in that the server accepts, as it said last."""
+        """The methods of signing in that the server has named last as those that it accepts."""
         self.partial = False
         """Whether one method succeeded, and the server wants another one."""
         self.offered: list[str] = []
@@ -61,9 +61,9 @@ class SSHLog:
         self.refusal = ""
         """Why a master could not open a session."""
         self.refused_channel = ""
-        """Why the host did not lead to the next one, as it said last."""
+        """Why the host has refused its last channel to the next host."""
         self.refusals = 0
-        """How often it has said so."""
+        """How often the host has refused such a channel."""
         self.questions = 0
         """How often ssh was about to ask the user."""
         self.before_question: list[str] = []
@@ -101,8 +101,8 @@ class SSHLog:
             return self._changed.wait_for(lambda: self.step > step, seconds)
 
     def wait_for_questions(self, count: int, seconds: float) -> bool:
-        """Wait until ssh was about to ask so often: then all lines before its question have been read. Return whether
-        it was."""
+        """Wait until ssh was about to ask the user for the time with this number: all lines before the question
+        have been read then. Return whether ssh was."""
         with self._changed:
             return self._changed.wait_for(lambda: self.questions >= count, seconds)
 

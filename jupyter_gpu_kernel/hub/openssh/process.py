@@ -1,4 +1,4 @@
-"""A process of ssh: its stream, and its logs, which are files: one for each hop that it connects to."""
+"""A process of ssh: its stream, and its logs, one file for each hop to which the process connects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _WATCHED = 'exec 3<&0; (read -r line <&3 || kill "$$") >/dev/null 2>&1 & exec "$
 
 
 class SSHProcess:
-    """`stream` is the stdin and stdout of the command that it runs. A ControlMaster listens at `control`."""
+    """One process of ssh. `stream` is the stdin and stdout of the command that ssh runs. If the process is a
+    ControlMaster, it listens at `control`."""
 
     def __init__(
         self,
@@ -34,8 +35,8 @@ class SSHProcess:
         environment: Mapping[str, str] = MappingProxyType({}),
         control: Path | None = None,
     ) -> None:
-        """Start it. `words`: its command, in which each ssh writes to the file of one of the `logs`. Raises OSError if
-        it cannot be started."""
+        """Start the process. `words`: its command, in which each ssh writes to the file of one of the `logs`. Raises
+        OSError if the process cannot be started."""
         for log in logs:
             log.file.touch(0o600)
         watched = () if control is None else ("/bin/sh", "-c", _WATCHED, "sh")
@@ -49,12 +50,12 @@ class SSHProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether it runs; a ControlMaster: whether it takes sessions."""
+        """Whether the process runs, and, if it is a ControlMaster, takes sessions."""
         listens = self.control is None or self.control.exists()
         return listens and not self.stream.closed and self.stream.wait(0) is None
 
     def lost(self, log: SSHLog) -> bool:
-        """Whether it has ended, although it was connected to the hop with this log, or before that."""
+        """Whether the process has ended while it connected to the hop with this log, or afterwards."""
         if log.step <= SIGN_IN or self.runs:
             return False
         self.end()

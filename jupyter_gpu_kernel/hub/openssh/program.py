@@ -58,18 +58,19 @@ class SignIn:
 
     hop: Hop
     log: Path
-    """Where it writes its log: a file, or a device."""
+    """Where ssh writes its log: a file, or a device."""
     known_hosts: Sequence[Path]
     accepts_host: bool
-    """Ask about an unknown host key, and add it to the first of `known_hosts`; otherwise refuse it."""
+    """Whether ssh asks about an unknown host key, and adds an accepted key to the first of `known_hosts`; otherwise ssh
+    refuses the key."""
     asks: bool
-    """Ask the user (with SSH_ASKPASS)."""
+    """Whether ssh asks the user, with SSH_ASKPASS."""
     timeout: float
     """Seconds for the connection and the server's first line."""
     control: Path | None = None
     """Where a ControlMaster for this hop listens, or is to listen."""
     is_open: bool = False
-    """The ControlMaster listens: ssh must connect to nothing else."""
+    """Whether the ControlMaster listens already: then ssh must connect to nothing else."""
 
 
 def opened(hop: Hop, control: Path, log: Path = Path(os.devnull)) -> SignIn:
@@ -89,7 +90,7 @@ class Program(NamedTuple):
         return f"the system's ssh ({'.'.join(map(str, self.version))})"
 
     def command(self, hops: Sequence[SignIn], command: str | None) -> list[str]:
-        """Return the words that run `command` on the last of these hops; each ssh runs the one before as its
+        """Return the words that run `command` on the last of these hops; each ssh runs the ssh of the hop before as its
         ProxyCommand. Without a command, ssh is only a ControlMaster."""
         proxy = ""
         quoted = subprocess.list2cmdline if sys.platform == "win32" else shlex.join

@@ -58,7 +58,7 @@ class Questions:
         self.host_declined = False
         """Whether the user was asked about the host key, and did not confirm it."""
         self.problem: Exception | None = None
-        """Why the attempt to connect has to end, if it has to."""
+        """Why the attempt to connect has to end; None if the attempt goes on."""
 
     @property
     def signed_in(self) -> bool:

@@ -54,7 +54,7 @@ class Attempt:
     """One attempt to connect along a route, for one caller."""
 
     ask: Asker | None = None
-    """Without it, unknown host keys and requests for passwords are errors."""
+    """What asks the user; without an asker, unknown host keys and requests for passwords are errors."""
     progress: Callable[[str, str], None] = _ignore
     """Called with a hop and "reach", "host key" or "sign in" as each step begins."""
     timeout: float = CONNECT_WITHIN

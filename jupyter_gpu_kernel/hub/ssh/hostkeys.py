@@ -146,7 +146,7 @@ def fingerprint(blob: bytes) -> str:
 
 
 def trust(trust_file: Path, name: str, key_type: str, blob: bytes) -> None:
-    """Append one line to our own file."""
+    """Append the line for an accepted key to our own file."""
     append(trust_file, f"{name} {key_type} {base64.b64encode(blob).decode()}\n".encode())
 
 
@@ -171,7 +171,7 @@ def revoked(hop: Hop, entry: Entry, fingerprint: str) -> HostKeyError:
 
 
 def changed(hop: Hop, known: Sequence[Entry], key_type: str, fingerprint: str) -> HostKeyError:
-    """Return the error for another key than those that are known."""
+    """Return the error for a host whose key is none of the known ones."""
     places = ", ".join(f"{entry.file} line {entry.line}" for entry in known)
     files = dict.fromkeys(str(entry.file) for entry in known)
     commands = [f"“{as_typed(['ssh-keygen', '-R', names(hop)[0], '-f', file])}”" for file in files]

@@ -60,7 +60,7 @@ class ParamikoHop(OpenHop):
 
 
 class ChannelEnds:
-    """One command on an SSH server."""
+    """A command on an SSH server, which a channel of paramiko carries."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel

@@ -38,19 +38,19 @@ class OpenHop(ABC):
     """One machine to which we have signed in, for all connections that lead through it."""
 
     shareable = True
-    """Whether other connections may use it."""
+    """Whether other connections may use this hop."""
 
     def __init__(self, host_key: str) -> None:
         self.host_key = host_key
         """The fingerprint of the verified host key; "" if only ssh knows it."""
         self.typed = False
-        """Whether the user typed a secret for it."""
+        """Whether the user typed a secret for this hop."""
         self.users = 0
-        """The number of connections that lead through it."""
+        """The number of connections that lead through this hop."""
 
     @abstractmethod
     def alive(self) -> bool:
-        """Whether it looks connected."""
+        """Whether the connection to this machine is open, as far as this end can tell."""
 
     @abstractmethod
     def open(self, command: str, timeout: float) -> CommandStream:
@@ -79,7 +79,7 @@ class RouteConnection(Connection):
         super().__init__("", transport)
         self.hops: list[Hop] = []
         self.opened: list[OpenHop] = []
-        """The hops so far, each as an open one."""
+        """The open hops, one for each of `hops`, unless a hop is passed (`add_passed`)."""
         self._short_commands = threading.BoundedSemaphore(_MAX_COMMANDS)
 
     # --- for those who make it

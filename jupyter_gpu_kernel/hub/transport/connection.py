@@ -65,7 +65,7 @@ class Connection(ABC):
             return run_to_end(shell, stdin, timeout, self.label, command)
 
     def alive(self) -> bool:
-        """Whether it is connected, as far as this end can tell. `responds` finds out if it has died silently."""
+        """Whether the connection is open, as far as this end can tell. `responds` asks the other end."""
         return not self.closed
 
     def responds(self, within: float) -> bool:

@@ -63,7 +63,7 @@ def _enlarge(pipe: IO[bytes] | None) -> None:
 
 
 class ProcessEnds:
-    """For one reader and one writer; `close` from any thread."""
+    """A program of this machine that carries a stream, for one reader and one writer; `close` from any thread."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
         """Start the process. Raises OSError if it cannot be started."""

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Report:
-    """The rows so far."""
+    """The rows of one `check` so far."""
 
     def __init__(self, hop: str, call: Call) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -44,7 +44,7 @@ class Report:
         return row
 
     def mark_unchecked(self, error: GpuKernelError) -> None:
-        """Change the last row, which failed: this hop and those behind it are not checked."""
+        """Change the last row, which failed: neither its hop nor the hops behind that are checked."""
         self.rows[-1] |= {
             "ok": True,
             "checked": False,

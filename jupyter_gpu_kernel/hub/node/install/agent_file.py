@@ -18,7 +18,7 @@ from typing import NamedTuple
 _PACKAGE = "jupyter_gpu_kernel"
 _FOLDER = Path(__file__).resolve().parents[3]
 _NOT_SENT = "/agent/framework_check.py"
-"""A program that is sent by itself."""
+"""A program that is sent separately."""
 _packing = threading.Lock()
 """Threads that connect to several nodes pack at once: the sources are read by the first of them only."""
 OLD_PYTHON = 91
@@ -55,7 +55,7 @@ class Package(NamedTuple):
 
 
 def pack() -> Package:
-    """Return the agent and the wire: the same bytes for the same sources."""
+    """Return the packed modules of `agent` and `wire`: equal sources give equal bytes."""
     with _packing:
         return packed_once()
 

@@ -51,7 +51,7 @@ class Deadline:
 
 
 class AskedMeanwhile(Exception):
-    """Another attempt has asked the user for the same hop, and that is over now: its sign-in may serve this one."""
+    """Another attempt has meanwhile asked the user about this hop: its sign-in may serve the present attempt, too."""
 
 
 class Turns:
