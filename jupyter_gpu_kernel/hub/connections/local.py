@@ -44,6 +44,5 @@ class LocalConnection(Connection):
             return self._kept(CommandStream(ProcessEnds(words, self._environment, Path.home())))
         except OSError as error:
             cause = f"“{words[0]}” cannot be run: {error.strerror or error}"
-            raise ConnectError(
-                cause, hop=NAME, remedy="Check that it is installed, and on your PATH."
-            ) from error
+            remedy = "Check that it is installed, and on your PATH."
+            raise ConnectError(cause, hop=NAME, remedy=remedy) from error

@@ -178,9 +178,7 @@ class SharedConnection:
             return self._connection, True
 
     def _connect(self, ask: Call | None, call: Call | None) -> Connection:
-        if call is None:
-            return self._open_connection(self._settings, Attempt(ask))
-        attempt = Attempt(ask, call.progress, CONNECT_WITHIN if call.within is None else call.within)
+        attempt = Attempt() if call is None else Attempt(ask, call.progress, call.within or CONNECT_WITHIN)
         return self._open_connection(self._settings, attempt)
 
     @staticmethod

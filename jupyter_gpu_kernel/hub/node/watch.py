@@ -45,12 +45,13 @@ class WatchedRequests(Generic[T]):
         """
         request = self._open.get(key) or self._begin(key, ask())
         last, at = self._last.get(key, (None, 0.0))
-        known = last is not None and self._now() - at < KEPT
-        wait = 0.0 if known and last is not None and self._failed(last) else patience
+        if self._now() - at >= KEPT:
+            last = None
+        wait = 0.0 if last is not None and self._failed(last) else patience
         await asyncio.wait([request.task], timeout=max(0.0, request.since + wait - self._now()))
         if request.task.done():
             return request.task.result()
-        return last if known and last is not None else late(self._now() - request.since)
+        return last if last is not None else late(self._now() - request.since)
 
     def _begin(self, key: Hashable, asking: Coroutine[Any, Any, T]) -> _Open[T]:
         task = asyncio.get_running_loop().create_task(asking)

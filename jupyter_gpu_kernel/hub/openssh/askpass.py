@@ -14,8 +14,10 @@ from multiprocessing.connection import Client
 ADDRESS, TOKEN = "JUPYTER_GPU_KERNEL_ASKPASS", "JUPYTER_GPU_KERNEL_ASKPASS_TOKEN"
 
 
-def main(prompt: str) -> int:
-    """Return the exit status: 0 if there is an answer."""
+def run() -> int:
+    """Ask for the prompt that is this program's argument, and print the answer. Return the exit status: 0 if there is
+    an answer."""
+    prompt = sys.argv[1] if len(sys.argv) > 1 else ""
     kind = os.environ.get("SSH_ASKPASS_PROMPT", "")
     with Client(os.environ[ADDRESS]) as connection:
         connection.send_bytes(json.dumps([os.environ.get(TOKEN, ""), kind, prompt]).encode())
@@ -25,8 +27,3 @@ def main(prompt: str) -> int:
             return 1
     sys.stdout.buffer.write(answer + b"\n")
     return 0
-
-
-def run() -> int:
-    """Ask for the prompt that is this program's argument."""
-    return main(sys.argv[1] if len(sys.argv) > 1 else "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Iterator, Sequence
 
 import paramiko
@@ -91,13 +92,23 @@ class ParamikoConnector(Connector):
             raise unreachable(hop, _reason(error), "") from error
 
     def _open_channel(self, hop: Hop, before: Transport) -> BufferedSocket:
-        within = self.deadline.remaining(hop.connect_timeout)
-        target, origin = (hop.host, hop.port), ("127.0.0.1", 0)
-        try:
-            channel = before.open_channel("direct-tcpip", target, origin, window_size=WINDOW, timeout=within)
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            raise self._channel_error(hop, before, error) from error
-        return BufferedSocket(channel, WINDOW)
+        """Return a channel of the previous hop. If no answer comes, the channel is requested again, as a TCP connection
+        is, after a longer while each time: the previous hop may wait for a slow name server."""
+        end = time.monotonic() + self.deadline.remaining(hop.connect_timeout)
+        target, origin, wait = (hop.host, hop.port), ("127.0.0.1", 0), tcp.RETRY_AFTER
+        while True:
+            remaining = max(end - time.monotonic(), 0.05)
+            within = min(wait, remaining)
+            try:
+                channel = before.open_channel(
+                    "direct-tcpip", target, origin, window_size=WINDOW, timeout=within
+                )
+                return BufferedSocket(channel, WINDOW)
+            except (paramiko.SSHException, OSError, EOFError) as error:
+                refused = isinstance(error, paramiko.ChannelException)
+                if refused or within == remaining or not before.is_active():
+                    raise self._channel_error(hop, before, error) from error
+            wait *= 2
 
     def _channel_error(self, hop: Hop, before: Transport, error: Exception) -> ConnectError:
         jump = self.connection.label

@@ -71,10 +71,8 @@ class Connector(ABC):
         hop = hops[-1]
         on_wait = partial(self.progress, hop.label, "waiting for another sign-in to this host")
         with turns.of(hops, since, on_wait) as take_turn:
-            if self._asker is None or not hop.asks:
-                yield None
-            else:
-                yield TimedAsker(self._asker, self.deadline, take_turn)
+            asker = self._asker if hop.asks else None
+            yield TimedAsker(asker, self.deadline, take_turn) if asker is not None else None
 
     def _first(self, route: Sequence[Hop]) -> int:
         """Return the number of the first hop to connect to."""

@@ -12,10 +12,9 @@ import binascii
 import hashlib
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import translate
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import paramiko
@@ -45,7 +44,8 @@ class Entry:
             return _hashed_match(self.hosts, name)
         found = False
         for pattern in self.hosts.lower().split(","):
-            if _wildcard_match(pattern.removeprefix("!"), name):
+            # Only * and ? are special to ssh; fnmatch would also read the brackets of "[host]:port".
+            if fnmatchcase(name, pattern.removeprefix("!").replace("[", "[[]")):
                 if pattern.startswith("!"):
                     return False
                 found = True
@@ -57,11 +57,6 @@ def _hashed_match(hosts: str, name: str) -> bool:
         return paramiko.HostKeys.hash_host(name, salt=hosts) == hosts
     except (ValueError, AssertionError):  # its salt is malformed
         return False
-
-
-def _wildcard_match(pattern: str, name: str) -> bool:
-    # Only * and ? are special to ssh; fnmatch would also read the brackets of "[host]:port".
-    return re.fullmatch(translate(pattern.replace("[", "[[]")), name) is not None
 
 
 def _read_entries(files: Sequence[Path]) -> Iterator[Entry]:

@@ -8,9 +8,9 @@ from functools import partial
 
 from ..transport.time_limit import return_within
 
-# Seconds until an attempt is started again: the system repeats a lost SYN packet only after 1, 3, 7 and 15 s, and the
-# network may be back in between.
-_RETRY_AFTER = 3.0
+RETRY_AFTER = 3.0
+"""Seconds until an attempt is started again: the system repeats a lost SYN packet only after 1, 3, 7 and 15 s, and the
+network may be back in between."""
 _SHORTEST = 1.0  # seconds of an attempt, if that many remain: on a long path the answer takes some hundred milliseconds
 
 
@@ -20,7 +20,7 @@ def dial(host: str, port: int, timeout: float) -> socket.socket:
     end = time.monotonic() + timeout
     while True:
         remaining = max(end - time.monotonic(), 0.05)
-        each = min(max(remaining / 2, _SHORTEST), remaining, _RETRY_AFTER)
+        each = min(max(remaining / 2, _SHORTEST), remaining, RETRY_AFTER)
         try:
             sock = return_within(remaining, partial(socket.create_connection, (host, port), each))
         except UnicodeError as error:
