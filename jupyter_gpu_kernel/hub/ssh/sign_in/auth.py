@@ -183,17 +183,15 @@ class _SignIn:
     # --- error messages
 
     def _check_connection(self, error: Exception) -> None:
+        """Return if the connection is still open. Raise why it has ended or timed out."""
         if str(error) == "Authentication timeout.":
-            raise ConnectError(
-                "timed out while signing in",
-                hop=self.hop.label,
-                remedy="Try again in a few minutes.",
-            ) from error
-        if not self.transport.is_active() and not self.transport.disconnect_reason:
-            raise self._disconnected(error) from error
-        if not self.transport.is_active():
-            reason = self.transport.disconnect_reason
+            remedy = "Try again in a few minutes."
+            raise ConnectError("timed out while signing in", hop=self.hop.label, remedy=remedy) from error
+        if self.transport.is_active():
+            return
+        if reason := self.transport.disconnect_reason:
             raise failures.disconnected(self.hop, reason, self._attempts()) from error
+        raise self._disconnected(error) from error
 
     def _disconnected(self, error: Exception) -> AuthError | ConnectError:
         """Return the error for a connection that ended without a reason: the network failed, or the server's PAM rules
