@@ -62,7 +62,7 @@ def test_a_job_that_has_just_ended_is_no_error(tmp_path: Path, state: str, error
         records = JobFiles(tmp_path / "jobs", DiskThread())
         kernels = JobKernels(RUNTIME, nodes, schedulers, records, log)
         of_node = SETTINGS.replace(route=("gpu1",), slurm=False, login_route=("login",))
-        job = kernels._table.get(JobState("7", "RUNNING", name="jgk-k1"), SETTINGS, "login")
+        job = kernels._table.get(JobState("7", "RUNNING", node="gpu1", name="jgk-k1"), SETTINGS, "login")
         job.kernels.append(Started("k1", of_node, NoLink("gpu1"), "create"))  # type: ignore[arg-type]
         specs = [{"name": "a100", "settings": SETTINGS.to_json()}]
         call = Call(ClientConnection(Pipe()[0]), {"id": 1, "op": "ps", "specs": specs})

@@ -132,7 +132,7 @@ def test_a_step_is_taken_only_where_ssh_does_not_see_the_jobs_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_ssh: int, way: str
 ) -> None:
     """It may have been started when the step looks for it. The way that is not taken is closed."""
-    monkeypatch.setattr(job_nodes, "_OTHER_AFTER", 0.0)
+    monkeypatch.setattr(job_nodes, "_OTHERS_EVERY", 1)
     cluster = Reachable(tmp_path, ssh=by_ssh, srun=1)
 
     async def run() -> tuple[str, list[str]]:

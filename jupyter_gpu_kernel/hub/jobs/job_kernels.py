@@ -11,7 +11,7 @@ import contextlib
 import logging
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError
 from ...wire.runtime import Runtime
@@ -26,6 +26,7 @@ from ..rpc import Call
 from ..slurm.dialect import JobState
 from ..slurm.scheduler import Scheduler, Schedulers
 from . import job_output
+from .job import Job
 from .job_files import JobFiles
 from .job_nodes import JobNodes
 from .job_starter import JobStarter
@@ -35,14 +36,6 @@ _REACH_WITHIN = 8.0
 """Seconds to connect to the node of a job that runs, for one request."""
 _READ_WITHIN = 5.0
 """Seconds that a command waits for the files in the user's home. Without them the command shows less."""
-
-
-class _Listed(NamedTuple):
-    """A job of ours that Slurm has listed, and that has not ended. `login`: its login node."""
-
-    state: JobState
-    login: Node
-    scheduler: Scheduler
 
 
 class JobKernels:
@@ -113,13 +106,13 @@ class JobKernels:
         """Return the rows of `ps` with the kernels' jobs, and rows for the jobs in which no kernel was found."""
         for job in await self._active_jobs(call):
             kernels = self._kernels_in(job)
-            found = [row for row in rows if _is_in(row, job.state, kernels)]
+            found = [row for row in rows if _is_in(row, job.id, kernels)]
             for row in found:
-                route = self._job_nodes.route_of(job.state.id, job.login.name)
+                route = self._job_nodes.route_of(job.id, job.login)
                 row["job"] = {**(row.get("job") or {}), **job.state.to_json(), "way": route}
                 row["ends_at"] = row["job"].get("end_time")
             if not found:
-                rows.append(self._row(job.state, job.login.name))
+                rows.append(self._row(job.state, job.login))
         return rows
 
     def _row(self, job: JobState, login: str) -> dict[str, Any]:
@@ -141,12 +134,12 @@ class JobKernels:
             "job": job.to_json(),
         }
 
-    async def _active_jobs(self, call: Call) -> list[_Listed]:
+    async def _active_jobs(self, call: Call) -> list[Job]:
         """Return our jobs that have not ended."""
         asking = (self._active(specs[0], call, []) for specs in self._by_login(call.specs))
         return [job for jobs in await asyncio.gather(*asking) for job in jobs]
 
-    async def _active(self, spec: Spec, call: Call, errors: list[NodeReply]) -> list[_Listed]:
+    async def _active(self, spec: Spec, call: Call, errors: list[NodeReply]) -> list[Job]:
         """Return our jobs of one login node that have not ended. If Slurm cannot be asked, add the error to `errors`.
 
         A call that waits only for a short time does not wait again for a login node that could not be reached.
@@ -164,17 +157,17 @@ class JobKernels:
             if isinstance(error, ConnectError) and call.within is not None:
                 failed[node] = error
             return []
-        active = (job for job in jobs if not job.over and not self._table.is_over(job.id, node.name))
-        return [_Listed(job, node, scheduler) for job in active]
+        listed = [self._table.listed(state, spec.settings, node.name) for state in jobs if not state.over]
+        return [job for job in listed if not (job.state.over or self._table.is_over(job.id, node.name))]
 
-    async def _spec(self, specs: list[Spec], job: _Listed, call: Call) -> Spec | NodeReply | None:
+    async def _spec(self, specs: list[Spec], job: Job, call: Call) -> Spec | NodeReply | None:
         """Return the spec that leads to the node of a job, or the error why none does; None if the job waits."""
-        state, login = job.state, job.login
+        state, login = job.state, self._job_nodes.login(specs[0].settings)
         if state.state == "PENDING" or not state.node:
             return None
         name = self._table.files.get(state.kernel_id).name
         spec = next((one for one in specs if one.name == name), specs[0])
-        running = [one for one in self._table.kernels(state.id, login.name) if not one.late_start.pending]
+        running = [one for one in job.kernels if not one.late_start.pending]
         if running:
             return spec._replace(settings=running[0].settings.replace(slurm=False))
         call.progress(login.name, f"connecting to job {state.id}")
@@ -191,12 +184,10 @@ class JobKernels:
             return NodeReply(login, {}, error)
         return spec._replace(settings=reached.settings.replace(slurm=False))
 
-    def _kernels_in(self, job: _Listed) -> set[str]:
+    def _kernels_in(self, job: Job) -> set[str]:
         """Return the ids of all kernels that are known to be in this job."""
-        files = self._table.files.of_job(job.state.id, job.login.name)
-        known = {file.kernel for file in files if not file.over}
-        attached = {one.kernel_id for one in self._table.kernels(job.state.id, job.login.name)}
-        return attached | (known or {job.state.kernel_id})
+        known = {file.kernel for file in self._table.files.of_job(job.id, job.login) if not file.over}
+        return {one.kernel_id for one in job.kernels} | (known or {job.state.kernel_id})
 
     def _by_login(self, specs: list[Spec]) -> list[list[Spec]]:
         """Return the specs with `slurm`, grouped by their login nodes."""
@@ -215,13 +206,11 @@ class JobKernels:
         no such job."""
         for job in await self._active_jobs(call):
             waits = job.state.state == "PENDING"
-            others = {one.kernel_id for one in self._table.kernels(job.state.id, job.login.name)} - {
-                kernel_id
-            }
+            others = {one.kernel_id for one in job.kernels} - {kernel_id}
             cancels = (waits or running) and not others
             if kernel_id in self._kernels_in(job) and (cancels or (kill and not waits)):
-                call.progress(job.login.name, f"cancelling job {job.state.id}")
-                await job.scheduler.cancel(job.state.id, call, kill=kill and not waits)
+                call.progress(job.login, f"cancelling job {job.id}")
+                await job.scheduler.cancel(job.id, call, kill=kill and not waits)
                 return True
         return False
 
@@ -248,9 +237,9 @@ class JobKernels:
         return job_output.rows(found[0].answer["job"]["log"]["text"], hop=found[0].node.name) if found else []
 
 
-def _is_in(row: dict[str, Any], job: JobState, kernels: set[str]) -> bool:
+def _is_in(row: dict[str, Any], job_id: str, kernels: set[str]) -> bool:
     """Whether a row of `ps` is about a kernel in this job, one of `kernels`."""
-    return row.get("id") in kernels or (row.get("job") or {}).get("id") == job.id
+    return row.get("id") in kernels or (row.get("job") or {}).get("id") == job_id
 
 
 async def _ask_slurm(login: Node, scheduler: Scheduler, call: Call) -> list[JobState]:
@@ -264,9 +253,9 @@ async def _ask_slurm(login: Node, scheduler: Scheduler, call: Call) -> list[JobS
         raise ConnectError(cause, hop=login.name, remedy=TRY_AGAIN_SOON) from None
 
 
-async def _has_ended(job: _Listed, call: Call) -> bool:
+async def _has_ended(job: Job, call: Call) -> bool:
     """Whether a job that was active when Slurm was asked is ending, or has ended since."""
     with contextlib.suppress(GpuKernelError, asyncio.TimeoutError):
-        ended = await call.limited(call.within, job.scheduler.ended(job.state.id, job.state.name))
+        ended = await call.limited(call.within, job.scheduler.ended(job.id, job.slurm_name))
         return ended is not None or job.state.state == "COMPLETING"
     return False

@@ -14,6 +14,7 @@ import logging
 import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import AuthError, GpuKernelError, HostKeyError, UnknownHost
@@ -29,9 +30,10 @@ _SOON = (1.0, 1.5, 15.0)
 """Seconds until a job's process is looked for again that may not have been started yet: the first time, the factor for
 later ones, at most."""
 _LATER = (3.0, 2.0, 60.0)
-"""These three numbers for a route that is refused: servers block clients whose sign-in fails often."""
-_OTHER_AFTER = 5.0
-"""Seconds until another route is tried, if one leads to the node but does not see the job's process there."""
+"""These three numbers where no route leads to the node: servers block clients whose sign-in fails often."""
+_OTHERS_EVERY = 4
+"""While a route leads to the node, where the job's process may not run yet, the other routes are tried in one of so
+many rounds: the first time after 5 seconds."""
 _CONNECT_WITHIN = 60.0
 _LOOK_EVERY = 2.0
 """Seconds between two looks at connections that are closed when nothing uses them any more."""
@@ -47,25 +49,14 @@ class Reached(NamedTuple):
     settings: KernelSettings
 
 
+@dataclass
 class _Route:
-    """One route to a job's node: when to try it next, and why the last attempt failed.
+    """One route to a job's node. `problem`: why the last attempt failed. `node`: the node to which the route leads,
+    also if the job's process is not seen there; None if the route leads nowhere."""
 
-    `node`: the node to which the route leads, also if the job's process is not seen there; None if it leads nowhere.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.problem = ""
-        self.due = 0.0
-        self.node: Node | None = None
-        self._delay = 0.0
-
-    def failed(self, problem: str, now: float, delays: tuple[float, float, float]) -> None:
-        """Record that the route cannot be taken now."""
-        first, factor, most = delays
-        self.problem = problem
-        self._delay = min(max(first, self._delay * factor), most)
-        self.due = now + self._delay
+    name: str
+    problem: str = ""
+    node: Node | None = None
 
 
 class JobNodes:
@@ -95,8 +86,7 @@ class JobNodes:
         taken: Reached | None = None
         tell("connecting to it")
         try:
-            while taken is None:
-                taken = await self._try_each(routes, settings, job, tell)
+            taken = await self._try_routes(routes, settings, job, tell)
             self._reached[login.name, job.id] = taken.node
             self._worked[login.name] = next(one.name for one in routes if one.node is taken.node)
             return taken
@@ -105,26 +95,27 @@ class JobNodes:
                 if taken is None or node is not taken.node:
                     await self._discard_unused(node)
 
-    async def _try_each(
+    async def _try_routes(
         self, routes: list[_Route], settings: KernelSettings, job: JobState, tell: Callable[[str], None]
-    ) -> Reached | None:
-        """Try the routes that are due; if none leads to the job's process, wait until the next one is due."""
-        clock = asyncio.get_running_loop().time
-        for route in routes:
-            if clock() < route.due:
-                continue
-            reached = await self._try(route, settings, job)
-            if reached is not None:
-                return await self._prefer_ssh(reached, routes, settings, job)
-            if route.node is not None:  # its process may not run yet; the other routes would say the same
+    ) -> Reached:
+        """Try one route after the other, with growing pauses, until one leads to the job's process."""
+        pause, rounds, leading = 0.0, 0, list[_Route]()
+        while True:
+            rounds += 1
+            for route in routes:
+                if leading and route not in leading and rounds % _OTHERS_EVERY:
+                    continue
+                if reached := await self._try(route, settings, job):
+                    return await self._prefer_ssh(reached, routes, settings, job)
+                leading = [one for one in routes if one.node is not None]
+            if leading:
                 tell("waiting for its process to start, after its set-up lines")
-                for other in routes:
-                    other.due = other.due if other is route else max(other.due, clock() + _OTHER_AFTER)
-            elif all(one.problem for one in routes):
+            else:
                 problems = (f"by {one.name}: {one.problem}" for one in routes)
                 tell(f"it cannot be reached yet: {'; '.join(problems)}")
-        await asyncio.sleep(max(0.1, min(one.due for one in routes) - clock()))
-        return None
+            first, factor, most = _SOON if leading else _LATER
+            pause = min(max(first, pause * factor), most)
+            await asyncio.sleep(pause)
 
     async def _prefer_ssh(
         self, reached: Reached, routes: list[_Route], settings: KernelSettings, job: JobState
@@ -135,20 +126,17 @@ class JobNodes:
         return (await self._try(leading[0], settings, job) if leading else None) or reached
 
     async def _try(self, route: _Route, settings: KernelSettings, job: JobState) -> Reached | None:
-        """Return what the route leads to. If that is not the job's process, record the reason and return None."""
-        connecting = (
-            self._by_ssh(route, settings, job) if route.name == SSH else self._by_step(route, settings, job)
-        )
+        """Return what the route leads to. If the job's process is not seen, record the reason and return None."""
+        connect = self._by_ssh if route.name == SSH else self._by_step
         try:
-            return await asyncio.wait_for(connecting, _CONNECT_WITHIN)
+            return await asyncio.wait_for(connect(route, settings, job), _CONNECT_WITHIN)
         except (GpuKernelError, asyncio.TimeoutError) as error:
             if isinstance(error, HostKeyError) and not isinstance(error, UnknownHost):
                 raise
             cause = error.cause if isinstance(error, GpuKernelError) else "no answer"
         if route.problem != cause:
             self._log.info("%s: job %s by %s: %s", self.login(settings).name, job.id, route.name, cause)
-        delays = _LATER if route.node is None else _SOON
-        route.failed(cause, asyncio.get_running_loop().time(), delays)
+        route.problem = cause
         return None
 
     def route_of(self, job_id: str, login: str) -> str:

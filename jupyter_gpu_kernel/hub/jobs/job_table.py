@@ -61,22 +61,23 @@ class JobTable:
         """Whether a job is kept for a notebook, or is being ended."""
         return bool(self._tasks) or any(job.kept is not None for job in self._jobs)
 
-    def kernels(self, job_id: str, login: str) -> list[RemoteKernel]:
-        """Return the kernels of front ends of this hub that are in this job, or wait for the job."""
-        job = self._known(job_id, login)
-        return [] if job is None else list(job.kernels)
-
     def is_over(self, job_id: str, login: str) -> bool:
         """Whether a job is known to have ended, although Slurm has listed it a moment ago."""
         since = self._runtime.time() - _LISTED_FOR  # before: Slurm may have given the id again
         files = [one for one in self.files.of_job(job_id, login) if not one.over or one.changed > since]
         return bool(files) and all(file.over for file in files)
 
-    def get(self, state: JobState, settings: KernelSettings, login: str) -> Job:
-        """Return a job that Slurm has, known already or not, with this state."""
+    def listed(self, state: JobState, settings: KernelSettings, login: str) -> Job:
+        """Return a job that Slurm lists: the one of this table, or else a new one, which is not added."""
         job = self._known(state.id, login)
         if job is None or job.slurm_name != state.name:
-            job = Job(state, settings, login, self._schedulers.of(settings.at_login()))
+            return Job(state, settings, login, self._schedulers.of(settings.at_login()))
+        return job
+
+    def get(self, state: JobState, settings: KernelSettings, login: str) -> Job:
+        """Return a job that Slurm has, with this state. From now on the job is in this table."""
+        job = self.listed(state, settings, login)
+        if job not in self._jobs:
             self._jobs.insert(0, job)
         job.state = state
         return job
