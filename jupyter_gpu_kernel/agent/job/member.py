@@ -54,7 +54,7 @@ class Membership:
         return self.status["end_time"]  # type: ignore[no-any-return]
 
     def set_end_time(self, fields: Mapping[str, Any]) -> None:
-        """Take the time at which the job ends from these fields, if they have it."""
+        """Take the time at which the job ends from these fields, if it is there."""
         if fields.get("end_time") is not None:
             self.status = {**self.status, "end_time": number(fields, "end_time", most=LATEST)}
 

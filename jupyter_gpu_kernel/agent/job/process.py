@@ -1,9 +1,9 @@
 """The process of a scheduler's job: `agent job`, which the batch script becomes.
 
-It starts keepers as its children when `attach` asks it, tells them of the job's signals, and ends with the last of
-them, and so the job. A keeper that is killed leaves a kernel, whose successor of the keeper joins again. Every process
-that loses its parent becomes a child of this one, so that a scheduler finds it below; and keepers end when this
-process does.
+It starts keepers as its children when `attach` asks for them, tells keepers of the job's signals, and ends with the
+last keeper, and so the job. A keeper that is killed leaves a kernel, whose next keeper joins again. Every process that
+loses its parent becomes a child of the job's process, so that a scheduler finds it below; and keepers end when the
+job's process does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIRST_HUB = "JUPYTER_GPU_KERNEL_JOB_WAIT"
 """The variable with the seconds that a first kernel may take to be started. The job ends if none is."""
 DEFAULT_WAIT = 1800.0
 RETRY_WAIT = 60.0
-"""Seconds for another start after one that failed."""
+"""Seconds for another start after a start that failed."""
 _STARTS_WITHIN = 60.0
 """Seconds in which a job that has made its folder listens there."""
 _LOOK_INTERVAL = 2.0
@@ -110,7 +110,7 @@ class JobProcess:
                 start.process.kill()
 
     def _join(self, connection: JobClient, request: Dict[str, Any]) -> None:
-        """Add a keeper. It leaves when its kernel has ended; if it is killed, the connection is closed."""
+        """Add a keeper, which leaves when its kernel has ended. If the keeper is killed, its connection is closed."""
         self._keepers[connection] = kernel_id = text(request, "kernel")
         self._had_keeper = True
         self._lost.discard(kernel_id)

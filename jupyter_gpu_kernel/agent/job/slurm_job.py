@@ -46,5 +46,5 @@ def read_job(environ: Mapping[str, str]) -> Optional[SlurmJob]:
 
 
 def _end_time(text: str) -> Optional[int]:
-    """Return SLURM_JOB_END_TIME as a number. In a job without a limit it is missing, or far away."""
+    """Return SLURM_JOB_END_TIME as a number. In a job without a limit the variable is missing, or far away."""
     return int(text) if text.isdigit() and 0 < int(text) < 1 << 33 else None

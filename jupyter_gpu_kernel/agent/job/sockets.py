@@ -98,7 +98,7 @@ class Server:
             self._on_close(connection)
 
     def rejected(self, connection: JobClient, error: Exception) -> None:
-        """Whatever a peer sends, it ends its connection and not the job."""
+        """Close the connection of a peer that sent something malformed. The job goes on."""
         if not isinstance(error, (FrameError, FieldError)):
             traceback.print_exception(type(error), error, error.__traceback__)
         self.disconnected(connection)

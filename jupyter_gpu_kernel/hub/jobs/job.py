@@ -12,7 +12,7 @@ from ..slurm.scheduler import Scheduler
 
 
 class Job:
-    """One job. `kernels`: the kernels in the job, or waiting for it, that front ends of this hub have."""
+    """One job. `kernels`: the kernels in the job, or waiting for the job, that front ends of this hub have."""
 
     def __init__(self, state: JobState, settings: KernelSettings, login: str, scheduler: Scheduler) -> None:
         """`state`: the job's last known state; `settings`: those of its kernel; `login`: the name of the login node."""

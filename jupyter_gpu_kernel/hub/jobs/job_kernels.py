@@ -35,7 +35,7 @@ from .job_table import JobTable
 _REACH_WITHIN = 8.0
 """Seconds to connect to the node of a job that runs, for one request."""
 _READ_WITHIN = 5.0
-"""Seconds that a command waits for the files in the user's home. Without them the command shows less."""
+"""Seconds that a command waits for the files in the user's home. Without these files the command shows less."""
 
 
 class JobKernels:
@@ -116,7 +116,7 @@ class JobKernels:
         return rows
 
     def _row(self, job: JobState, login: str) -> dict[str, Any]:
-        """Return the row of `ps` for a job in which no kernel was found, as far as it is known."""
+        """Return the row of `ps` for a job in which no kernel was found, with what is known of the job's kernel."""
         file = self._table.files.get(job.kernel_id)
         return {
             **NO_CELLS,

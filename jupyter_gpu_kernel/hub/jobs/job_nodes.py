@@ -78,8 +78,8 @@ class JobNodes:
     async def reach(self, settings: KernelSettings, job: JobState, tell: Callable[[str], None]) -> Reached:
         """Connect to the job's node, and wait until the job's process answers there: its set-up lines may take long.
 
-        `tell(text)` is called with what is being done. Goes on until it is cancelled. Raises HostKeyError if a host
-        shows another host key than the expected one.
+        `tell(text)` is called with what is being done. Goes on until the caller cancels it. Raises HostKeyError if a
+        host shows another host key than the expected one.
         """
         login = self.login(settings)
         routes = [_Route(name) for name in self._allowed_routes(login, settings)]

@@ -1,5 +1,5 @@
-"""What a job has printed (slurm-ID.out): read on the job's node when the job has ended, as far as it can be reached
-then. The kernel's own output is not in it, but what the set-up lines and the job's process print."""
+"""What a job has printed (slurm-ID.out): read on the job's node after the job's end, if the node can be reached then.
+The file has what the set-up lines and the job's process print, and not the kernel's own output."""
 
 from __future__ import annotations
 

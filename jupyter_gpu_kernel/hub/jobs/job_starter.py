@@ -1,4 +1,4 @@
-"""Starts one kernel in a job: submits it when a cell of the user waits, watches it, and starts the kernel when it runs.
+"""Starts one kernel in a job: submits the job when a cell of the user waits, and starts the kernel when the job runs.
 
 A job is submitted only for a cell of the user. When the job has ended, its kernel has, too; the next cell of the user
 submits another one.
@@ -31,7 +31,7 @@ from .job_table import JobTable
 _END_KNOWN_WITHIN = 10.0
 """Seconds until Slurm knows that a job has ended whose kernel is gone."""
 _RESTART_WITHIN = 1.0
-"""Seconds from an interrupt to the request for a restart, if there is one."""
+"""Seconds in which the request for a restart follows an interrupt, where a front end sends both."""
 _RETRY = 10.0
 """Seconds until Slurm is asked again that has not answered."""
 
@@ -97,9 +97,9 @@ class JobStarter(Starter):
         return False
 
     def replace(self, remote: RemoteKernel, left: LeftKernel, stop: Callable[[], Awaitable[None]]) -> bool:
-        """Start this kernel in the job of another one, which the front end restarts by starting this one. Call `stop`
-        for the other kernel only afterwards, as a job ends with its last kernel. Return False if this kernel has a job
-        of its own already."""
+        """Start the kernel `remote` in the job of the kernel `left`, which the front end restarts by starting `remote`.
+        Call `stop` for the kernel `left` only afterwards, as a job ends with its last kernel. Return False if `remote`
+        has a job of its own already."""
         if not remote.late_start.pending or (self._job is not None and self._replaced != left.kernel_id):
             return False
         self._search = self._search or self._job is None
@@ -164,12 +164,12 @@ class JobStarter(Starter):
         return None
 
     def _wanted(self, remote: RemoteKernel) -> bool:
-        """Whether somebody waits for the job, as far as it is this kernel's own."""
+        """Whether the start goes on: somebody waits for the job, or a kernel may run in the job already."""
         abandoned = remote.end_wanted and self._ours_to_cancel
         return not (remote.closed or self._interrupted or abandoned)
 
     async def _wait_until_running(self, remote: RemoteKernel, job: Job) -> bool:
-        """Return whether the job runs. It does not if it was cancelled, or if the front ends have left."""
+        """Wait until the job runs, and return True; False if the job was cancelled, or the front ends have left."""
         remote.status = {"since": self._runtime.time(), **remote.status}
         while (self._wanted(remote) or await self._restarts(remote)) and not job.state.over:
             if job.state.node and job.state.state == "RUNNING":

@@ -7,7 +7,6 @@ itself with its last kernel; if it does not, it is cancelled.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -68,7 +67,7 @@ class JobTable:
         return bool(files) and all(file.over for file in files)
 
     def listed(self, state: JobState, settings: KernelSettings, login: str) -> Job:
-        """Return a job that Slurm lists: the one of this table, or else a new one, which is not added."""
+        """Return a job that Slurm lists: that of this table, or else a new `Job`, which is not added to the table."""
         job = self._known(state.id, login)
         if job is None or job.slurm_name != state.name:
             return Job(state, settings, login, self._schedulers.of(settings.at_login()))
@@ -214,28 +213,22 @@ class JobTable:
             job.end_watch = job.scheduler.watch(job.id, job.slurm_name, changed)
 
     async def end(self, job: Job, within: float) -> JobEnd | None:
-        """Return how the job ended; None if it has not ended within so many seconds, as far as is known. While Slurm
-        does not answer, the last known state counts."""
+        """Return how the job ended; None if the job has not ended within so many seconds, as far as is known. While
+        Slurm does not answer, the last known state counts."""
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + within, _ASK_AFTER
         while True:
-            answered = False
-            with contextlib.suppress(GpuKernelError):
+            is_last = loop.time() >= deadline
+            try:
                 end = await job.scheduler.ended(job.id, job.slurm_name)
-                answered = True
-                if end is not None:
-                    self._record_end(job, end)
-                    return end
-            if loop.time() >= deadline:
-                break
+            except GpuKernelError:
+                end = _last_known_end(job) if is_last else None
+            if end is not None:
+                self._record_end(job, end)
+            if end is not None or is_last:
+                return end
             await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
             pause = min(2 * pause, _LONGEST_PAUSE)
-        if answered or not job.state.over:
-            return None
-        end = job_end(job.id, JobRecord(job.state.state) if job.state.state != GONE else None)
-        assert end is not None
-        self._record_end(job, end)
-        return end
 
     def _record_end(self, job: Job, end: JobEnd) -> None:
         host = end.node or job.state.node
@@ -302,7 +295,7 @@ class JobTable:
         self._forget(job)
 
     def _forget(self, job: Job) -> None:
-        """Remove a job in which no kernel of this hub is, unless one has come meanwhile."""
+        """Remove a job in which no kernel of this hub is, unless a kernel has come meanwhile."""
         job.ending = False
         if job.kernels:
             return
@@ -313,3 +306,10 @@ class JobTable:
             self._jobs.remove(job)
             if job.state.over:
                 self._tasks.spawn(self._nodes.leave(job.id, job.login))
+
+
+def _last_known_end(job: Job) -> JobEnd | None:
+    """Return how a job ended by its last known state."""
+    if not job.state.over:
+        return None
+    return job_end(job.id, JobRecord(job.state.state) if job.state.state != GONE else None)

@@ -29,8 +29,8 @@ from .placement import Offer, Placement, left_out
 from .reservation import Reservation, end_kernel
 
 OPEN_AFTER = 2.0
-"""Seconds that a cell waits on the best host before GPUs are reserved on the others, and before it shows why it
-waits."""
+"""Seconds that a cell waits on the best host before GPUs are reserved on the others, and before the cell shows
+why it waits."""
 OFFERS_KEEP = 30.0
 """Seconds for which the offers of the hosts are believed."""
 LOOK_EVERY = 5.0
@@ -87,8 +87,8 @@ class HostStarter(Starter):
         remote.settings = remote.settings.replace(fresh=True)
 
     def replace(self, remote: RemoteKernel, left: LeftKernel, stop: Callable[[], Awaitable[None]]) -> bool:
-        """Start this kernel on the host of another one, which the front end restarts by starting this one, and then
-        call `stop`. Return False if that host cannot be reached, or the other kernel was not started."""
+        """Start the kernel `remote` on the host of the kernel `left`, which the front end restarts by that, and then
+        call `stop`. Return False if that host cannot be reached, or the kernel `left` was not started."""
         settings = left.settings
         linked = settings.given_python is not None and self._nodes.of(settings).linked
         if not (remote.late_start.pending and linked):

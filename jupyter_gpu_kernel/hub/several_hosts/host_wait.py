@@ -1,4 +1,4 @@
-"""The wait for GPUs on one of a kernel's hosts: its reservation there, or why there is none at the moment."""
+"""The wait for GPUs on one of a kernel's hosts: the reservation there, or why there is no reservation at the moment."""
 
 from __future__ import annotations
 

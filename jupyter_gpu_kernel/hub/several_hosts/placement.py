@@ -30,14 +30,14 @@ _MAX_NOTEBOOKS = 1000
 
 
 class Offer(NamedTuple):
-    """What one host offers, or the error for which it could not be asked."""
+    """What one host offers, or the error for which the host could not be asked."""
 
     node: Node
     settings: KernelSettings
     answer: dict[str, Any]
     error: GpuKernelError | None = None
     at: float = 0.0
-    """When it came, by the clock of the event loop."""
+    """When the answer came, by the clock of the event loop."""
 
     @property
     def detached_since(self) -> float:
@@ -51,7 +51,7 @@ class Offer(NamedTuple):
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """The lowest is the best."""
+        """The order of offers: the lowest rank is the best."""
         answer = self.answer
         free = (not answer.get("idle"), -(answer.get("memory") or 0)) if self.enough else (True, 0)
         return (
@@ -69,7 +69,7 @@ class Offer(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why it was chosen, in words."""
+        """Why the host was chosen, in words."""
         if self.detached_since:
             return "the notebook's kernel is there"
         if self.enough and self.answer.get("idle"):

@@ -58,7 +58,7 @@ class Reservation(KernelState):
         return self.link_state is LinkState.UP and has_gpus and self.status["state"] == "idle"
 
     async def cancel(self, why: str) -> None:
-        """End the keeper. If its node cannot be reached meanwhile, it ends by itself."""
+        """End the keeper, which ends by itself if its node cannot be reached."""
         self._watchers.clear()
         # A keeper that is starting cannot be asked yet.
         await self.until(lambda: self.was_attached or self.error is not None, _START_WITHIN)

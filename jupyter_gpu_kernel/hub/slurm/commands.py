@@ -32,9 +32,9 @@ _ENVIRONMENT = (
     "unset SINFO_FORMAT SINFO_PARTITION SINFO_SORT SCANCEL_INTERACTIVE SACCT_FORMAT SLURM_BITSTR_LEN",
 )
 JOB_NAME = "jgk-"
-"""Our jobs are called by this and the kernel's id, so that every hub of the user finds them."""
+"""The name of a kernel's job is this prefix and the kernel's id, so that every hub of the user finds the job."""
 COLUMNS = ("%i", "%T", "%r", "%S", "%e", "%P", "%B", "%N", "%.80j")
-"""What squeue prints of each of the user's jobs; the name comes last, as it can contain anything."""
+"""What squeue prints of each of the user's jobs; the name comes last, as a name can contain anything."""
 OTHERS = ("%i", "%P", "%Q")
 """What squeue prints of the jobs of all users that wait: what decides the order, and nothing that a user chooses."""
 _MOST_WAITING = 10_000
@@ -52,7 +52,8 @@ _VARIABLES_OF_OPTIONS = {
     "qos": "QOS",
     "time": "TIMELIMIT",
 }
-"""Variables that would override the line with an option, if the script has one."""
+"""Variables that would override the line with an option, if the script has such a line; their names begin with
+SBATCH_."""
 _OUTPUT = (
     # Slurm's own file would have to lie in a folder that is there already, such as /tmp; and as everybody can ask Slurm
     # for its name, another user of the node could make it first.
@@ -61,7 +62,7 @@ _OUTPUT = (
     "fi",
     "unset out",
 )
-"""Opens the file for the job's output. `agent job` moves it into our folder, which is not known yet."""
+"""Opens the file for the job's output. `agent job` moves the file into our folder, which is not known yet."""
 _KERNEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LINE = 76
 """Characters in a line of the packed agent."""

@@ -21,11 +21,11 @@ ENDED = (
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL"),
     *("OUT_OF_MEMORY", "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT", GONE),
 )
-"""States of a job that has ended. Slurm has many others, and each version may add one: in those it still exists."""
+"""States of a job that has ended. In all other states, to which each version of Slurm may add, the job exists."""
 _MOST_LINES = 2000
 """Lines about the user's own jobs that are read; they come first."""
 _MOST_NODES = 256
-"""Nodes of one of them that are shown."""
+"""Nodes of one of the user's jobs that are shown."""
 _MOST_HOSTS = 4096
 """Hosts of any other list that are read."""
 _MOST_PLACES = 50
@@ -91,7 +91,7 @@ class JobRecord(NamedTuple):
     time_limit: str = ""
     memory: str = ""
     cancelled_by: str = ""
-    """A user's name, or "you (NAME)": only the accounting knows it."""
+    """A user's name, or "you (NAME)": only the accounting knows the user."""
 
 
 def expand(text: str, most: int = _MOST_HOSTS) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def expand(text: str, most: int = _MOST_HOSTS) -> tuple[str, ...]:
 
 
 def is_host(name: str) -> bool:
-    """Whether this can be the name of a host: it becomes an argument of ssh."""
+    """Whether this can be the name of a host, as the name becomes an argument of ssh."""
     return _HOST.fullmatch(name) is not None
 
 

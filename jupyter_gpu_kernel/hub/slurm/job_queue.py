@@ -24,7 +24,7 @@ FIRST_LOOK = 3.5
 Slurm may have started them. By default Slurm takes up to 3 s to start a job while others are submitted (its
 `batch_sched_delay`)."""
 PATIENCE = 5.0
-"""Seconds without an answer after which watchers learn that there is none: a connection is given up much later."""
+"""Seconds after which watchers learn that Slurm has not answered yet: a connection is given up much later."""
 Changed = Callable[[JobState], None]
 Ask = Callable[[bool], Awaitable[dict[str, JobState]]]
 HasEnded = Callable[[str, str], Awaitable[bool]]
@@ -68,16 +68,16 @@ class JobQueue:
         self._jobs.setdefault(job.id, job)
 
     def remove(self, job_id: str) -> None:
-        """Remove a job that was cancelled just now: it is not listed until squeue is run again."""
+        """Remove a job that was cancelled just now: the job is not listed until squeue is run again."""
         self._jobs.pop(job_id, None)
         self._added.pop(job_id, None)
         self._removed.add(job_id)
 
     def watch(self, job_id: str, name: str, changed: Changed) -> Callable[[], None]:
-        """Call `changed(state)` on the event loop when the job's state changes; return a function that ends this.
-        `name`: the job's name.
+        """Call `changed(state)` on the event loop when the job's state changes; return a function that ends
+        the watch. `name`: the job's name.
 
-        After a state with `over` it is not called any more.
+        After a state with `over`, `changed` is not called any more.
         """
         watched = _Watched(job_id, name, changed, self._runtime.monotonic())
         self._watched.append(watched)

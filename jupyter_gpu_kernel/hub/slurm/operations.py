@@ -71,7 +71,7 @@ async def check_slurm(
 ) -> None:
     """Add the steps of `check` on the login node: Slurm there, the partition, and the verdict of sbatch.
 
-    `gpu`: it was asked to check frameworks, too, which needs a job. `routes`: how jobs' nodes are reached.
+    `gpu`: whether the user asked to check frameworks, too, which needs a job. `routes`: how jobs' nodes are reached.
     """
     scheduler = schedulers.at(node)
 

@@ -104,11 +104,7 @@ class Scheduler:
         return job_end(job_id, record)
 
     def watch(self, job_id: str, name: str, changed: Changed) -> Callable[[], None]:
-        """Call `changed(state)` on the event loop when the state of the job of this id and name changes; return a
-        function that ends this.
-
-        After a state with `over` it is not called any more.
-        """
+        """Watch the job of this id and name: see `JobQueue.watch`."""
         return self._queue.watch(job_id, name, changed)
 
     async def jobs(self, call: Call | None = None) -> list[JobState]:

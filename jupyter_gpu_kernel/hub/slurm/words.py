@@ -120,7 +120,7 @@ _OPTIONS: tuple[tuple[str, str], ...] = (  # the first that matches counts
 
 
 class ControllerAway(ConnectError):
-    """Slurm's controller (slurmctld) does not answer: it may come back."""
+    """Slurm's controller (slurmctld) does not answer. Another attempt may succeed."""
 
 
 def rejected(output: Output, hop: str) -> GpuKernelError:
