@@ -186,7 +186,7 @@ def test_a_job_submitted_while_slurm_answers_is_listed(simulated):
             return {"1": RUNNING}
 
         slurm.queue = slurm.asked_by(ask)
-        assert [job.id for job in await slurm.queue.jobs()] == ["2", "1"]
+        assert [job.id for job in await slurm.queue.jobs()] == ["1", "2"]
 
     simulated(main)
 

@@ -46,8 +46,7 @@ class JobQueue:
         self._looking: asyncio.Task[None] | None = None
         self._asked = -LONGEST_INTERVAL
         self._jobs: dict[str, JobState] = {}
-        self._added: dict[str, JobState] = {}  # since Slurm was asked
-        self._removed: set[str] = set()  # ids of jobs that were cancelled since Slurm was asked
+        self._changed: dict[str, JobState | None] = {}  # since Slurm was asked; None: cancelled
         self._problem: GpuKernelError | None = None
         self._failed_since = 0.0
 
@@ -64,14 +63,13 @@ class JobQueue:
 
     def add(self, job: JobState) -> None:
         """Add a job that was submitted just now."""
-        self._added[job.id] = job
+        self._changed[job.id] = job
         self._jobs.setdefault(job.id, job)
 
     def remove(self, job_id: str) -> None:
         """Remove a job that was cancelled just now: the job is not listed until squeue is run again."""
         self._jobs.pop(job_id, None)
-        self._added.pop(job_id, None)
-        self._removed.add(job_id)
+        self._changed[job_id] = None
 
     def watch(self, job_id: str, name: str, changed: Changed) -> Callable[[], None]:
         """Call `changed(state)` on the event loop when the job's state changes; return a function that ends
@@ -134,8 +132,7 @@ class JobQueue:
         """Run squeue once, and report to the watchers."""
         everyone = any(one.state is None or one.state.state == "PENDING" for one in self._watched)
         watched = list(self._watched)  # a job that is submitted meanwhile may be missing in the answer
-        self._added.clear()
-        self._removed.clear()
+        self._changed.clear()
         late = asyncio.get_running_loop().call_later(PATIENCE, self._report_late)
         try:
             jobs = await self._ask(everyone)
@@ -148,8 +145,8 @@ class JobQueue:
             self._report_problem(error)
         else:
             self._problem = None
-            listed = {**self._added, **jobs}
-            self._jobs = {job_id: job for job_id, job in listed.items() if job_id not in self._removed}
+            listed = {**jobs, **self._changed}
+            self._jobs = {job_id: job for job_id, job in listed.items() if job is not None}
             self._report(watched, jobs)
         finally:
             late.cancel()
