@@ -26,6 +26,12 @@ class Job:
     ) -> None:
         """`before`: the command that starts it; `output`: the file with its output."""
         self.place = place
+        self._controller = place.path / "scontrol.txt"
+        programs = place.path / "bin"
+        programs.mkdir()
+        (programs / "scontrol").write_text(f"#!/bin/sh\nexec cat {self._controller}\n")
+        (programs / "scontrol").chmod(0o755)
+        environ = {"PATH": f"{programs}:{os.environ['PATH']}", **environ}
         self.output = output or place.path / f"slurm-{JOB}.out"
         given = {
             "SLURM_JOB_ID": JOB,
@@ -41,6 +47,10 @@ class Job:
             )  # fmt: skip
         self._folder = place.path / "jobs" / JOB
         self._hubs: list[Hub] = []
+
+    def set_scontrol_output(self, line: str) -> None:
+        """What `scontrol show` prints from now on."""
+        self._controller.write_text(line)
 
     def serves(self) -> None:
         """Waits until it can be asked."""

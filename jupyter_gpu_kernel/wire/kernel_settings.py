@@ -216,6 +216,7 @@ class KernelSettings:
         SLURM,
         choices=("USR1", "USR2", "HUP", "INT", "CONT", "WINCH"),
     )
+    share_job: bool = _setting(False, "kernels of this kernelspec share one job", SLURM)
     way: str = _setting(
         "",
         "the only way to the job's node: ssh, or srun on the login node, which can read what passes (default: ssh, "

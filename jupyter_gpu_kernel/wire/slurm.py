@@ -1,16 +1,40 @@
-"""Slurm's lists of hosts, which both the hub and a job's process read. Pure."""
+"""What both the hub and a job's process read of Slurm: lists of hosts, and what `scontrol show job` prints. Pure."""
 
 from __future__ import annotations
 
 import re
 from itertools import islice, product
-from typing import Iterator, List
+from typing import Dict, Iterator, List
 
 MAX_HOSTS = 20_000
 _MAX_RANGES = 5
 """Brackets in one name: as many as Slurm takes dimensions of a network."""
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _PART = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
+END_REASONS = {
+    "TIMEOUT": "it has reached its time limit",
+    "CANCELLED": "it was cancelled (scancel)",
+    "PREEMPTED": "another job takes its resources (preemption)",
+    "NODE_FAIL": "a node of it has failed",
+    "DEADLINE": "it has reached its deadline",
+}
+"""Why Slurm ends a job, by the job's state, as a part of a sentence."""
+_FIELD = re.compile(r"(?:^| )([A-Z][\w:/]*)=")
+_MAX_LINE = 65_536
+
+
+def job_fields(line: str) -> Dict[str, str]:
+    """Return the fields of a job, from a line of `scontrol --oneliner show job`.
+
+    Of a name that comes twice the first field counts: later fields, such as a comment, may contain anything.
+    """
+    line = line[:_MAX_LINE]
+    found: Dict[str, str] = {}
+    starts = list(_FIELD.finditer(line))
+    ends = [following.start() for following in starts[1:]] + [len(line)]
+    for start, end in zip(starts, ends):
+        found.setdefault(start[1], line[start.end() : end].strip())
+    return found
 
 
 def expand(text: str, most: int = MAX_HOSTS) -> List[str]:

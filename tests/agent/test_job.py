@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from guarded import needs_root
 from jobs import JOB, Job, job
 from keepers import Place
 from waiting import eventually
@@ -122,6 +123,20 @@ def test_a_kernel_that_does_not_start_in_a_job(place: Place, job: Job) -> None:
     assert refused.value.code == "keeper"
     hub = job.start("second")  # it serves on
     assert hub.run("print(1)") == "1\n"
+
+
+@needs_root
+def test_a_job_with_a_tmp_of_its_own(place: Place) -> None:
+    """As Slurm's plugin job_container/tmpfs gives it to jobs."""
+    private = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs x /mnt; exec "$0" "$@"']
+    job = Job(place, before=private)
+    job.serves()
+    try:
+        (place.path / "jobs" / JOB / "job").unlink()
+        with pytest.raises(Refused, match=r"has a /tmp of its own on .*, which this connection does not see"):
+            job.status()
+    finally:
+        job.kill()
 
 
 def test_a_full_disk_ends_no_job(place: Place) -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from jobs import JOB, Job, job
 from keepers import Hub, Place
+from runtimes import ManualLoop
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.job.end_notices import EndNotices
-from jupyter_gpu_kernel.agent.job.slurm_job import read_job
+from jupyter_gpu_kernel.agent.job.slurm_job import Controller, parse_facts, read_job
+from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 from jupyter_gpu_kernel.wire.slurm import expand
 from jupyter_gpu_kernel.wire.texts import duration
@@ -30,6 +32,7 @@ import gpu_kernel, time
 def save(): print("saved", flush=True)
 """
 WAIT = "print('begun', flush=True)\nwhile True: time.sleep(0.02)"
+TIMEOUT = "JobId=17 JobName=x JobState=TIMEOUT Reason=TimeLimit EndTime=2030-01-31T12:00:00 PreemptTime=None"
 
 
 def shown(hub: Hub, text: str) -> str:
@@ -51,19 +54,14 @@ def test_signals_to_the_job_run_the_functions_in_its_kernels(place: Place, job: 
     for pid in (kernel, job.keeper("first"), job.process.pid):  # as `scancel --full` does
         os.kill(pid, signal.SIGUSR1)
     assert "SIGUSR1 to Slurm job 17 from" in shown(hub, "saved")
+    job.set_scontrol_output(TIMEOUT)
     job.process.terminate()
-    text = " ".join(shown(hub, "SIGTERM").split())
-    assert "SIGTERM to Slurm job 17 from" in text
-    assert "it was cancelled or preempted, or a node of it fails. SIGKILL follows" in text
-    hub.tell(keeper_message(do="job", end_time=int(time.time()) + 5))
-    hub.until(lambda one: one.channel is Channel.KEEPER and (one.content().get("job") or {}).get("end_time"))
-    job.process.terminate()
-
-    def reported() -> list[tuple[Any, Any]]:
-        return [(entry.get("signal"), entry.get("why")) for entry in place.story("first", "job")]
-
-    eventually(lambda: ("SIGTERM", "it has reached its time limit") in reported(), "the second SIGTERM")
-    assert ("SIGUSR1", None) in reported() and ("SIGTERM", None) in reported()
+    text = shown(hub, "time limit")
+    assert "SIGTERM to Slurm job 17 from" in text and "SIGKILL follows" in text
+    assert "Slurm job 17 ends: it has reached its time limit." in text
+    reported = [(entry.get("signal"), entry.get("why")) for entry in place.story("first", "job")]
+    assert ("SIGUSR1", None) in reported and ("SIGTERM", None) in reported
+    assert (None, "it has reached its time limit") in reported
     assert job.process.poll() is None, "the kernel may compute until SIGKILL"
 
 
@@ -94,7 +92,7 @@ def test_a_sigterm_to_job_and_kernel_runs_the_functions_once(place: Place, job: 
     assert "".join(texts).count("SIGTERM") == 1
 
 
-def test_the_end_comes_from_the_hub_if_it_is_not_in_the_environment(place: Place, job: Job) -> None:
+def test_the_end_comes_from_the_hub_if_the_node_does_not_tell(place: Place, job: Job) -> None:
     hub = job.start("first")
     assert hub.run("import gpu_kernel; print(gpu_kernel.hosts())") == "['gpu1', 'gpu2']\n"
     hub.tell(keeper_message(do="job", end_time=int(time.time()) + 2000))
@@ -106,6 +104,37 @@ def test_the_end_comes_from_the_hub_if_it_is_not_in_the_environment(place: Place
     left = hub.run("import gpu_kernel; print(gpu_kernel.status()['job']['seconds_left'])")
     assert 0 < int(left.split()[-1]) <= 200
     assert "17 in the partition gpu, on gpu1, gpu2; it ends at" in hub.run("%gpu")
+
+
+def test_a_time_limit_that_was_changed_is_told(place: Place) -> None:
+    now = int(time.time())
+    job = Job(place, SLURM_JOB_END_TIME=str(now + 2000))
+    job.serves()
+    try:
+        hub = job.start("first")
+        assert hub.run("import gpu_kernel; print(gpu_kernel.hosts())") == "['gpu1', 'gpu2']\n"
+        end = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now + 200))
+        job.set_scontrol_output(f"JobId=17 JobState=RUNNING EndTime={end}")
+        job.process.send_signal(signal.SIGUSR1)  # has the controller asked
+        hub.until(
+            lambda one: (
+                one.channel is Channel.KEEPER and f'"end_time": {now + 200}' in json.dumps(one.content())
+            )
+        )
+        hub.ask("1")
+        hub.until(lambda one: one.msg_type == "display_data" and "Slurm job 17 ends at" in str(one.content()))
+        left = hub.run("import gpu_kernel; print(gpu_kernel.status()['job']['seconds_left'])")
+        assert 0 < int(left.split()[-1]) <= 200
+        assert "17 in the partition gpu, on gpu1, gpu2; it ends at" in hub.run("%gpu")
+    finally:
+        job.clear()
+
+
+def test_an_end_that_only_the_controller_knows(place: Place, job: Job) -> None:
+    job.set_scontrol_output("JobId=17 JobState=RUNNING EndTime=2030-01-31T12:00:00")
+    job.start("first")
+    job.process.send_signal(signal.SIGUSR1)  # has it asked
+    eventually(lambda: job.status()["end_time"] == 1896091200, "the end is known")
 
 
 def test_gpus_are_as_slurm_gave_them(place: Place) -> None:
@@ -157,6 +186,28 @@ def test_what_is_no_list_of_hosts(text: str) -> None:
         expand(text)
 
 
+@pytest.mark.parametrize(
+    ("line", "facts", "why"),
+    [
+        ("JobId=1 JobState=RUNNING EndTime=2030-01-31T12:00:00 PreemptTime=None", (1896091200, False), ""),
+        (TIMEOUT, (None, False), "time limit"),
+        ("JobState=COMPLETING Reason=TimeLimit EndTime=2030-01-31T12:00:00", (None, False), "time limit"),
+        ("JobState=COMPLETING Reason=None EndTime=2030-01-31T12:00:00", (None, False), "scancel"),
+        ("JobState=COMPLETING Reason=None PreemptTime=2030-01-31T12:00:00", (None, True), "preemption"),
+        ("JobState=CANCELLED EndTime=Unknown", (None, False), "scancel"),
+        ("JobState=PREEMPTED", (None, False), "preemption"),
+        ("JobState=RUNNING PreemptTime=2030-01-31T12:00:00", (None, True), "preemption"),
+        ("JobId=1 JobState=RUNNING JobName=a JobState=TIMEOUT", (None, False), ""),
+        ("slurm_load_jobs error: Invalid job id specified", (None, False), ""),
+        ("", (None, False), ""),
+    ],
+)
+def test_what_the_controller_tells(line: str, facts: tuple[int | None, bool], why: str) -> None:
+    read = parse_facts(line)
+    assert (read.end_time, read.preempted) == facts
+    assert why in read.why_it_ends and bool(why) == bool(read.why_it_ends)
+
+
 def test_notices_come_once_and_again_when_the_end_is_moved() -> None:
     notices = EndNotices()
     assert not notices.due(0, 1000)
@@ -172,6 +223,29 @@ def test_notices_come_once_and_again_when_the_end_is_moved() -> None:
     late = EndNotices()
     assert late.due(0, 30) and not late.due(1, 30), "one notice for all three"
     assert not EndNotices().due(10, 5)
+
+
+def test_the_controller_is_asked_again_until_it_knows_why_the_job_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "scontrol"
+    program.write_text(
+        f"#!/bin/sh\ncd {tmp_path}; echo >>asked\n"
+        "[ $(wc -l <asked) = 2 ] && echo JobState=PREEMPTED || echo JobState=RUNNING\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    loop, reported = ManualLoop(), []
+    controller = Controller(loop, ProcessControl(), JOB, 1 << 31, reported.append)
+    controller.signalled()
+
+    def tells() -> bool:
+        loop.advance(0.6)
+        return bool(reported)
+
+    eventually(tells, "why the job ends")
+    assert reported == [{"event": "ends", "why": "another job takes its resources (preemption)"}]
+    assert len((tmp_path / "asked").read_text()) == 2
 
 
 def test_a_short_job_does_not_begin_with_a_notice_that_it_ends() -> None:

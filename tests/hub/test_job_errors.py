@@ -77,19 +77,20 @@ def test_a_job_that_has_just_ended_is_no_error(tmp_path: Path, state: str, error
 
 
 @pytest.mark.parametrize(
-    ("state", "others", "options", "cancelled"),
+    ("state", "others", "share", "options", "cancelled"),
     [
-        ("RUNNING", [], {"running": False}, False),
-        ("RUNNING", [], {"running": True}, True),
-        ("RUNNING", ["k2"], {"running": True}, False),
-        ("RUNNING", ["k2"], {"running": True, "kill": True}, True),
-        ("PENDING", [], {"running": False}, True),
-        ("PENDING", ["k2"], {"running": False}, False),
-        ("PENDING", ["k2"], {"running": True, "kill": True}, False),
+        ("RUNNING", [], True, {"running": False}, False),
+        ("RUNNING", [], True, {"running": True}, True),
+        ("RUNNING", ["k2"], True, {"running": True}, False),
+        ("RUNNING", ["restarted"], False, {"running": True}, True),
+        ("RUNNING", ["k2"], True, {"running": True, "kill": True}, True),
+        ("PENDING", [], True, {"running": False}, True),
+        ("PENDING", ["k2"], True, {"running": False}, False),
+        ("PENDING", ["k2"], True, {"running": True, "kill": True}, False),
     ],
 )
 def test_a_job_that_other_kernels_need_is_not_cancelled(
-    tmp_path: Path, state: str, others: list[str], options: dict[str, bool], cancelled: bool
+    tmp_path: Path, state: str, others: list[str], share: bool, options: dict[str, bool], cancelled: bool
 ) -> None:
     async def run() -> bool:
         log = logging.getLogger("test")
@@ -102,9 +103,10 @@ def test_a_job_that_other_kernels_need_is_not_cancelled(
         job = kernels._table.get(JobState("7", state, name="jgk-k1"), SETTINGS, "login")
         for one in ("k1", *others):
             files.save(JobFile(one, "7", "a100", login="login"))
-        replacing = (KernelState(one, SETTINGS, NoLink("login"), "create") for one in others)
-        job.kernels += replacing  # type: ignore[arg-type]
-        specs = [{"name": "a100", "settings": SETTINGS.to_json()}]
+        if state == "PENDING":
+            waiting = (KernelState(one, SETTINGS, NoLink("login"), "create") for one in others)
+            job.kernels += waiting  # type: ignore[arg-type]
+        specs = [{"name": "a100", "settings": SETTINGS.replace(share_job=share).to_json()}]
         call = Call(ClientConnection(Pipe()[0]), {"id": 1, "op": "stop", "specs": specs})
         try:
             done = await kernels.cancel("k1", call, **options)

@@ -37,8 +37,8 @@ AWAY = "Unable to contact slurm controller (connect failure)"
 class Pending(KernelState):
     """A kernel that was not started. `shown`: what its cell shows; `failures`: why the kernel cannot be started."""
 
-    def __init__(self) -> None:
-        super().__init__("k1", SETTINGS, NoLink("login"), "adopt")
+    def __init__(self, kernel_id: str = "k1", settings: KernelSettings = SETTINGS) -> None:
+        super().__init__(kernel_id, settings, NoLink("login"), "adopt")
         self.shown: list[str] = []
         self.failures: list[Exception] = []
         self.late_start = SimpleNamespace(
@@ -112,7 +112,8 @@ def test_a_submission_waits_for_the_controller_and_says_so(login: LoginNode, wit
         assert job is not None and job.id == "17"
 
     told = [text for text in with_starter(test).shown if "Slurm's controller does not answer" in text]
-    assert len(told) == 2 and all("Interrupt the cell to give up" in text for text in told)
+    assert len(told) == 2
+    assert all("waiting for it\nInterrupt the cell to give up" in text for text in told)
 
 
 def test_nothing_is_submitted_for_nobody_when_the_controller_is_back(
@@ -143,3 +144,16 @@ def test_a_job_that_slurm_refuses_is_not_submitted_again(login: LoginNode, with_
 
     with_starter(test)
     assert len([one for one in login.calls("sbatch") if one != "--version"]) == 1
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_kernels_that_share_a_job_submit_one(login: LoginNode, with_starter: Any, share: bool) -> None:
+    login.slurm('echo >>tries; sed -n "$=" tries', "")
+    kernels = [Pending(one, SETTINGS.replace(share_job=share)) for one in ("k1", "k2")]
+
+    async def test(starter: JobStarter, _: Any) -> None:
+        jobs = await asyncio.gather(*(starter._submit(one, "login") for one in kernels))  # type: ignore[arg-type]
+        assert (jobs[0] is jobs[1]) == share
+
+    with_starter(test)
+    assert len([one for one in login.calls("sbatch") if one != "--version"]) == (1 if share else 2)

@@ -206,6 +206,50 @@ def test_a_kernel_that_replaces_another_one_gets_its_job(cluster: Cluster, with_
     with_table(test)
 
 
+def test_a_shared_job_is_not_cancelled_while_a_kernel_without_front_end_is_in_it(
+    cluster: Cluster, with_table: Any
+) -> None:
+    async def test(table: Table) -> None:
+        cluster.lists(j7="RUNNING k1")
+        settings = {"share_job": True}
+        first, second = (table.kernel(name, **settings) for name in ("k1", "k2"))
+        job = table.submitted("7", first)
+        assert await table.jobs.shared(second.settings, "login") is job
+        table.jobs.enter(job, second)
+        table.jobs.leave(job, first, started=True)  # its notebook was closed, and it runs on
+        table.jobs.dismiss(job, second, "the cell that waited was interrupted")
+        await table.settled()
+        assert cluster.cancelled() == []
+        assert "is cancelled" not in str(table.files.get("k2").events)
+        again = await table.jobs.shared(second.settings, "login")
+        assert again is not None
+        table.jobs.enter(again, second)
+        table.shut_down(second)
+        table.jobs.leave(again, second, started=True)
+        assert again.ending, "no other kernel is started in it"
+        await table.settled()
+        assert cluster.cancelled() == [], "it is not known whether others are in it"
+
+    with_table(test)
+
+
+def test_a_shared_job_is_not_cancelled_when_a_notebook_that_waits_for_it_is_closed(
+    cluster: Cluster, with_table: Any
+) -> None:
+    async def test(table: Table) -> None:
+        cluster.lists(j7="RUNNING k1")
+        first, second = (table.kernel(name, share_job=True) for name in ("k1", "k2"))
+        job = table.submitted("7", first)
+        table.jobs.enter(job, second)
+        table.jobs.leave(job, first, started=True)  # its notebook was closed, and it runs on
+        table.shut_down(second)
+        table.jobs.leave(job, second, started=False)
+        await table.settled()
+        assert cluster.cancelled() == []
+
+    with_table(test)
+
+
 def test_the_job_of_a_kernel_that_another_computer_has_is_not_cancelled(
     cluster: Cluster, with_table: Any
 ) -> None:

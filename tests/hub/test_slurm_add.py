@@ -88,10 +88,12 @@ def test_add_refuses_what_can_never_run(
     operations(test)
 
 
-def test_add_warns_of_set_up_lines_that_fail_on_the_login_node(slurm: Slurm, operations: Any) -> None:
+def test_add_warns_of_what_fails_on_the_login_node(slurm: Slurm, operations: Any) -> None:
     async def test(ask: Ask) -> None:
-        notes = (await ask("probe", settings=settings(slurm, setup=["exit 3"])))["slurm"]["notes"]
-        assert "exit status 3" in notes[-1] and "(checked on login; the job's nodes may differ)" in notes[-1]
+        bad = settings(slurm, cwd="/nonexist", setup=["exit 3"])
+        notes = (await ask("probe", settings=bad))["slurm"]["notes"]
+        assert ["exit status 3" in note for note in notes[-2:]] == [True, False]
+        assert "/nonexist (--cwd) cannot be entered" in notes[-1]
 
     operations(test)
 

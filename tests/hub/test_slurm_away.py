@@ -15,8 +15,10 @@ from login_nodes import LoginNode
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import BY_LOGIN, AgentError, AuthError, ConnectError
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
+from jupyter_gpu_kernel.hub.slurm.login_warnings import login_warnings
 from jupyter_gpu_kernel.hub.slurm.scheduler import Scheduler
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
@@ -247,5 +249,33 @@ def test_slurm_is_found_where_a_login_shell_has_it(login: LoginNode, with_schedu
         found = await scheduler.commands(call)
         assert (found.folder, found.conf, found.version) == (str(place), "/etc/s.conf", "slurm 23.11.4")
         assert await scheduler.submit(SCRIPT, call) == "21"
+
+    with_scheduler(test)
+
+
+@pytest.mark.parametrize(
+    ("settings", "setup_problem", "warnings"),
+    [
+        ({}, "", []),
+        ({"cwd": "~/it's here"}, "", []),
+        ({"cwd": "~"}, "", []),
+        ({"cwd": "/nonexist"}, "", ["the folder /nonexist (--cwd) cannot be entered"]),
+        ({"cwd": "~/it's here", "code": "main"}, "", []),
+        ({"code": "nope"}, "", ["no revision nope (--code) in the home folder"]),
+        ({"cwd": "~/no", "code": "main"}, "they failed", ["(--setup) fail: they failed", "folder ~/no"]),
+    ],
+)
+def test_what_fails_on_the_login_node_is_a_warning(
+    login: LoginNode, with_scheduler: Any, settings: Any, setup_problem: str, warnings: list[str]
+) -> None:
+    login.slurm("", "")
+    login.program("git", '[ "$3" = "main^{commit}" ]')
+    (login.folder / "it's here").mkdir()
+
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        found = await login_warnings(scheduler, KernelSettings(("login",), **settings), setup_problem, call)
+        assert len(found) == len(warnings)
+        for text, part in zip(found, warnings, strict=True):
+            assert part in text and "(checked on login; the job's nodes may differ)" in text
 
     with_scheduler(test)

@@ -96,7 +96,7 @@ SLURM = {"route": ["login"], "slurm": True}
     "more",
     [
         {"partition": "gpu,long", "time": "4:00:00", "mem": "32G", "cpus": 8, "nodes": 2},
-        {"account": "p1", "qos": "long", "sbatch": ["--constraint=a100&ib", "-x gpu7"]},
+        {"account": "p1", "qos": "long", "sbatch": ["--constraint=a100&ib", "-x gpu7"], "share_job": True},
         {"warn_before": 3599, "time": "1:00:00"},
         {
             "warn_before": 60,
@@ -123,6 +123,7 @@ def test_settings_of_slurm(more):
             {"cpus": -1},
             {"nodes": 0},
             {"slurm": 1},
+            {"share_job": "yes"},
             {"way": "telnet"},
         ),
         *({"partition": "gpu\n#SBATCH --uid=0"}, {"account": "a b"}, {"qos": "$x"}, {"gpu_type": "a 100"}),

@@ -23,6 +23,7 @@ old1|old|idle|gpu:2|0/8/0/8|32000|1-00:00:00|1:00:00|down
 used|gpu1|gpu:a100:1(IDX:0)
 used|gpu2|gpu:rtx3090:0(IDX:N/A)
 used|big1|gpu:a100_80gb:8(IDX:0-7),shard:0
+memory|CPU|1000
 """
 
 
@@ -51,6 +52,7 @@ def test_partitions_nodes_and_gpus_are_read():
     hosts = {host.name: (host, names) for host, names in found.hosts}
     assert hosts["gpu1"][1] == ["gpu", "long"] and len(hosts) == 6
     assert hosts["big1"][0].memory_mib == 1000000 and hosts["big1"][0].cpus_used == 128
+    assert found.memory == "1000 MiB for each CPU"
 
 
 @pytest.mark.parametrize(
@@ -89,12 +91,12 @@ CHOICES = [
     (
         {"gpu_type": "A100", "partition": "gpu"},
         {"partition": "gpu", "gpu_type": "a100", "time": "4:00:00"},
-        "time limit is 4:00:00",
+        "1000 MiB",
     ),
     ({"gpus": 2, "gpu_type": "a100", "time": "3-0"}, {"partition": "long", "gpu_type": "a100"}, "cannot run"),
     ({"gpus": 8, "time": "10:00:00", "mem": "64G"}, {"partition": "big"}, "cannot run such a job"),
-    ({"partition": "gpu,long", "time": "30"}, {"partition": "gpu,long"}, ""),
-    ({"partition": "gpu", "time": "1-0"}, {"partition": "gpu"}, ""),  # the partition's limit
+    ({"partition": "gpu,long", "time": "30"}, {"partition": "gpu,long"}, "1000 MiB"),
+    ({"partition": "gpu", "time": "1-0"}, {"partition": "gpu"}, "1000 MiB"),  # the partition's limit
     ({"partition": "gpu", "nodes": 2}, {"partition": "gpu", "time": "4:00:00"}, "time limit is 4:00:00"),
 ]
 

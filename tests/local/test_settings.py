@@ -31,7 +31,7 @@ def given(*words: str) -> dict[str, Any]:
         ("--env A=1 --env B=x=y", {"env": {"A": "1", "B": "x=y"}}),
         ("--no-spare --sigterm default", {"spare": "off", "sigterm": "default"}),
         ("--idle-timeout 30m --keep-job 0", {"idle_timeout": 1800.0, "keep_job": 0.0}),
-        ("--slurm --time 8h", {"slurm": True, "time": "8:00:00"}),
+        ("--slurm --share-job --time 8h", {"slurm": True, "share_job": True, "time": "8:00:00"}),
         ("--sbatch=--qos=x", {"sbatch": ["--qos=x"]}),
     ],
 )
@@ -42,7 +42,7 @@ def test_options_are_settings(words: str, settings: dict[str, Any]) -> None:
 def test_the_words_after_add_give_the_same_settings_again() -> None:
     settings = KernelSettings(
         ("gpu2",), ("/key",), python="/p", gpus=2, env={"A": "1 2"}, setup=("a", "b"), spare="off", slurm=True,
-        sbatch=("--qos=x", "-w gpu1"), warn_before=0.0, way="ssh", idle_timeout=60.0, gpu_timeout=9.0,
+        sbatch=("--qos=x", "-w gpu1"), warn_before=0.0, way="ssh", share_job=True, idle_timeout=60.0, gpu_timeout=9.0,
     )  # fmt: skip
     destination, *words = words_of(settings)
     assert destination == "gpu2"

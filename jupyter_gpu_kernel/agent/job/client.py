@@ -13,6 +13,7 @@ from ...wire.fields import FieldError, number, text
 from ...wire.stream.frames import FrameError, FrameReader, Kind, json_frame
 from ...wire.texts import one_line
 from ..paths import FolderError, Root
+from ..system import procfs
 from ..system.process_control import TimeoutExpired
 from ..system.unix_sockets import has_listener
 
@@ -32,10 +33,17 @@ def job_is_over(folder: Path) -> bool:
 
 def why_no_process(job_id: str) -> str:
     """Return why this job has no process of ours that can be reached on this node."""
-    return (
-        f"job {one_line(job_id, 20)} has no process of ours on {socket.gethostname()} that this connection sees: it "
-        "has not come so far yet, it is over, or it has a /tmp of its own"
-    )
+    job, node = f"job {one_line(job_id, 20)}", socket.gethostname()
+    if any(_is_hidden(pid, job_id) for pid in procfs.pids()):
+        return f"{job} has a /tmp of its own on {node}, which this connection does not see"
+    return f"{job} has no process of ours on {node}: it has not come so far yet, or it is over"
+
+
+def _is_hidden(pid: int, job_id: str) -> bool:
+    """Whether this process is the job's, and sees other files than our process does."""
+    if procfs.arguments(pid)[-1:] != ["job"] or procfs.environment(pid).get("SLURM_JOB_ID") != job_id:
+        return False
+    return procfs.sees_other_files(pid)
 
 
 class JobConnection:

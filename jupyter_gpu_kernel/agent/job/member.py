@@ -53,10 +53,12 @@ class Membership:
         """When the job ends, in seconds since the epoch; None while unknown, or if the job has no time limit."""
         return self.status["end_time"]  # type: ignore[no-any-return]
 
-    def set_end_time(self, fields: Mapping[str, Any]) -> None:
-        """Take the time at which the job ends from these fields, if it is there."""
+    def set_end_time(self, fields: Mapping[str, Any]) -> bool:
+        """Take the time at which the job ends from these fields, if it is there. Return whether it has changed."""
+        before = self.end_time
         if fields.get("end_time") is not None:
             self.status = {**self.status, "end_time": number(fields, "end_time", most=LATEST)}
+        return self.end_time != before
 
     def leave(self) -> None:
         """Report that the kernel has ended, so that the job may end, too."""
@@ -87,6 +89,7 @@ class Membership:
 
     def _received(self, event: Dict[str, Any]) -> None:
         try:
+            self.set_end_time(event)
             self._on_event(event)
         except FieldError:
             pass  # of a newer build

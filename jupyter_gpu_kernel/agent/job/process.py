@@ -24,7 +24,7 @@ from ..system.process_control import ChildProcess, ProcessControl, Streams, beco
 from .client import SOCKET, job_is_over
 from .output import adopt_output, own_output
 from .signals import Received, SignalReader
-from .slurm_job import SlurmJob, read_job
+from .slurm_job import Controller, SlurmJob, read_job
 from .sockets import JobClient, Server
 
 FIRST_HUB = "JUPYTER_GPU_KERNEL_JOB_WAIT"
@@ -58,6 +58,7 @@ class JobProcess:
         folder = root.make_job(slurm_job.job_id)
         self._server = Server(loop, folder / SOCKET, self._requested, self._closed)
         self._signals = SignalReader(loop, self._signalled)
+        self._controller = Controller(loop, processes, slurm_job.job_id, slurm_job.end_time, self._tell)
 
     def run(self) -> None:
         """Serve; return when the last keeper has ended, or no kernel was started in time."""
@@ -88,7 +89,9 @@ class JobProcess:
         connection.reply(dict(self._facts(), kernels=kernels, pid=os.getpid(), log=own_output()))
 
     def _facts(self) -> Dict[str, Any]:
-        return {**self._slurm_job.json(), "start_time": int(self._start_time)}
+        return dict(
+            self._slurm_job.json(), start_time=int(self._start_time), end_time=self._controller.end_time
+        )
 
     def _start(self, connection: JobClient, request: Dict[str, Any]) -> None:
         """Start the process of a keeper, to which the asking `attach` sends its settings: see keeper/client.py."""
@@ -132,11 +135,16 @@ class JobProcess:
         if signal.name == "SIGCHLD":
             return self._reap()
         _say(f"{signal.name} from process {signal.pid} ({signal.command}) of user {signal.uid}")
-        for connection in list(self._keepers):
-            connection.reply({"event": "signal", **signal._asdict()})
+        self._tell({"event": "signal", **signal._asdict()})
+        if self._keepers:
+            self._controller.signalled()
         if signal.name == "SIGTERM":
             self._deadline = self._loop.time()
             self._end_if_over()
+
+    def _tell(self, event: Dict[str, Any]) -> None:
+        for connection in list(self._keepers):
+            connection.reply(event)
 
     def _reap(self) -> None:
         while True:

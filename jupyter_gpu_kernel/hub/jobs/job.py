@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel_settings import KernelSettings
+from ..node.node import Node
 from ..slurm.dialect import JobState
 from ..slurm.scheduler import Scheduler
 
@@ -23,7 +24,10 @@ class Job:
         self.login = login
         self.scheduler = scheduler
         self.state = state
+        self.node: Node | None = None
         self.kernels: list[RemoteKernel] = []
+        self.has_detached = False
+        """Whether a kernel may run in the job that no front end of this hub has: then the job is not cancelled."""
         self.ending = False
         """Whether the job is being cancelled, or ends with its last kernel: then no other kernel is started in it."""
         self.kept: asyncio.TimerHandle | None = None

@@ -206,13 +206,21 @@ class JobKernels:
         no such job."""
         for job in await self._active_jobs(call):
             waits = job.state.state == "PENDING"
-            others = {one.kernel_id for one in job.kernels} - {kernel_id}
-            cancels = (waits or running) and not others
+            cancels = (waits or running) and not self._others(kernel_id, job, call)
             if kernel_id in self._kernels_in(job) and (cancels or (kill and not waits)):
                 call.progress(job.login, f"cancelling job {job.id}")
                 await job.scheduler.cancel(job.id, call, kill=kill and not waits)
                 return True
         return False
+
+    def _others(self, kernel_id: str, job: Job, call: Call) -> set[str]:
+        """Return the ids of the other kernels that may need this job."""
+        name = self._table.files.get(kernel_id).name
+        shared = [one.settings.share_job for one in call.specs if one.name == name]
+        # Only a kernel with a front end waits; and in a job that is not shared the others were restarted.
+        knows_all = job.state.state == "PENDING" or shared == [False]
+        known = {one.kernel_id for one in job.kernels} if knows_all else self._kernels_in(job)
+        return known - {kernel_id}
 
     async def stories(self, start: str) -> list[dict[str, Any]]:
         """Return a row {"id", "hop"} for each kernel in a job that this computer knows, if its id begins so."""

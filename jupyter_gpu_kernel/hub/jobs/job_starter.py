@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError, KernelStartError
+from ...errors import AgentError, GpuKernelError, HostKeyError, KernelStartError, SettingsError
 from ...wire.runtime import Runtime
 from ..kernel.description import LeftKernel
 from ..kernel.remote_kernel import RemoteKernel
@@ -145,21 +145,26 @@ class JobStarter(Starter):
         return None
 
     async def _submit(self, remote: RemoteKernel, login: str) -> Job | None:
-        """Return a new job; None if the job is not wanted any more. While Slurm does not answer, try again."""
+        """Return a new job, or the job that is shared; None if the job is not wanted any more. While Slurm does not
+        answer, try again."""
         self._show_waiting(remote)
         remote.late_start.show(f"{login}: submitting a Slurm job for this kernel")
         package = await asyncio.to_thread(pack)
         script = batch_script(remote.settings.at_login(), remote.kernel_id, package)
-        while self._wanted(remote):
-            try:
-                job_id = await self._scheduler.submit(script)
-                return self._table.submitted(job_id, remote, login)
-            except ConnectError as error:
-                if not error.is_transient:
-                    self._table.withdraw(job_name(script), self._scheduler, login)
-                    raise
-                remote.late_start.show(words.not_submitted_text(login, error))
-            await asyncio.sleep(_RETRY)
+        async with self._table.submitting(remote.settings, login):
+            while self._wanted(remote):
+                try:
+                    if shared := await self._table.shared(remote.settings, login):
+                        return shared
+                    job_id = await self._scheduler.submit(script)
+                    return self._table.submitted(job_id, remote, login)
+                except GpuKernelError as error:
+                    if not error.is_transient:
+                        if not isinstance(error, SettingsError):  # else Slurm has refused the job
+                            self._table.withdraw(job_name(script), self._scheduler, login)
+                        raise
+                    remote.late_start.show(words.not_submitted_text(login, error))
+                await asyncio.sleep(_RETRY)
         self._table.withdraw(job_name(script), self._scheduler, login)
         return None
 
@@ -197,6 +202,7 @@ class JobStarter(Starter):
         if reached is not None:
             known = remote.settings
             settings = reached.settings.replace(notebook=known.notebook, kernel_id=known.kernel_id)
+            job.node = reached.node
             self._table.add_event(job, remote, "connection", reached.link.connection)
             self._started = await self._start_on(remote, reached.link, settings)
         await self._end_replaced()

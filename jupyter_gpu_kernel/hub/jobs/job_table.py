@@ -7,6 +7,7 @@ itself with its last kernel; if it does not, it is cancelled.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -53,6 +54,7 @@ class JobTable:
         self._schedulers = schedulers
         self._log = log
         self._jobs: list[Job] = []
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
         self._tasks = BackgroundTasks()
 
     @property
@@ -119,6 +121,30 @@ class JobTable:
         name, notebook = remote.settings.name, remote.settings.notebook
         return adopted or self.files.find(name, notebook) is not None
 
+    def submitting(self, settings: KernelSettings, login: str) -> contextlib.AbstractAsyncContextManager[Any]:
+        """Return a context in which a job of this kernelspec is submitted: one at a time if kernels share the job."""
+        if not settings.share_job:
+            return contextlib.nullcontext()
+        return self._locks.setdefault((login, settings.name), asyncio.Lock())
+
+    async def shared(self, settings: KernelSettings, login: str) -> Job | None:
+        """Return the job that a new kernel of this kernelspec joins, if there is one. Raises GpuKernelError if Slurm
+        cannot be asked."""
+        if not settings.share_job:
+            return None
+        name = settings.name
+        same = (job for job in self._jobs if (job.login, job.name) == (login, name) and not job.state.over)
+        found = next((job for job in same if job.settings.share_job and not job.ending), None)
+        if found is not None:
+            return found
+        active = {job.id: job for job in await self._schedulers.of(settings.at_login()).jobs()}
+        for file in self.files.newest_first():
+            is_active = (file.name, file.login) == (name, login) and file.job in active and not file.over
+            if is_active and not (found := self.get(active[file.job], settings, login)).ending:
+                found.has_detached = True
+                return found
+        return None
+
     def submitted(self, job_id: str, remote: RemoteKernel, login: str) -> Job:
         """Return the job that was submitted for this kernel just now."""
         for file in self.files.of_job(job_id, login):
@@ -159,11 +185,12 @@ class JobTable:
         """
         if remote in job.kernels:
             job.kernels.remove(remote)
+        runs_on = started and not remote.ended and bool(remote.taken_cause or not remote.end_wanted)
+        job.has_detached = job.has_detached or runs_on
         if job.kernels:
             return
         seconds = job.settings.keep_job
-        runs_on = started and not remote.ended
-        if job.state.over or (runs_on and (remote.taken_cause or not remote.end_wanted)):
+        if job.state.over or runs_on or (job.has_detached and not started):
             self._forget(job)
         elif started:
             self._begin_end(job, self._end_by_itself(job))
@@ -176,7 +203,7 @@ class JobTable:
         """Record that the kernel does not need the job, and cancel the job unless another kernel needs it."""
         if remote in job.kernels:
             job.kernels.remove(remote)
-        if job.kernels:
+        if job.kernels or job.has_detached:
             self.add_event(job, remote, "job", f"the kernel was not started in job {job.id}: {why}")
             return self._forget(job)
         self.add_event(job, remote, "cancel", f"job {job.id} is cancelled: {why}")
@@ -290,9 +317,21 @@ class JobTable:
     async def _end_by_itself(self, job: Job) -> None:
         """Wait until the job ends by itself, as its last kernel has ended; else cancel the job."""
         await self._nodes.leave(job.id, job.login)  # a step that is open keeps the job until Slurm kills it
-        if await self.end(job, _END_WITHIN) is None and not job.kernels:
+        ended = await self.end(job, _END_WITHIN) is not None
+        if not (ended or job.kernels or await self._may_have_kernels(job)):
             return await self._cancel(job, "its last kernel has ended")
         self._forget(job)
+
+    async def _may_have_kernels(self, job: Job) -> bool:
+        """Whether kernels may run in the job that no front end of this hub has."""
+        if job.node is not None:
+            try:
+                answer = await job.node.request(None, None, "job", job=job.id)
+                return bool(answer["job"]["kernels"])
+            except GpuKernelError as error:
+                if getattr(error, "code", "") == "job":  # its process has ended
+                    return False
+        return job.has_detached or job.settings.share_job
 
     def _forget(self, job: Job) -> None:
         """Remove a job in which no kernel of this hub is, unless a kernel has come meanwhile."""

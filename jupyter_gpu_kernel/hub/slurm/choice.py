@@ -43,6 +43,8 @@ def choose(cluster: SlurmCluster, settings: KernelSettings, hop: str) -> Choice:
         notes.append(f"The time limit is {chosen['time']}; choose another one with --time.")
     if kind:
         chosen["gpu_type"] = kind
+    if not settings.mem and cluster.memory:
+        notes.append(f"Without --mem, the job's memory is Slurm's default: {cluster.memory}.")
     return Choice(chosen, notes)
 
 

@@ -33,9 +33,6 @@ _MOST_PLACES = 50
 _JOB_ID = re.compile(r"[1-9]\d{0,9}")
 _STATE = re.compile(r"[A-Z_]{2,30}")
 _MOMENT = re.compile(r"\d{9,11}")
-_FIELD = re.compile(r"(?:^| )([A-Z][\w:/]*)=")
-_MAX_LINE = 65_536
-"""Characters of a line of scontrol that are read."""
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,250}")
 
 
@@ -205,7 +202,7 @@ def record(output: Output, job_id: str, name: str) -> JobRecord | None:
 
 def _record(line: str) -> JobRecord:
     """Return the job in a line of `scontrol -o show job`."""
-    facts = job_fields(line)
+    facts = slurm.job_fields(line)
     state, reason = facts.get("JobState", ""), sanitize.line(facts.get("Reason", ""), 100)
     code, _, signal = facts.get("ExitCode", "").partition(":")
     return JobRecord(
@@ -218,17 +215,3 @@ def _record(line: str) -> JobRecord:
         sanitize.line(facts.get("MinMemoryNode", facts.get("MinMemoryCPU", "")), 30),
         sanitize.line(facts.get("CancelledBy", ""), 64),
     )
-
-
-def job_fields(line: str) -> dict[str, str]:
-    """Return the fields of a job, from a line of `scontrol --oneliner show job`.
-
-    Of a name that comes twice the first field counts: later fields, such as a comment, may contain anything.
-    """
-    line = line[:_MAX_LINE]
-    found: dict[str, str] = {}
-    starts = list(_FIELD.finditer(line))
-    ends = [following.start() for following in starts[1:]] + [len(line)]
-    for start, end in zip(starts, ends, strict=True):
-        found.setdefault(start[1], line[start.end() : end].strip())
-    return found

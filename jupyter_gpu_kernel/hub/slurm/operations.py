@@ -23,6 +23,7 @@ from ..rpc import Call
 from .choice import choose
 from .commands import batch_script
 from .dialect import JobState
+from .login_warnings import login_warnings
 from .partitions import SlurmCluster, counts
 from .scheduler import Scheduler, Schedulers
 
@@ -44,17 +45,14 @@ async def probe_slurm(
     complete = settings.replace(**choice.settings, python=found.python.path)
     package = await asyncio.to_thread(pack)
     verdict = await scheduler.test(batch_script(complete, _TEST, package), call)
-    notes = list(choice.notes)
-    if problem := found.node.setup_problem:
-        where = f"(checked on {node.name}; the job's nodes may differ)"
-        notes.append(f"Warning: the set-up lines (--setup) fail: {problem}; kernels may fail, too {where}.")
+    warnings = await login_warnings(scheduler, settings, found.node.setup_problem, call)
     return {
         **answer_without_gpus(node, found, connection),
         "slurm": {
             "version": version,
             "partitions": [one.to_json() for one in cluster.partitions],
             "chosen": choice.settings,
-            "notes": notes,
+            "notes": [*choice.notes, *warnings],
             "test": verdict,
         },
     }

@@ -80,9 +80,10 @@ class Partition(NamedTuple):
 
 
 class SlurmCluster(NamedTuple):
-    """What sinfo shows."""
+    """What sinfo shows. `memory`: what a job gets without --mem, in words."""
 
     partitions: tuple[Partition, ...]
+    memory: str = ""
 
     @property
     def hosts(self) -> list[tuple[Host, list[str]]]:
@@ -123,7 +124,7 @@ def cluster(output: Output) -> SlurmCluster | None:
             partitions[name] = Partition(name, default, row[8] == "up", limit_seconds(row[6]), limit, ())
         hosts.setdefault(name, []).append(_host(row, used.get(row[0], {})))
     found = [one._replace(hosts=tuple(hosts[one.name])) for one in partitions.values()]
-    return SlurmCluster(tuple(sorted(found, key=lambda one: (not one.default, one.name))))
+    return SlurmCluster(tuple(sorted(found, key=lambda one: (not one.default, one.name))), _memory(fields))
 
 
 def gpus(text: str) -> dict[str, int]:
@@ -146,3 +147,12 @@ def _host(row: list[str], used: dict[str, int]) -> Host:
         number(allocated),
         number(row[5].rstrip("+")),
     )
+
+
+def _memory(fields: list[list[str]]) -> str:
+    """Return what a job gets without --mem: "1000 MiB for each CPU"."""
+    for row in fields:
+        if row[0] == "memory" and len(row) == 3 and row[1] in ("CPU", "Node", "GPU") and number(row[2]):
+            whose = "node" if row[1] == "Node" else row[1]
+            return f"{number(row[2])} MiB for each {whose}"
+    return ""

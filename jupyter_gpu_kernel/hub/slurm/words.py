@@ -7,6 +7,7 @@ import time
 from typing import NamedTuple
 
 from ...errors import AgentError, ConnectError, GpuKernelError, SettingsError
+from ...wire.slurm import END_REASONS
 from ...wire.texts import signal_name
 from .. import sanitize
 from ..node.install.deploy import EXIT_STATUSES
@@ -28,43 +29,58 @@ class PendingReason(NamedTuple):
     remedy: str = ""
 
 
-_FOR_EVER: tuple[tuple[str, str], ...] = (  # the first that matches counts
-    (r"JobHeld|JobHoldMaxRequeue|.*held", ""),
-    (r"PartitionTimeLimit$", "--time, or --partition"),
-    (r"PartitionNodeLimit$", "--nodes, or --partition"),
-    (r"PartitionConfig$", "--cpus, --mem, --gpus, or --partition"),
-    (r"PartitionInactive$", "--partition"),
-    (r"BadConstraints$", "--gpus, --gpu-type, --mem, or --partition"),
-    (r"(Account|QOS)NotAllowed$", "--account, --qos, or --partition"),
-    (r"Invalid(Account|QOS)$", "--account, or --qos"),
-    (r"\w*Max\w*(Time|Wall|PerJob|PerNode)", "--time, --gpus or --qos"),
+_RELEASE = "Release it with scontrol release, or ask the cluster's administrators."
+_ONE_JOB = r"Max\w*(Time|Wall|PerJob|PerNode)"
+"""A limit that one job exceeds by itself, in Slurm's word for a limit of a QOS or an account."""
+_BEYOND = "it asks for more than a limit of the {} allows one job"
+_REACHED = "a limit of the {} is reached: it starts when other jobs have ended"
+_TOO_MUCH = "no node of the partition has so many CPUs, GPUs or so much memory"
+_NODES = "it asks for more nodes than the partition has or allows"
+_REASONS: tuple[tuple[str, str, str], ...] = (
+    (r"(None)?$", "Slurm has not looked at it yet", ""),
+    (r"Resources$", "it is next, as soon as enough is free", ""),
+    (r"Priority$", "other jobs have a higher priority", ""),
+    (r"Dependency$", "it depends on another job", ""),
+    (r"BeginTime$", "its begin time has not come", ""),
+    (r"Reservation$", "it waits for its reservation", ""),
+    (r"Licenses$", "it waits for a licence", ""),
+    (r"Prolog$", "the node is being prepared", ""),
+    (r"Cleaning$", "an earlier attempt is being cleaned up", ""),
+    (r"ReqNodeNotAvail", "a node that it needs is not available, perhaps because of maintenance", ""),
+    (r".*(DOWN|DRAINED)", "the nodes that it could use are down, drained or reserved", ""),
+    (r"JobHeldAdmin", "it is held by an administrator", _RELEASE),
+    (r"JobHeldUser|JobHoldMaxRequeue|.*held", "it is held (scontrol hold)", _RELEASE),
+    (r"PartitionTimeLimit$", "its time limit is above that of the partition", "--time, or --partition"),
+    (r"PartitionNodeLimit$", _NODES, "--nodes, or --partition"),
+    (r"PartitionConfig$", _TOO_MUCH, "--cpus, --mem, --gpus, or --partition"),
+    (r"PartitionInactive$", "the partition is not in use", "--partition"),
+    (r"BadConstraints$", "no node can give what it asks for", "--gpus, --gpu-type, --mem, or --partition"),
+    (r"AccountNotAllowed$", "the account may not use the partition", "--account, or --partition"),
+    (r"QOSNotAllowed$", "the QOS may not be used in the partition", "--qos, or --partition"),
+    (r"InvalidAccount$", "the account is not valid", "--account"),
+    (r"InvalidQOS$", "the QOS is not valid", "--qos"),
+    (rf"QOS\w*{_ONE_JOB}", _BEYOND.format("QOS"), "--time, --gpus or --qos"),
+    (rf"(Assoc\w*)?{_ONE_JOB}", _BEYOND.format("account"), "--time, --gpus or --qos"),
+    (r"QOS", _REACHED.format("QOS"), ""),
+    (r"Assoc|Max\w*Per", _REACHED.format("account"), ""),
 )
-"""Slurm's reasons for which a job waits for ever, and the options of `add` to change; "" if none helps."""
-_TEXTS: tuple[tuple[str, str], ...] = (  # the first that matches counts
-    (r"(None)?$", "Slurm has not looked at it yet"),
-    (r"Resources$", "it is next, as soon as enough is free"),
-    (r"Priority$", "other jobs have a higher priority"),
-    (r"ReqNodeNotAvail|.*(DOWN|DRAINED)", "the nodes that it could use are down, drained or reserved"),
-    (r"QOS|Assoc|Max", "a limit of the QOS or the account is reached: it starts when other jobs have ended"),
-)
-"""The frequent ones of Slurm's other reasons, in words."""
+"""Slurm's reasons, of which the first one counts that matches; the words for them; and, for a job that would wait for
+ever, the options to change or what else to do."""
 
 
 def why_pending(reason: str) -> PendingReason:
-    """Return what Slurm's reason means; the reason itself is shown, too."""
-    options = next((options for pattern, options in _FOR_EVER if re.match(pattern, reason)), None)
-    if options is None:
-        return PendingReason(next((text for pattern, text in _TEXTS if re.match(pattern, reason)), ""))
-    if not options:
-        return PendingReason(
-            "it is held", "Release it with scontrol release, or ask the cluster's administrators."
-        )
-    return PendingReason("such a job can never start", f"Interrupt it, and change {options}: {_ADD}")
+    """Return the words for Slurm's reason, which stay next to it."""
+    found = ((text, remedy) for pattern, text, remedy in _REASONS if re.match(pattern, reason))
+    text, remedy = next(found, ("Slurm gives this reason", ""))
+    if remedy.startswith("--"):
+        remedy = f"It would wait for ever: interrupt it, and change {remedy}: {_ADD}"
+    return PendingReason(text, remedy)
 
 
 def not_submitted_text(login: str, error: GpuKernelError) -> str:
     """Return what the waiting cell shows while its job cannot be submitted."""
-    return f"{login}: no Slurm job was submitted for this kernel yet: {error.cause}\nInterrupt the cell to give up."
+    why = f"{error.cause}; waiting for it"
+    return f"{login}: no Slurm job was submitted for this kernel yet: {why}\nInterrupt the cell to give up."
 
 
 def waiting_text(login: str, job: JobState, now: float) -> str:
@@ -75,7 +91,7 @@ def waiting_text(login: str, job: JobState, now: float) -> str:
         return "\n".join(filter(None, (f"{login}: job {job.id} {is_} {job.state}", problem, _CANCEL)))
     reason = why_pending(job.reason)
     shown = f" ({job.reason})" if job.reason else ""
-    parts = [f"{login}: job {job.id} {is_} PENDING{shown}{reason.text and ': '}{reason.text}"]
+    parts = [f"{login}: job {job.id} {is_} PENDING{shown}: {reason.text}"]
     if job.place:
         parts.append(f"place {job.place} in the queue")
     if job.start_estimate is not None and job.start_estimate > now:
@@ -171,14 +187,6 @@ def printed(output: Output) -> str:
 
 # --- how a job ended
 
-_REASONS = {
-    "TIMEOUT": "it has reached its time limit",
-    "CANCELLED": "it was cancelled (scancel)",
-    "PREEMPTED": "another job takes its resources (preemption)",
-    "NODE_FAIL": "a node of it has failed",
-    "DEADLINE": "it has reached its deadline",
-}
-"""Why Slurm ends a job, by the job's state, as a part of a sentence."""
 _REMEDIES = {
     "TIMEOUT": f"{_NEW_JOB} Ask for more time: {_ADD} --time TIME. A function given to gpu_kernel.on_sigterm can save "
     "a checkpoint before the limit.",
@@ -227,7 +235,7 @@ def _ended(record: JobRecord) -> tuple[str, str]:
         asked = f" (it asked for {record.memory})" if record.memory else ""
         reason = f"it used more memory than Slurm allowed it{asked}, and was killed"
     else:
-        reason = _REASONS.get("NODE_FAIL" if state == "BOOT_FAIL" else state, f"its state is {state}")
+        reason = END_REASONS.get("NODE_FAIL" if state == "BOOT_FAIL" else state, f"its state is {state}")
     if state == "TIMEOUT" and record.time_limit:
         detail = f" of {record.time_limit}"
     elif state in ("NODE_FAIL", "BOOT_FAIL") and record.node:

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 _RUN_HOOKS = ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGURG", "SIGXCPU", "SIGALRM")
 """The signals that end a job, or that may be chosen as its warning."""
 _MAX_WORD = 100
-_TIMEOUT = "it has reached its time limit"
-_CLOCKS_DIFFER = 60.0
-"""Seconds by which the clocks of a job's node and of the controller may differ."""
 
 
 class JobNotices:
@@ -36,20 +33,27 @@ class JobNotices:
         self._loop = keeper.loop
         self._membership = membership
         self._notices = EndNotices(membership.start_time)
+        self._end_reported = False
         self._loop.later(0, self._look)
 
     def event(self, event: Dict[str, Any]) -> None:
         """Handle an event that the job's process has sent. Raises FieldError if the event is malformed."""
-        if text(event, "event", most=_MAX_WORD) == "signal":
+        kind = text(event, "event", most=_MAX_WORD)
+        if kind == "signal":
             self._signal(event)
+        elif kind == "ends":
+            self._ends(text(event, "why", most=_MAX_WORD))
+        elif kind == "end_time":
+            self._end_time_changed()
 
     def set_end_time(self, command: Mapping[str, Any]) -> None:
-        """The hub knows when the job ends. Raises FieldError as `event` does."""
-        before = self._membership.end_time
-        self._membership.set_end_time(command)
-        if self._membership.end_time != before:
-            self._tell_if_due()
-            self._keeper.status.tell()
+        """The hub knows when the job ends, which the job's own node may not tell. Raises FieldError as `event` does."""
+        if self._membership.set_end_time(command):
+            self._end_time_changed()
+
+    def _end_time_changed(self) -> None:
+        self._tell_if_due()
+        self._keeper.status.tell()
 
     # -------------------------------------------------------------------------------------- time
 
@@ -79,18 +83,12 @@ class JobNotices:
         name = text(event, "name", most=_MAX_WORD)
         sender = self._sender(event)
         line = f"{name} to {self._job} from {sender}"
-        facts = sender._asdict()
+        self._keeper.story.tell("job", line, signal=name, **sender._asdict())
         end = self._membership.end_time
         if name == "SIGTERM":
-            follows = (
-                "it was cancelled or preempted, or a node of it fails. SIGKILL follows. Save what you need"
-            )
-            if end is not None and self._loop.runtime.time() >= end - _CLOCKS_DIFFER:
-                facts.update(job=self._job, why=_TIMEOUT)
-                follows = f"{_TIMEOUT}. SIGKILL follows. Save what you need"
+            follows = "SIGKILL follows. Save what you need"
         else:
             follows = f"the job ends {self._when(end)}" if end is not None else "the job may end soon"
-        self._keeper.story.tell("job", line, signal=name, **facts)
         self._show(f"{line}: {follows}.", name)
 
     def _sender(self, event: Dict[str, Any]) -> Sender:
@@ -98,6 +96,14 @@ class JobNotices:
         command = text(event, "command", most=_MAX_WORD)
         user = "root" if uid == 0 else known_user_name(uid)
         return Sender(classify(pid, uid, command, os.getuid()), pid, uid, user, command)
+
+    def _ends(self, why: str) -> None:
+        """Report why the scheduler ends the job."""
+        if not self._end_reported:
+            self._end_reported = True
+            text = f"{self._job} ends: {why}."
+            self._keeper.story.tell("job", text, job=self._job, why=why)
+            self._show(text)
 
     # -------------------------------------------------------------------------------------- both
 
