@@ -6,7 +6,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+
+from ..api import RequestRefused
 
 MOST = 100
 """Entries of one queue."""
@@ -29,6 +31,9 @@ class PageEntry:
 
 class PageQueue:
     """Entries in the order in which they came. `notify(number of entries)` is called when there are others."""
+
+    gone: ClassVar[str]
+    """What a page is told that answers or cancels an entry which is not in the queue (any more)."""
 
     def __init__(self, notify: Callable[[int], None]) -> None:
         self._notify = notify
@@ -53,15 +58,23 @@ class PageQueue:
             self._entries[entry.shown["id"]] = entry
             self._notify(len(self._entries))
 
+    def _entry(self, number: str) -> PageEntry:
+        """Return an entry. Raises RequestRefused if there is no such entry (any more)."""
+        try:
+            return self._entries[number]
+        except KeyError:
+            raise RequestRefused(404, self.gone) from None
+
     def _take(self, number: str) -> PageEntry:
-        """Remove and return an entry. Raises KeyError if there is no such entry (any more)."""
+        """Remove and return an entry. Raises RequestRefused as `_entry` does."""
         with self._lock:
-            entry = self._entries.pop(number)
+            entry = self._entry(number)
+            del self._entries[number]
             self._notify(len(self._entries))
         return entry
 
     def _settle(self, number: str, reply: object) -> None:
-        """Give an entry its reply. Raises KeyError if nobody waits for the reply (any more)."""
+        """Remove an entry, and give the entry its reply. Raises RequestRefused as `_entry` does."""
         with self._lock:
             self._take(number).reply.set_result(reply)
 

@@ -3,12 +3,10 @@ to whoever asked."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from ..api import Handler, RequestRefused, route
-from .prompts import LONGEST_ANSWER, Rejected
+from .prompts import LONGEST_ANSWER
 
 EVENT = "https://events.jupyter.org/jupyter_gpu_kernel/prompts/v1"
 TITLE = "Questions of remote GPU kernels"
@@ -33,28 +31,15 @@ async def answer_prompt(handler: Handler, number: str) -> dict[str, bool]:
     text, save = body.get("answer"), body.get("save", False)
     if not isinstance(text, str) or not isinstance(save, bool) or not _is_line(text):
         raise RequestRefused(400, 'expected {"answer": one line of text, "save": true or false}')
-    with _waiting():
-        handler.state.prompts.answer(number, text, save)
+    handler.state.prompts.answer(number, text, save)
     return {"ok": True}
 
 
 @route("DELETE", "prompts/([0-9a-f]{32})")
 async def cancel_prompt(handler: Handler, number: str) -> dict[str, bool]:
     """Cancel a question."""
-    with _waiting():
-        handler.state.prompts.cancel(number)
+    handler.state.prompts.cancel(number)
     return {"ok": True}
-
-
-@contextlib.contextmanager
-def _waiting() -> Iterator[None]:
-    """Refuse the request if its question does not wait any more, or if the answer cannot be right."""
-    try:
-        yield
-    except KeyError:
-        raise RequestRefused(404, "this question does not wait for an answer any more") from None
-    except Rejected as error:
-        raise RequestRefused(400, str(error)) from None
 
 
 def _is_line(text: str) -> bool:

@@ -20,6 +20,7 @@ from ...errors import Cancelled, NotAnswered
 from ...hub.rpc import ANSWER_TIMEOUT
 from ...hub.ssh import Secret, matches_fingerprint
 from ...saved_answers import SavedAnswers
+from ..api import RequestRefused
 from .page_queue import PageEntry, PageQueue
 
 PAGE_TIMEOUT = 10.0
@@ -37,10 +38,6 @@ class Asking:
     notebook: str = ""
 
 
-class Rejected(Exception):
-    """The answer cannot be right, and the question stays."""
-
-
 @dataclass(frozen=True)
 class Reply:
     """The user's answer, and whether to store it."""
@@ -51,6 +48,8 @@ class Reply:
 
 class Prompts(PageQueue):
     """All questions of this server. They are asked on worker threads, and answered on the event loop."""
+
+    gone = "this question does not wait for an answer any more"
 
     def __init__(self, notify: Callable[[int], None], shown: bool = True) -> None:
         """`shown`: whether pages show questions; else each fails at once, with the command for a terminal."""
@@ -66,15 +65,17 @@ class Prompts(PageQueue):
     # --- for pages
 
     def answer(self, number: str, text: str, save: bool) -> None:
-        """Hand over the answer to a question. Raises KeyError if there is no such question (any more), or Rejected."""
-        shown = self._entries[number].shown
+        """Hand over the answer to a question. Raises RequestRefused if there is no such question (any more), or if the
+        answer cannot be right; then the question stays."""
+        shown = self._entry(number).shown
         if shown["kind"] == "host" and not matches_fingerprint(text, shown["fingerprint"]):
-            raise Rejected("The fingerprint does not end with that.")
+            raise RequestRefused(400, "The fingerprint does not end with that.")
         self._settle(number, Reply(text, save and shown["saveable"]))
 
     def cancel(self, number: str) -> None:
-        """Give up a question, and those of all calls that wait already for the same kernelspec. Raises KeyError."""
-        same = _same(self._entries[number].asker.waiting)
+        """Give up a question, and those of all calls that wait already for the same kernelspec. Raises
+        RequestRefused."""
+        same = _same(self._entry(number).asker.waiting)
         with self._lock:
             self._cancelled[same] = next(self._numbers)
         self._take(number).reply.cancel()

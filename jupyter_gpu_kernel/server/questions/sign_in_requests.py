@@ -21,7 +21,7 @@ from ...hub.sanitize import line
 from ...kernelspecs import find
 from ...wire.files import create_file
 from ...wire.runtime import Runtime
-from ..api import Handler, RequestRefused, hub_client, refusing, route
+from ..api import Handler, hub_client, refusing, route
 from .page_queue import PageEntry, PageQueue
 from .prompts import Asking
 
@@ -35,8 +35,10 @@ LONGEST_TEXT = 200
 class SignInRequests(PageQueue):
     """All kernels that wait."""
 
+    gone = "this kernel does not wait for a sign-in any more"
+
     def cancel(self, number: str) -> None:
-        """Let the kernel's start fail. Raises KeyError if there is no such request (any more)."""
+        """Let the kernel's start fail. Raises RequestRefused if there is no such request (any more)."""
         self._settle(number, None)
 
     def cancel_all(self, name: str) -> None:
@@ -95,10 +97,7 @@ async def sign_ins(handler: Handler) -> list[dict[str, Any]]:
 @route("DELETE", "sign-ins/([0-9a-f]{32})")
 async def cancel_sign_in(handler: Handler, number: str) -> dict[str, bool]:
     """Let a kernel wait no longer: its start fails."""
-    try:
-        handler.state.sign_ins.cancel(number)
-    except KeyError:
-        raise RequestRefused(404, "this kernel does not wait for a sign-in any more") from None
+    handler.state.sign_ins.cancel(number)
     return {"ok": True}
 
 
