@@ -186,7 +186,19 @@ def test_a_job_submitted_while_slurm_answers_is_listed(simulated):
             return {"1": RUNNING}
 
         slurm.queue = slurm.asked_by(ask)
-        assert [job.id for job in await slurm.queue.jobs()] == ["1", "2"]
+        assert [job.id for job in await slurm.queue.jobs()] == ["2", "1"]
+
+    simulated(main)
+
+
+def test_a_job_submitted_while_slurm_answers_is_as_slurm_lists_it(simulated):
+    async def main(slurm: Slurm) -> None:
+        async def ask(everyone: bool) -> dict[str, JobState]:
+            slurm.queue.add(JobState("1", "PENDING"))
+            return {"1": RUNNING}
+
+        slurm.queue = slurm.asked_by(ask)
+        assert await slurm.queue.jobs() == [RUNNING]
 
     simulated(main)
 

@@ -145,8 +145,8 @@ class JobQueue:
             self._report_problem(error)
         else:
             self._problem = None
-            listed = {**jobs, **self._changed}
-            self._jobs = {job_id: job for job_id, job in listed.items() if job is not None}
+            listed = {**self._changed, **jobs}
+            self._jobs = {key: job for key, job in listed.items() if job and self._changed.get(key, job)}
             self._report(watched, jobs)
         finally:
             late.cancel()
