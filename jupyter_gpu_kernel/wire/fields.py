@@ -23,7 +23,7 @@ def load_object(data: bytes, errors: str = "strict") -> Dict[str, Any]:
     """Return the JSON object in these bytes; `errors` as in bytes.decode."""
     try:
         decoded = data.decode("utf-8", errors)
-        value = json.loads(decoded, parse_int=_PARSE_INT)
+        value = _DECODER.decode(decoded)
     except (ValueError, RecursionError) as error:
         raise FieldError(f"malformed JSON: {error}") from None
     if not isinstance(value, dict):
@@ -100,4 +100,4 @@ def _int(digits: str) -> int:
     return int(digits)
 
 
-_PARSE_INT = None if hasattr(sys, "get_int_max_str_digits") else _int
+_DECODER = json.JSONDecoder(parse_int=None if hasattr(sys, "get_int_max_str_digits") else _int)

@@ -121,7 +121,7 @@ def _story(random: Random, length: float) -> list[Decision]:
     cells = {"front": 0, "cells": [[*flood, ["sleep", random.choice((0.05, 3.0))]]], "stop": True, "gap": 0.0}
     if random.random() < 0.3:  # many messages that are not joined
         name = random.randint(0, 10**6)
-        cells["cells"] = [[["display", f"d{name}-{number}", "x" * 100] for number in range(80)]]
+        cells["cells"] = [[["display", f"d{name}-{number}", "x" * 100] for number in range(30)]]
     if kind == "unread":  # something happens to a kernel whose output its front end does not read
         begin = [
             Decision(at, "slow reader", {"seconds": random.choice((seconds, 60.0)), "front": 0}),
@@ -163,7 +163,7 @@ def _cell(random: Random, kind: str) -> list[Any]:
         actions += [["display", f"d{name}", "first"], ["sleep", 0.3]]
         actions += [["update", actions[-2][1], str(number)] for number in range(random.randint(1, 5))]
     elif kind == "displays":
-        actions += [["display", f"d{name}-{number}", "x" * 30] for number in range(random.randint(10, 40))]
+        actions += [["display", f"d{name}-{number}", "x" * 30] for number in range(random.randint(6, 16))]
     elif kind == "large cell":
         actions.append(["comment", "x" * random.choice((5000, 70_000, 300_000))])
     elif kind == "comm":
@@ -173,7 +173,7 @@ def _cell(random: Random, kind: str) -> list[Any]:
     elif kind == "sleep":
         actions += [["sleep", random.choice((5.0, 15.0, 40.0))], ["prints", 1, 5]]
     elif kind == "storm":
-        for _ in range(random.randint(4, 8)):
+        for _ in range(random.randint(3, 5)):
             actions += [["prints", 8, random.choice((60, 5000))], ["sleep", 0.05]]
     elif kind == "crash":
         actions.append(["crash"])

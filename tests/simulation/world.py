@@ -187,27 +187,26 @@ class World:
                 if process.loop is not loop:
                     loop = process.loop
                     asyncio._set_running_loop(loop)
-                self._handle(event, process)
+                self.steps += 1
+                try:
+                    event.callback(*event.args)
+                except (Killed, Exception) as error:
+                    self._raised(error, process)
+                if self.failure is not None:
+                    raise self.failure
+                if process.after_event is not None:
+                    process.after_event()
                 if self.steps > limit:
                     raise Failure("endless", f"more than {most} events")
         finally:
             asyncio._set_running_loop(None)
         self.now = max(self.now, until)
 
-    def _handle(self, event: Event, process: Process) -> None:
-        self.steps += 1
-        try:
-            event.callback(*event.args)
-        except Killed:
-            pass
-        except Failure:
-            raise
-        except Exception as error:
+    def _raised(self, error: BaseException, process: Process) -> None:
+        if isinstance(error, Failure):
+            raise error
+        if not isinstance(error, Killed):
             process.failed(error)
-        if self.failure is not None:
-            raise self.failure
-        if process.after_event is not None:
-            process.after_event()
 
     def pending(self) -> list[Event]:
         """Return what is still to happen."""

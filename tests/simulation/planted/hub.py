@@ -70,7 +70,7 @@ HUB = [
         "an interrupt does not cancel the cells that wait",
         "hub.kernel.core.request_table",
         "            self._remove(header_key(cell))\n",
-        "            self._requests[header_key(cell)].later = Later.NO_REPLY\n",
+        "            self._requests[header_key(cell)].delivery = Delivery.NO_REPLY\n",
     ),
     Mutant(
         "an interrupt that was lost is not answered",
