@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from . import invariants
-from .oracle import Request, check_aborted, check_request, check_unexcused, texts
+from .oracle import Request, check_aborted, check_interrupted, check_request, check_unexcused, texts
 from .users import SHUTDOWN_WAIT, execute
 from .world import Failure
 
@@ -83,6 +83,9 @@ class Endings(Base):
         }:
             for request in requests:
                 check_aborted(request, requests)
+            if not self.faults and len(self.fronts) == 1:
+                for request in self.fronts[0].client.requests.values():
+                    check_interrupted(request, self.interrupted_at)
         for client in self.everybody:
             if (
                 client not in ended

@@ -55,6 +55,8 @@ class Episode(Users, Faults, Endings):
         self.faults: dict[str, int] = {}
         self.abandoned: set[str] = set()
         """The kernels whose start failed, as the hub was killed: their files stay for some days."""
+        self.interrupted_at: list[float] = []
+        """When the owner's program has interrupted the kernel by a command."""
         self._waiting: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._healed = False
         self._interrupt_at = 0.0

@@ -219,6 +219,8 @@ class Client:
         self.last_status = ""
         self.lossy = False
         self.paused = self.gone = False
+        self.former: set[Client] = set()
+        """Whose kernel it has: the front ends of the notebook that left before it came."""
         self.session = f"{self.random.getrandbits(64):016x}"
         self.answers_input = True
         self._sockets: HubSockets | None = None
@@ -364,6 +366,9 @@ class Client:
             if msg_type == "status":
                 self.last_status = str(content["execution_state"])
             if parent_id:
+                asked = self.world.all_requests.get(parent_id)
+                if asked is not None and asked.client in self.former:
+                    raise Failure("former output", f"{self.name} got {msg_type} of {parent_id}")
                 if parent_id not in self.views:
                     self.views[parent_id] = View(self, parent_id)
                 self.views[parent_id].add(number, msg_type, content)

@@ -293,6 +293,7 @@ def check_unexcused(
         at_once = other.sent_at <= request.replied_at and (other.replied_at or 1e9) >= request.sent_at
         if at_once and other.msg_type == "interrupt_request" and request.client.world.kills:
             return
+    requests = [one for one in requests if one.client not in request.client.former]
     for other in requests:  # stop on error, in the kernel's own queue
         runs = request.client.world.executed.get(other.name, [])
         failed_at = [
@@ -327,6 +328,17 @@ def check_aborted(request: Request, requests: list[Request]) -> None:
             and other.sent_at < request.sent_at < other.replied_at - 0.001
         ):
             raise Failure("ran behind a failure", f"{request} was sent before the reply to {other}")
+
+
+def check_interrupted(request: Request, interrupted_at: list[float]) -> None:
+    """Raise Failure if a cell ran that was on its way when its kernel was interrupted. No link was down."""
+    runs = request.client.world.executed.get(request.name)
+    if (
+        runs
+        and request.user_cell
+        and any(request.sent_at + 0.1 < at < runs[0].began - 2.0 for at in interrupted_at)
+    ):
+        raise Failure("ran after an interrupt", f"{request}, sent at {request.sent_at:.3f}")
 
 
 def _fails(cell: list[Any]) -> bool:

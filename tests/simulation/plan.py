@@ -116,7 +116,16 @@ def _story(random: Random, length: float) -> list[Decision]:
     if random.random() > 0.2:
         return []
     at, seconds = random.uniform(0.0, length), random.choice((1.0, 4.0, 12.0))
-    kind = random.choice(("unread", "replay", "replay"))
+    kind = random.choice(("unread", "replay", "replay", "return", "overtaken"))
+    if kind == "return":  # a cell fails whose front end has left
+        return [
+            _run(at, [["sleep", 12.0], ["error"]]),
+            Decision(at + 1.0, "return"),
+            _run(at + 3.0, [["prints", 1, 20]]),
+        ]
+    if kind == "overtaken":  # cells are still on their way when the kernel is interrupted
+        cells = [[["comment", f"{random.getrandbits(4_000_000):x}"], ["prints", 1, 20]] for _ in range(2)]
+        return [*(_run(at, cell) for cell in cells), Decision(at + 0.2, "interrupt command")]
     flood = [["prints", 8, random.choice((5000, 60_000))] for _ in range(random.randint(1, 4))]
     cells = {"front": 0, "cells": [[*flood, ["sleep", random.choice((0.05, 3.0))]]], "stop": True, "gap": 0.0}
     if random.random() < 0.3:  # many messages that are not joined
@@ -148,6 +157,11 @@ def _story(random: Random, length: float) -> list[Decision]:
         later = [at + seconds + random.uniform(0.0, 4.0) for _ in ends]
     arguments = {"front": 0, "seconds": 1.0, "sends": random.randint(1, 12)}
     return begin + [Decision(when, end, arguments) for end, when in zip(ends, later, strict=True)]
+
+
+def _run(at: float, cell: list[Any]) -> Decision:
+    """Return the decision that the first front end runs this cell."""
+    return Decision(at, "cells", {"front": 0, "cells": [cell], "stop": True, "gap": 0.0})
 
 
 def _cell(random: Random, kind: str) -> list[Any]:

@@ -127,6 +127,14 @@ PLANS = {
         Decision(5.023, "unreachable", {"seconds": 4.0}),
         Decision(11.995, "node rebooted", {"seconds": 1.0}),
     ),
+    "a successor takes the reply to code that was answered before it ran for a repeated one": replace(
+        BASE, seed=264, delay=0.0003
+    ).with_decisions(
+        Decision(1.122, "keeper killed", {"seconds": 1.0}),
+        Decision(15.943, "cells", {"cells": [[["sleep", 3.0], ["input"]]], "stop": True, "gap": 0.0}),
+        Decision(16.432, "return", {"front": 0}),
+        Decision(24.895, "own code", {"front": 0}),
+    ),
     "a reply for a front end that has left goes to the next one": replace(
         BASE, seed=918, revives=False, knows_info=False, ends_with_shutdown=False
     ).with_decisions(

@@ -75,6 +75,8 @@ class Users(Base):
     def _command(self, front: UserFrontEnd, do: str) -> None:
         if front.remote is not None and front.front is front.remote.front_ends.owner:
             front.remote.command(do)
+            if do == "interrupt":
+                self.interrupted_at.append(self.world.now)
 
     def _op_restart(self, front: UserFrontEnd, _: dict[str, Any]) -> None:
         """As jupyter_client does: ask the kernel to shut down, wait, and start it again."""
@@ -158,8 +160,10 @@ class Users(Base):
         if len(self.fronts) > 1 or self.fronts[0].remote is None or not self.fronts[0].started:
             return
         self._disturb("return")
+        before = self.fronts[0].client
         self._leave(self.fronts[0])
         self.fronts[0] = self._new_front_end()
+        self.fronts[0].client.former = {before, *before.former}
         self.world.later(self.random.uniform(0.01, 3.0), self._in_hub, self._return, self.fronts[0])
 
     def _return(self, front_end: UserFrontEnd) -> None:

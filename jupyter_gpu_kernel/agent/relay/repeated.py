@@ -16,8 +16,11 @@ def is_repeated(message: Message, log: Log, waiting: Waiting, is_up: bool) -> bo
     """
     if is_keepers_own(message):
         return False
+    replies = [one.reply for one in waiting.executing(message.parent_key)]
+    if message.channel is Channel.SHELL and None in replies:
+        return False  # also if the log has a reply: the request was answered before the kernel ran it
     if log.found:
-        held = [one.reply.msg_id for one in waiting.executing(message.parent_key) if one.reply is not None]
+        held = [reply.msg_id for reply in replies if reply is not None]
         return message.msg_id in held or log.state.repeats(message)
     if message.channel is Channel.IOPUB:
         return not is_up

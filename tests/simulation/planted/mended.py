@@ -92,6 +92,12 @@ MENDED = [
         "            pass\n",
     ),
     Mutant(
+        "a reply to code that was answered before it ran is a repeated one",
+        "agent.relay.repeated",
+        "    if message.channel is Channel.SHELL and None in replies:\n",
+        "    if False:\n",
+    ),
+    Mutant(
         "an interrupt that comes late hits the next cell",
         "agent.relay.relay",
         "        return self._is_up and self.busy and self.waiting.first_cell is None\n",
