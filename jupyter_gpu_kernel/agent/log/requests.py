@@ -162,10 +162,8 @@ class Requests:
     def was_received(self, request: Message) -> bool:
         """Return whether this is one of the newest requests that were received. Clients of one KernelManager use the
         same msg_ids, so the whole header decides, which has the time."""
-        if not request.parts:
-            return False  # it is malformed
         pending = self.pending.get(key_of(request))
-        known = pending is not None and pending.request.parts[0] == request.parts[0]
+        known = pending is not None and pending.request.parts[:1] == request.parts[:1]
         return known or _digest(request) in self._received
 
     def has_reply(self, reply: Message) -> bool:
@@ -212,8 +210,8 @@ class Requests:
 
 
 def _digest(request: Message) -> bytes:
-    """Return what tells the header of a request from all others."""
-    return hashlib.sha256(request.parts[0]).digest()
+    """Return what tells the header of a request from all others. A malformed message may have no header."""
+    return hashlib.sha256(b"".join(request.parts[:1])).digest()
 
 
 def remember(known: Dict[_Id, None], new: _Id, most: int) -> None:

@@ -248,5 +248,4 @@ def _identify(message: Message) -> Tuple[str, bytes, str]:
         msg_type = message.msg_type
     except MessageError:
         return "", b"", ""
-    header = message.parts[1]
-    return msg_type, header, parent_key_of(message) or repr(header)
+    return msg_type, message.parts[1], parent_key_of(message) or repr(message.parts[1])
