@@ -160,7 +160,7 @@ class Episode(Users, Faults, Endings):
 
     def _hub_was_killed(self) -> None:
         self._disturb("hub killed")
-        self.ports.kill_at = 0
+        self.ports.kill_at = self.ports.kill_at_write = 0
         for front_end in self.fronts:
             front_end.front = front_end.remote = None
         self.world.later(self.random.uniform(0.3, 2.0), self._next_hub)
@@ -203,7 +203,7 @@ class Episode(Users, Faults, Endings):
         """From now on nothing fails."""
         self.world.note("healed")
         self._healed = True
-        self.ports.kill_at = 0
+        self.ports.kill_at = self.ports.kill_at_write = 0
         self.path.heal()
         self.node.slow = 0.0
         limit_files(resource.RLIM_INFINITY)

@@ -73,7 +73,8 @@ class Faults(Base):
 
     def _fault_hub_killed_in_a_send(self, arguments: dict[str, Any]) -> None:
         if self.hub.alive and self.hub.kernels:
-            self.ports.kill_at = arguments["sends"]
+            kill_at = "kill_at_write" if arguments.get("writes") else "kill_at"
+            setattr(self.ports, kill_at, arguments["sends"])
 
     def _fault_clock_jump(self, arguments: dict[str, Any]) -> None:
         self.random.choice((self.hub.runtime, self.node.runtime)).jump += arguments["by"]

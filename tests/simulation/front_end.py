@@ -49,6 +49,10 @@ class Ports:
         self.limit = 4 * 1024 * 1024
         self.kill_at = 0
         """The hub is killed within the send of this number, from now on; 0: it is not."""
+        self.kill_at_write = 0
+        """The hub is killed before the write of this number to a file: between two effects of a core."""
+        self.parent = b"{}"
+        """The parent of the message that was sent last."""
         self.on_kill: Callable[[], None] = lambda: None
         """Called within that send."""
         self._last = 49_000
@@ -57,6 +61,21 @@ class Ports:
         """Return the first of five free ports."""
         self._last += 10
         return self._last
+
+    def before_write(self) -> None:
+        """The hub is about to write to a file."""
+        if self.kill_at_write:
+            self.kill_at_write -= 1
+            if not self.kill_at_write:
+                self.kill()
+
+    def kill(self) -> None:
+        """Kill the hub. It has not noted that it has sent the last message."""
+        asked = self.world.all_requests.get(json.loads(self.parent).get("date"))
+        if asked is not None:
+            asked.half_answered = True
+        self.world.torn_sends += 1
+        self.on_kill()
 
     def seconds(self) -> float:
         """Return how long something is under way."""
@@ -107,16 +126,12 @@ class HubSockets:
 
     def send(self, channel: str, envelope: list[bytes], parts: Any, client: int) -> None:
         ports = self._ports
+        ports.parent = parts[1]
+        self._put(channel, envelope, parts)
         if ports.kill_at:
             ports.kill_at -= 1
             if not ports.kill_at:
-                self._put(channel, envelope, parts)
-                asked = self._world.all_requests.get(json.loads(parts[1]).get("date"))
-                if asked is not None:
-                    asked.half_answered = True
-                self._world.torn_sends += 1
-                return ports.on_kill()
-        self._put(channel, envelope, parts)
+                ports.kill()
 
     def _put(self, channel: str, envelope: list[bytes], parts: Any) -> None:
         frames = [*envelope, *parts]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.errors import ConnectError
-from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
+from jupyter_gpu_kernel.hub.front_end.delivered import Change, Delivered, RequestFile
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
@@ -17,7 +18,7 @@ from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.wire.kernel_settings import KernelSettings
 
 from . import invariants
-from .front_end import KEY, Client, HubSockets
+from .front_end import KEY, Client, HubSockets, Ports
 from .network import Carrier, Session
 from .world import AsyncLoop, Killed, Process, SimulatedRuntime, World
 
@@ -49,6 +50,32 @@ class KernelInfos:
 
     def put(self, node: str, python: str, content: bytes) -> None:
         self._known[node] = content
+
+
+class KernelFiles(Delivered):
+    """The files of a kernel. The hub may be killed before it writes to them."""
+
+    def __init__(self, path: Path, ports: Ports) -> None:
+        super().__init__(path)
+        self.requests = Requests(path, ports)
+        self._ports = ports
+
+    def save(self, counts: list[int], pieces: int = 0) -> None:
+        if any(counts):  # else the files are about to get another name, within one effect
+            self._ports.before_write()
+        super().save(counts, pieces)
+
+
+class Requests(RequestFile):
+    """The file of requests."""
+
+    def __init__(self, path: Path, ports: Ports) -> None:
+        super().__init__(path)
+        self._ports = ports
+
+    def write(self, changes: Iterable[Change]) -> None:
+        self._ports.before_write()
+        super().write(changes)
 
 
 class UserFrontEnd:
@@ -132,7 +159,7 @@ class HubProcess(Process):
         settings = KernelSettings.from_json(self.episode.plan.settings()).replace(
             notebook="/n.ipynb", name="gpu"
         )
-        delivered = Delivered(self._path(kernel_id))
+        delivered = KernelFiles(self._path(kernel_id), self.episode.ports)
         self._files.append(delivered)
         adopted, link = how == "adopt", self._begin_link()
         if not adopted:

@@ -221,6 +221,7 @@ def _fault(random: Random, kind: str, length: float) -> Decision:
         arguments["up"], arguments["down"] = random.choice(((True, False), (False, True)))
     if kind == "hub killed in a send":
         arguments["sends"] = random.randint(1, 12)
+        arguments["writes"] = arguments["sends"] % 2 == 0
     if kind == "clock jump":
         arguments["by"] = random.choice((-7200.0, -5.0, 5.0, 86400.0))
     return Decision(random.uniform(0.0, length), kind, arguments)

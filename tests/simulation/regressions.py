@@ -143,4 +143,11 @@ PLANS = {
         Decision(2.099099, "return", {"front": 0}),
         Decision(4.753169, "cells", {"front": 0, "cells": [[]], "stop": True, "gap": 0.0}),
     ),
+    "a kernel's files have an id that its front end does not know any more": replace(
+        BASE, seed=20136, delay=0.1, unread=4194304
+    ).with_decisions(
+        Decision(0.545, "hub killed", {"seconds": 0.05}),
+        Decision(3.313, "unreachable", {"seconds": 4.0}),
+        Decision(9.628, "hub killed", {"seconds": 0.05}),
+    ),
 }

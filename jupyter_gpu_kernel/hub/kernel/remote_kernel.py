@@ -209,6 +209,7 @@ class RemoteKernel(KernelState):
     def opened(self, kernel_id: str) -> None:
         """The agent has opened a stream to the kernel with this id, which may be one that the notebook had left."""
         self.kernel_id = kernel_id
+        self._relay.opened(kernel_id)
 
     def deliver(self, data: Data) -> None:
         """Take a message of the keeper."""

@@ -74,24 +74,14 @@ def transition(table: Mapping[T, set[T]], state: T, following: T) -> T:
     return following
 
 
-class _Timing(enum.Enum):
-    DETACHED = "detached"
-    WAITING = "waiting"
-    """For front ends, for a limited time."""
-    ATTACHED = "attached"
-    CLOSED = "closed"
-    """The kernel is not attached any more."""
-
-
 class AttachTiming:
     """Attaches one kernel to its link. `attach` and `release` may be called more than once."""
 
     def __init__(self, link: NodeLink, attachment: Attachment) -> None:
         self._link = link
         self._attachment = attachment
-        self._state = _Timing.DETACHED
-        self._complete = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._is_attached = self._is_closed = self._complete = False
+        self._timer: asyncio.TimerHandle | None = None  # while the kernel waits for front ends
 
     def begin(self, at_once: bool) -> None:
         """Attach the kernel: `at_once`, or when all front ends have connected, as output for the others would be lost.
@@ -99,26 +89,26 @@ class AttachTiming:
         if at_once or self._complete:
             self.attach()
         else:
-            self._state = _Timing.WAITING
             self._timer = asyncio.get_running_loop().call_later(SUBSCRIBE_TIMEOUT, self.attach)
 
     def complete(self) -> None:
         """All front ends that a killed hub had have connected."""
         self._complete = True
-        if self._state is _Timing.WAITING:
+        if self._timer is not None:
             self.attach()
 
     def attach(self) -> None:
         """Let the link carry the kernel."""
-        if self._state in (_Timing.DETACHED, _Timing.WAITING):
-            self._end(_Timing.ATTACHED)
+        self._end_wait()
+        if not (self._is_attached or self._is_closed):
+            self._is_attached = True
             self._link.attach(self._attachment)
 
     def release(self) -> None:
         """Detach the kernel from the link, until `attach`."""
-        if self._state is not _Timing.CLOSED:
-            self._end(_Timing.DETACHED)
-            self._link.release(self._attachment)
+        self._end_wait()
+        self._is_attached = False
+        self._link.release(self._attachment)
 
     def move(self, link: NodeLink) -> None:
         """The kernel belongs to another link now, to which it is not attached yet."""
@@ -127,7 +117,7 @@ class AttachTiming:
 
     def start(self, link: NodeLink) -> None:
         """Attach the kernel, which had no node, to this link when its front ends have connected."""
-        if self._state is _Timing.WAITING:
+        if self._timer is not None:
             self._link = link
         else:
             self.move(link)
@@ -135,11 +125,10 @@ class AttachTiming:
 
     def close(self) -> None:
         """Detach the kernel from the link for good."""
-        self._end(_Timing.CLOSED)
-        self._link.release(self._attachment)
+        self._is_closed = True
+        self.release()
 
-    def _end(self, state: _Timing) -> None:
-        self._state = state
+    def _end_wait(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -103,4 +103,10 @@ MENDED = [
         "        return self._is_up and self.busy and self.waiting.first_cell is None\n",
         "        return self._is_up and self.waiting.first_cell is None\n",
     ),
+    Mutant(
+        "a kernel's files have an id that its front end does not know any more",
+        "hub.kernel.remote_kernel",
+        "        self._relay.opened(kernel_id)\n",
+        "",
+    ),
 ]

@@ -329,9 +329,6 @@ class HubRelay:
 
     def link_up(self) -> None:
         """The link carries the kernel, for the first time or after an outage: send what waited."""
-        kernel_id = self._kernel.kernel_id
-        if self._delivered is not None and self._delivered.kernel_id != kernel_id:
-            self._delivered.switch(kernel_id)  # its notebook had left that kernel, and has it again
         if self._keeper != self.endpoint.peer:
             self._keeper = self.endpoint.peer
             self._pacer.keeper_changed()
@@ -384,15 +381,18 @@ class HubRelay:
         self._save()
 
     def _take_endpoint(self, kernel_id: str) -> None:
-        """From now on exchange messages with the keeper of another kernel. That keeper gets the requests that have no
-        reply."""
+        """From now on exchange messages with the keeper of another kernel, which gets requests without a reply."""
         self._pacer.flush()
         self.placeholder.kernel_changed()
         self.endpoint = new_endpoint(self._runtime, None)
-        if self._delivered is not None:
-            self._delivered.switch(kernel_id)
+        self.opened(kernel_id)
         for interrupt in self.table.requeue():
             self.placeholder.acknowledge(interrupt)
+
+    def opened(self, kernel_id: str) -> None:
+        """The files have this id before the front end's process hears of it."""
+        if self._delivered is not None:
+            self._delivered.switch(kernel_id)
 
     def set_link(self, link: NodeLink) -> None:
         """The front ends get a kernel of another node, or over another link."""
