@@ -105,6 +105,19 @@ def test_a_cell_submits_a_job_waits_runs_and_is_reported_how_the_job_ended(
         )
 
 
+def test_kernels_share_a_job_that_ends_with_the_last_of_them(
+    remote: Remote, slurm: Slurm, specs: list[dict[str, Any]]
+) -> None:
+    remote.write("shared", provisioner=True, slurm=True, gpus=4, share_job=True, **slurm.settings)
+    with started(remote, "shared") as (_, last):
+        with started(remote, "shared") as (_, first):
+            [job] = {run(client, JOB_ID).text.strip() for client in (first, last)}
+            assert ours(slurm) == [job]
+        assert run(last, "print(1)").text == "1\n"
+        assert ours(slurm) == [job]
+    eventually(lambda: ours(slurm) == [], "the job has ended")
+
+
 def test_a_detached_kernel_in_a_job_is_attached_by_the_kernelspec_of_the_login_node(
     remote: Remote, slurm: Slurm, specs: list[dict[str, Any]]
 ) -> None:
