@@ -21,7 +21,6 @@ from jupyter_gpu_kernel.agent.spare import packets
 from jupyter_gpu_kernel.agent.spare.packets import KernelStart
 from jupyter_gpu_kernel.agent.spare.places import MAX_SPARES, SparePlace, is_short
 from jupyter_gpu_kernel.agent.spare.proc_title import reserve, reserved_variable
-from jupyter_gpu_kernel.agent.spare.server import _MAX_ASKING
 from jupyter_gpu_kernel.agent.system import procfs
 from jupyter_gpu_kernel.wire.fields import FieldError
 
@@ -153,22 +152,15 @@ def test_a_request_that_only_the_forked_process_fails_at(spare: Spare, changes: 
     assert spare.forks()
 
 
-def test_connections_that_say_nothing_are_bounded(spare: Spare) -> None:
-    """Those who ask meanwhile start their kernels without it."""
-    silent = [spare.connect() for _ in range(_MAX_ASKING)]
-    with spare.connect() as sock, pytest.raises((EOFError, OSError)):
-        packets.send(sock, spare.request(), [2])
-        packets.receive(sock)
+def test_connections_that_say_nothing_end(spare: Spare) -> None:
+    """Those who ask meanwhile start their kernels without it, or wait for a moment."""
+    silent = [spare.connect() for _ in range(3)]
     for sock in silent:
+        with pytest.raises((EOFError, OSError, FieldError)):
+            assert set(packets.receive(sock)[0]) == {"refused"}
+            packets.receive(sock)
         sock.close()
-    eventually(lambda: answers(spare), "room for others")
-
-
-def answers(spare: Spare) -> bool:
-    try:
-        return spare.forks()
-    except (EOFError, OSError, FieldError):
-        return False
+    assert spare.forks()
 
 
 def test_only_its_user_reaches_it(spare: Spare) -> None:

@@ -241,21 +241,6 @@ def test_it_retires_when_nothing_starts(forking: Forks, monkeypatch: pytest.Monk
     eventually(lambda: not spares(forking), "its end")
 
 
-def test_it_retires_when_another_agent_starts_one(forking: Forks) -> None:
-    """After an upgrade; the kernel that it has forked goes on."""
-    hub = forking.start("k1")
-    assert is_forked(forking, "k1")
-    before = spare_of(forking)
-    (lock,) = (forking.path / "spare").glob("*.lock")
-    lock.write_bytes(b"\0/nowhere/agent-0123456789abcdef")  # as an older agent's has it
-    forking.start("k2", env={"A": "1"}).sock.close()
-    assert is_forked(forking, "k2")
-    assert before in spares(forking)
-    assert hub.run("print(1 + 1)") == "2\n"
-    hub.ask("exit()")
-    eventually(lambda: before not in spares(forking), "its end")
-
-
 def test_it_ends_when_the_last_kernel_is_stopped(forking: Forks) -> None:
     for kernel_id in ("k1", "k2"):
         forking.start(kernel_id).sock.close()

@@ -203,13 +203,12 @@ def _terminated(facts: EndFacts) -> ExitReason:
 
 def _crashed(facts: EndFacts) -> ExitReason:
     number = -facts.returncode
-    what = {
-        int(signal.SIGSEGV): "it crashed in C code (segmentation fault)",
-        int(signal.SIGABRT): "a library aborted it (SIGABRT)",
-        int(signal.SIGBUS): "it crashed in a memory access (bus error)",
-    }.get(number, f"it crashed ({signal_name(number)})")
-    first = {int(signal.SIGBUS): remedies.BUS_ERROR, int(signal.SIGABRT): remedies.ABORT}
-    return ExitReason(what, crash_site(facts.stderr), _both(first.get(number, remedies.CRASH), NEW_KERNEL))
+    what, remedy = {
+        int(signal.SIGSEGV): ("it crashed in C code (segmentation fault)", remedies.CRASH),
+        int(signal.SIGABRT): ("a library aborted it (SIGABRT)", remedies.ABORT),
+        int(signal.SIGBUS): ("it crashed in a memory access (bus error)", remedies.BUS_ERROR),
+    }.get(number, (f"it crashed ({signal_name(number)})", remedies.CRASH))
+    return ExitReason(what, crash_site(facts.stderr), _both(remedy, NEW_KERNEL))
 
 
 def _exited(facts: EndFacts) -> ExitReason:

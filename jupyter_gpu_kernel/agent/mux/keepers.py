@@ -246,7 +246,10 @@ class Keepers:
         """
         read_policy(self._policy).apply(settings)
         path = self.root.make_kernel(settings.id) / "lock"
-        lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:  # another `attach` has removed the empty folder for a stale one
+            return self.create(settings)
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, lock)
             deadline = self._runtime.monotonic() + START_TIMEOUT

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
@@ -26,6 +25,7 @@ from ..story import Limited
 from ..system.loop import Loop, Timer
 from ..system.process_control import ChildProcess, ProcessControl, Streams
 from ..system.procfs import read_text
+from ..system.unix_sockets import bind_datagrams
 from .kernel_process import KernelProcess
 
 INTERVAL = 0.5
@@ -65,9 +65,9 @@ class Signals:
         self._limited_story = Limited(context.story, loop.time)
         self._on_child = on_child
         self._on_guard = on_guard
-        self._guard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._guard = bind_datagrams(context.folder / "story")  # to which the guard reports
+        loop.watch(self._guard.fileno(), lambda _: self.read_reports())
         self._catch_signals(loop)
-        self._bind(loop, context.folder / "story")
         self._watches_cells = False
         self._pending_looks = 0  # how many in a row have seen a pending SIGTERM
 
@@ -112,13 +112,6 @@ class Signals:
             name = signal.Signals(caught).name
             self._limited_story.tell("signal", f"the keeper got {name} and stays")
         self._on_child()
-
-    def _bind(self, loop: Loop, path: Path) -> None:
-        """Bind the datagram socket to which the guard reports."""
-        path.unlink(missing_ok=True)  # that of a killed keeper
-        self._guard.bind(str(path))
-        self._guard.setblocking(False)
-        loop.watch(self._guard.fileno(), lambda _: self.read_reports())
 
     def _report(self, datagram: bytes) -> None:
         report = load_object(datagram)

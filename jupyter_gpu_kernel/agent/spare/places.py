@@ -1,7 +1,7 @@
 """Where spare interpreters may be: their files in the agent's folder, and whether there is memory for them.
 
 <root>/spare/<key>.sock   on which it listens
-<root>/spare/<key>.lock   held while it offers to fork kernels; with the command that runs its agent
+<root>/spare/<key>.lock   held while it offers to fork kernels
 <root>/spare/<key>.log    what it has printed
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Optional
 
 from ..exit.node_checks import read_memory
-from ..paths import FolderError, agent_command, make_private
+from ..paths import FolderError, make_private
 from ..system.file_lock import is_locked, take_lock
 from ..system.unix_sockets import listen
 from . import packets
@@ -40,11 +40,7 @@ class SparePlace:
 
     def lock(self) -> Optional[int]:
         """Take the place; return a descriptor that holds it as long as it is open, or None if it is taken."""
-        fd = take_lock(self._lock)
-        if fd is not None:
-            os.ftruncate(fd, 0)
-            os.write(fd, _agent())
-        return fd
+        return take_lock(self._lock)
 
     def is_taken(self) -> bool:
         """Whether a process has the place."""
@@ -97,20 +93,11 @@ def spares_running(root: Path) -> int:
     return sum(map(is_locked, (root / _FOLDER).glob("*.lock")))
 
 
-def retire_all(root: Path, only_other_agents: bool = False) -> None:
-    """Have all spare interpreters of this folder retire, and give up their memory.
-
-    `only_other_agents`: keep those that this agent has started. After an upgrade, few kernels start with the old one.
-    """
-    kept = (b"", _agent()) if only_other_agents else ()  # b"": it is just being written
+def retire_all(root: Path) -> None:
+    """Have all spare interpreters of this folder retire, and give up their memory."""
     for path in (root / _FOLDER).glob("*.lock"):
         with contextlib.suppress(OSError, FolderError):
-            if path.read_bytes() not in kept:
-                SparePlace(root, path.stem).retire()
-
-
-def _agent() -> bytes:
-    return "\0".join(agent_command("")).encode()
+            SparePlace(root, path.stem).retire()
 
 
 def is_short() -> bool:

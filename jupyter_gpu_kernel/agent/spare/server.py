@@ -27,12 +27,13 @@ from ..in_kernel import main as kernel_main
 from . import packets
 from .files import EnvironmentFiles
 from .packets import KernelStart
-from .places import MAX_SPARES, SparePlace, is_short, retire_all, spares_running
+from .places import MAX_SPARES, SparePlace, is_short, spares_running
 from .proc_title import ProcTitle
 
 IDLE_LIMIT = 1800.0
 """Seconds without a start of a kernel after which the process retires. JUPYTER_GPU_KERNEL_SPARE_IDLE: another one."""
-_MAX_ASKING = 32
+_ASK_TIMEOUT = 0.2
+"""Seconds that a keeper which has connected may take to send its request."""
 _LATE = (
     *("IPython.core.completerlib", "IPython.core.debugger", "IPython.core.logger", "IPython.core.oinspect"),
     *("IPython.extensions.storemagic", "sqlite3", "tornado.platform.asyncio"),
@@ -46,7 +47,6 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
     """Be the spare interpreter `key`, or a kernel that was forked from it; return the exit code."""
     place = SparePlace(root, key)
     lock = place.lock()
-    retire_all(root, only_other_agents=True)
     if lock is None or spares_running(root) > MAX_SPARES or is_short():
         return 0
     title = ProcTitle.find()
@@ -91,7 +91,6 @@ class SpareServer:
         self._title = title
         self._limit = limit
         self._files = EnvironmentFiles()
-        self._asking: Dict[int, socket.socket] = {}  # by descriptor
         self._keepers: Dict[
             int, Tuple[socket.socket, int]
         ] = {}  # with the pid of their kernel, by descriptor
@@ -110,35 +109,28 @@ class SpareServer:
             for fd, _ in self._poll.poll(max(0.0, tick - self._now()) * 1000):
                 if fd in self._keepers:
                     self._keeper_left(fd)
-                elif fd in self._asking:
-                    start = self._answer(fd)
+                elif self._listener is not None:
+                    start = self._accept(self._listener)
                     if start is not None:
                         return start
-                elif self._listener is not None and fd == self._listener.fileno():
-                    self._accept(self._listener)
             if self._now() >= tick:
                 tick = self._now() + interval
                 self._check()
         return None
 
-    def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            sock = listener.accept()[0]
-            if packets.is_own(sock) and len(self._asking) < _MAX_ASKING:
-                sock.settimeout(1.0)
-                self._asking[sock.fileno()] = sock
-                self._poll.register(sock, select.POLLIN)
-            else:
-                sock.close()
-
     # -------------------------------------------------------------------------------------- forks
 
-    def _answer(self, fd: int) -> Optional[KernelStart]:
+    def _accept(self, listener: socket.socket) -> Optional[KernelStart]:
         """Read a request and fork. Returns the kernel in the forked process, and None in this one."""
-        sock = self._asking.pop(fd)
-        self._poll.unregister(fd)
+        try:
+            sock = listener.accept()[0]
+        except OSError:  # the keeper has gone, or there are no descriptors left
+            return None
+        sock.settimeout(_ASK_TIMEOUT)
         fds: List[int] = []
         try:
+            if not packets.is_own(sock):
+                raise FieldError("another user")
             request, fds = packets.receive(sock)
             if request.get("retire") is True:
                 self._retire()
@@ -178,7 +170,7 @@ class SpareServer:
     def _leave_parent(self) -> None:
         """In a forked process: have a session of its own, and nothing of the spare interpreter's."""
         os.setsid()
-        for sock in [*self._asking.values(), *(keeper for keeper, _ in self._keepers.values())]:
+        for sock, _ in self._keepers.values():
             sock.close()
         self._close_listener()
         os.close(self._lock)

@@ -41,6 +41,15 @@ def listen(path: Path, backlog: int, kind: int = socket.SOCK_STREAM) -> socket.s
     return listener
 
 
+def bind_datagrams(path: Path) -> socket.socket:
+    """Return a socket that receives datagrams at this path, and does not block. It takes the place of that of a killed
+    process."""
+    path.unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    sock.bind(str(path))
+    return sock
+
+
 def has_listener(path: Path) -> bool:
     """Return whether a process listens there, however busy it is."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock:

@@ -5,7 +5,6 @@ The sockets of the leases are passed through a datagram socket in the folder of 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Callable, List, Optional, Sequence
 from ....wire.fields import FieldError, load_object, number, text
 from ...paths import is_kernel_id
 from ...system.loop import Loop
-from ...system.unix_sockets import receive_descriptors, send_descriptors
+from ...system.unix_sockets import bind_datagrams, receive_descriptors, send_descriptors
 from .lease import Lease
 
 OnLeases = Callable[[str, List[socket.socket], Optional[float]], None]
@@ -49,12 +48,7 @@ class LeaseReceiver:
     def __init__(self, loop: Loop, folder: Path, on_leases: OnLeases) -> None:
         self._loop = loop
         self._on_leases = on_leases
-        path = folder / _TRANSFER
-        with contextlib.suppress(FileNotFoundError):  # of a killed keeper
-            path.unlink()
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._sock.bind(str(path))
-        self._sock.setblocking(False)
+        self._sock = bind_datagrams(folder / _TRANSFER)
         loop.watch(self._sock.fileno(), lambda _: self._receive())
 
     def close(self) -> None:
