@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from keepers import Place
 from runtimes import RUNTIME, Clock
 
-from jupyter_gpu_kernel.agent.gpus.hours import INTERVAL, GpuTime, KernelHours, rows, with_names
+from jupyter_gpu_kernel.agent.gpus.hours import INTERVAL, GpuTime, KernelHours, rows
 from jupyter_gpu_kernel.agent.mux import handlers
 from jupyter_gpu_kernel.agent.story import Story, read_story
 from jupyter_gpu_kernel.wire.fields import FieldError
@@ -134,14 +134,6 @@ def test_a_row() -> None:
         "from": 2 * H, "to": 4 * H, "seconds_held": 2 * H, "seconds_busy": H, "seconds_unknown": 0.0,
     }  # fmt: skip
     assert (second["uuid"], second["index"]) == (B, 1)
-
-
-def test_a_name_is_known_from_another_kernel() -> None:
-    kernels = [
-        KernelHours.read(story, NOW, None) for story in ([took(2), end(3)], [last(4, 2, 1), last(9, 1, 1, B)])
-    ]
-    found = with_names([row for kernel in kernels for row in rows("k", kernel, 0, NOW)])
-    assert [(row["index"], row["name"]) for row in found] == [(0, "NVIDIA A100")] * 2 + [(None, "")]
 
 
 ENTRIES = st.fixed_dictionaries(

@@ -16,8 +16,8 @@ from runtimes import RUNTIME, make
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit.descendants import TAG, find_descendants
+from jupyter_gpu_kernel.agent.process.adopted_process import AdoptedProcess
 from jupyter_gpu_kernel.agent.spare import packets
-from jupyter_gpu_kernel.agent.spare.client import ForkedProcess
 from jupyter_gpu_kernel.agent.spare.places import SparePlace, retire_all, spares_running
 from jupyter_gpu_kernel.agent.system import procfs
 from jupyter_gpu_kernel.agent.system.loop import Loop
@@ -161,7 +161,7 @@ def test_the_end_is_noticed_without_process_descriptors(monkeypatch: pytest.Monk
     monkeypatch.delattr(os, "pidfd_open", raising=False)
     loop, ours_and_parents = Loop(RUNTIME), socket.socketpair(socket.AF_UNIX, packets.TYPE)
     with subprocess.Popen(["sleep", "600"]) as process, ours_and_parents[1] as parent:
-        forked = ForkedProcess(loop, process.pid, loop.stop, ours_and_parents[0])
+        forked = AdoptedProcess(loop, process.pid, loop.stop, ours_and_parents[0])
         assert forked.poll() is None
         parent.close()  # the spare interpreter is killed
         process.kill()

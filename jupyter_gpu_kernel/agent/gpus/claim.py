@@ -92,10 +92,7 @@ class Claim:
 
     def delay(self) -> float:
         """Return the seconds until the next sample is due, while there are not enough samples."""
-        last = self._samples[-1].time if self._samples else 0.0
-        hurried = self.has_all_samples or not self.can_decide
-        interval = self._criteria.interval if hurried else self._criteria.unhurried
-        return max(0.0, last + interval - self._runtime.monotonic())
+        return max(0.0, self._criteria.interval - self._sample_age)
 
     def add(self, sample: Sample) -> None:
         """Add a sample."""
@@ -221,7 +218,7 @@ class Claim:
         wait = self._runtime.random.uniform(*self._criteria.wait)
         delay = wait if self.has_all_samples else self.delay()
         if any(verdict.pending for verdict in verdicts):  # it may be free after a few samples
-            delay = min(delay, self._criteria.unhurried)
+            delay = min(delay, self._criteria.recheck)
         return ClaimPending(
             waiting_text(
                 verdicts, self._count, socket.gethostname(), ahead, limit, self._samples[-1].notebooks

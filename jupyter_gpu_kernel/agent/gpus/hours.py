@@ -11,7 +11,7 @@ is left out.
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from ...wire.texts import duration
 from ..story import Story
@@ -232,9 +232,3 @@ def _uuids(value: Any) -> Tuple[str, ...]:
 def _number(value: Any) -> Optional[float]:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if is_number and 0 <= value < 1e11 else None
-
-
-def with_names(found: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """Return the rows, with the names that other rows know of the same GPU."""
-    known = {row["uuid"]: (row["index"], row["name"]) for row in found if row["name"]}
-    return [dict(row, **dict(zip(("index", "name"), known.get(row["uuid"], (None, ""))))) for row in found]

@@ -330,7 +330,7 @@ def read_history(root: Root, states: Sequence[Dict[str, Any]], now: float, secon
         kernel = hours.KernelHours.read(story, now, running.get(kernel_id))
         found += hours.rows(kernel_id, kernel, since, now)
     found.sort(key=lambda row: float(row["from"]))
-    newest = hours.with_names(found)[-MAX_HOLDS:]
+    newest = found[-MAX_HOLDS:]
     node = socket.gethostname()
     return {"history": [dict(row, node=node) for row in newest], "left_out": len(found) - len(newest)}
 

@@ -1,9 +1,11 @@
 """A process that is not our child: only its parent learns its exit status. We can read the status only while the
-process is a zombie, so we may never learn it."""
+process is a zombie, so we may never learn it. A spare interpreter, the parent of the kernels that it has forked, leaves
+them zombies until the connection to their keeper is closed."""
 
 from __future__ import annotations
 
 import os
+import socket
 from typing import Callable, Optional
 
 from ..exit.reason import UNKNOWN
@@ -18,12 +20,17 @@ _POLL_INTERVAL = 0.5
 class AdoptedProcess:
     """`on_end()` is called when the process has ended; `poll()` returns UNKNOWN if its exit status is unknown."""
 
-    def __init__(self, loop: Loop, pid: int, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: Loop, pid: int, on_end: Callable[[], None], parent: Optional[socket.socket] = None
+    ) -> None:
+        """`parent`: the connection to the spare interpreter that has forked the process."""
         self.pid = pid
         self.start = start_ticks(pid)
         """When it started, in clock ticks since the boot; 0 if it has ended."""
         self._loop = loop
         self._on_end = on_end
+        self._parent = parent
+        self._status: Optional[int] = None
         try:
             self._handle = open_pidfd(pid)
         except ProcessLookupError:
@@ -35,10 +42,12 @@ class AdoptedProcess:
 
     def poll(self) -> Optional[int]:
         """Return None while the process runs, then its return code."""
-        if self.runs():
-            return None
-        status = zombie_status(self.pid, self.start)
-        return UNKNOWN if status is None else status
+        if self._status is None and not self.runs():
+            status = zombie_status(self.pid, self.start)
+            self._status = UNKNOWN if status is None else status
+            if self._parent is not None:
+                self._parent.close()
+        return self._status
 
     def runs(self) -> bool:
         """Whether the process has not ended."""

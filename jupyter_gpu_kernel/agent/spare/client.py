@@ -15,7 +15,6 @@ from ...wire.files import private
 from ..kernel_context import KernelContext
 from ..paths import FolderError, agent_command
 from ..process.adopted_process import AdoptedProcess
-from ..system.loop import Loop
 from ..system.process_control import ChildProcess, Streams
 from . import packets
 from .identity import is_in_job, spare_environment, spare_key
@@ -42,7 +41,7 @@ class Spare:
         self._settings = context.settings.now
         self._started: List[ChildProcess] = []  # which we must wait for, if they end before us
 
-    def fork(self, python: str, start: KernelStart) -> Optional[ForkedProcess]:
+    def fork(self, python: str, start: KernelStart) -> Optional[AdoptedProcess]:
         """Have the kernel forked; None if that is not possible, or not allowed."""
         if not self._allowed(start.env):
             return None
@@ -92,32 +91,13 @@ class Spare:
         self.ensure(python, start)
         self._loop.runtime.wait_until(place.listens, _WAIT_TIMEOUT, interval=0.01)
 
-    def _ask(self, sock: socket.socket, start: KernelStart) -> Optional[ForkedProcess]:
+    def _ask(self, sock: socket.socket, start: KernelStart) -> Optional[AdoptedProcess]:
         try:
             packets.send(sock, start.request(), [start.output, *start.fds.values()])
             pid = number(packets.receive(sock)[0], "pid", least=2)
-            process = ForkedProcess(self._loop, pid, self._on_end, sock)
+            process = AdoptedProcess(self._loop, pid, self._on_end, sock)
             packets.send(sock, {"go": True})
         except (OSError, EOFError, FieldError):  # the forked process, if there is one, ends
             sock.close()
             return None
         return process
-
-
-class ForkedProcess(AdoptedProcess):
-    """A kernel that a spare interpreter has forked. When the kernel has ended, that interpreter waits for it only after
-    the connection is closed: until then it is a zombie, whose exit status can be read."""
-
-    def __init__(self, loop: Loop, pid: int, on_end: Callable[[], None], parent: socket.socket) -> None:
-        """`parent`: the connection to the spare interpreter."""
-        super().__init__(loop, pid, on_end)
-        self._parent = parent
-        self._status: Optional[int] = None
-
-    def poll(self) -> Optional[int]:
-        """Return None while the process runs, then its return code."""
-        if self._status is None:
-            self._status = super().poll()
-            if self._status is not None:
-                self._parent.close()
-        return self._status

@@ -22,8 +22,8 @@ from . import packets
 MAX_SPARES = 3
 """Spare interpreters of one user on one node."""
 _FOLDER = "spare"
-_LEAST_MIB, _LEAST_SHARE = 1024, 0.1
-"""The memory of the node, or of the cgroup, below which nothing is kept in it for later."""
+_LEAST_SHARE = 0.1
+"""The share of the memory of the node, or of the cgroup, below which nothing is kept in it for later."""
 
 
 class SparePlace:
@@ -104,9 +104,6 @@ def is_short() -> bool:
     """Return whether the node, or our cgroup, is so short of memory that nothing may be kept in it for later."""
     memory = read_memory()
     available, total = memory["node_available_mib"], memory["node_total_mib"]
-    if available is not None and available < min(_LEAST_MIB, total / 2):
-        return True
     used, limit = memory["cgroup_used_mib"], memory["cgroup_limit_mib"]
-    if used is not None and limit is not None and limit - used < limit * _LEAST_SHARE:
-        return True
-    return available is not None and available < total * _LEAST_SHARE
+    node_is_short = available is not None and available < total * _LEAST_SHARE
+    return node_is_short or (None not in (used, limit) and limit - used < limit * _LEAST_SHARE)
