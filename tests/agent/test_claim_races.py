@@ -20,7 +20,7 @@ from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, GpuProcess
 from jupyter_gpu_kernel.agent.gpus.judge import Criteria
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
-from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, LeaseTaker, lease_reader
+from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, LeaseTaker, lease_readers
 
 pytestmark = pytest.mark.full
 
@@ -61,7 +61,7 @@ class Node:
         return Gpu(index, self.uuids[index], "A100", 81920, 901 if used else 1, 0, 0, processes=processes)
 
     def leases(self) -> Dict[str, Holder]:
-        held = set(lease_reader(RUNTIME).names())
+        held = set(lease_readers(RUNTIME)[0].names())
         return {one: Holder("alice", 7, "k", None) for one in self.uuids if one in held}
 
     def stranger_comes(self, index: int) -> None:

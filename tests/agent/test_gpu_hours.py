@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from keepers import Place
 from runtimes import RUNTIME, Clock
 
-from jupyter_gpu_kernel.agent.gpus.hours import INTERVAL, GpuTime, KernelHours, rows
+from jupyter_gpu_kernel.agent.gpus.hours import INTERVAL, GpuTime, KernelHours, rows, with_names
 from jupyter_gpu_kernel.agent.mux import handlers
 from jupyter_gpu_kernel.agent.story import Story, read_story
 from jupyter_gpu_kernel.wire.fields import FieldError
@@ -72,7 +72,7 @@ CASES: Dict[str, Any] = {
         [(2, 4, 2, 1, 0)],
     ),
     "released, and running without": ([took(2), last(4, 2, 1)], {"gpus": []}, [(2, 4, 2, 1, 0)]),
-    "a keeper, killed": ([took(2), usage(3, 1, 1), at(3.1, "drop"), FOUND], None, [(2, 3, 1, 1, 0)]),
+    "a keeper, killed": ([took(2), usage(3, 1, 1), at(3.1, "drop"), FOUND], None, [(2, 3.1, 1.1, 1, 0.1)]),
     "a keeper, killed at once": ([took(2), FOUND], None, [(2, 2, 0, None, 0)]),
     "a successor": (
         [took(2), usage(3, 1, 1), at(3.5, "succession"), last(6, 2.5, 0), end(6)], None, [(2, 6, 4, 1, 0.5)],
@@ -81,13 +81,13 @@ CASES: Dict[str, Any] = {
         [took(2), usage(3, 1, 1), at(3.5, "succession"), at(4, "succession")], {}, [(2, None, 98, 1, 97)],
     ),
     "a restart": ([took(2), end(3, asked="restart"), START, last(6, 4, 2), end(6)], None, [(2, 6, 4, 2, 0)]),
-    "a restart that did not follow": ([took(2), end(3, asked="restart"), at(9, "x")], None, [(2, 2, 0, None, 0)]),
+    "a restart that did not follow": ([took(2), end(3, asked="restart"), at(9, "x")], None, [(2, 3, 1, None, 1)]),
     "two GPUs": ([took(2, A, B), last(4, 2, 1, A, B)], None, [(2, 4, 2, 1, 0)] * 2),
     "an allocation, of which no story tells": ([START, last(4, 2, 1)], None, [(2, 4, 2, 1, 0)]),
     "a story whose beginning is lost": ([usage(4, 1, 1), last(5, 1, 0)], None, [(3, 5, 2, 1, 0)]),
-    "a keeper that reported nothing": ([START, took(2), end(6)], None, [(2, 2, 0, None, 0)]),
+    "a keeper that reported nothing": ([START, took(2), end(6)], None, [(2, 6, 4, None, 4)]),
     "a running keeper that reports nothing": ([START, took(2)], {"gpus": [A]}, [(2, None, 98, None, 98)]),
-    "a crashed node": ([took(2), at(5, "drop"), FOUND], None, [(2, 2, 0, None, 0)]),
+    "a crashed node": ([took(2), at(5, "drop"), FOUND], None, [(2, 5, 3, None, 3)]),
     "the clock was set forward": ([took(2), usage(3, 1, 1), last(33, 1, 0)], None, [(2, 33, 2, 1, 0)]),
     "the clock was set back": ([took(50), usage(51, 1, 1), last(12, 1, 0.5)], None, [(50, 50, 2, 1.5, 0)]),
     "no report, and the clock was set back": ([took(50), end(12)], None, [(50, 50, 0, None, 0)]),
@@ -134,6 +134,14 @@ def test_a_row() -> None:
         "from": 2 * H, "to": 4 * H, "seconds_held": 2 * H, "seconds_busy": H, "seconds_unknown": 0.0,
     }  # fmt: skip
     assert (second["uuid"], second["index"]) == (B, 1)
+
+
+def test_a_name_is_known_from_another_kernel() -> None:
+    kernels = [
+        KernelHours.read(story, NOW, None) for story in ([took(2), end(3)], [last(4, 2, 1), last(9, 1, 1, B)])
+    ]
+    found = with_names([row for kernel in kernels for row in rows("k", kernel, 0, NOW)])
+    assert [(row["index"], row["name"]) for row in found] == [(0, "NVIDIA A100")] * 2 + [(None, "")]
 
 
 ENTRIES = st.fixed_dictionaries(

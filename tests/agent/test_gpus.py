@@ -281,10 +281,9 @@ def test_choosing() -> None:
     assert choose(found, 1) == [gpu(1)]
     assert choose(found, 2) == [gpu(1), gpu(2)]
     assert choose(found, 3) is None
-    four = judge([[gpu(0), gpu(2), gpu(5), gpu(6)]] * 3)
-    assert choose(four, 2) == [gpu(5), gpu(6)], "their numbers are the closest"
-    assert choose(four, 3) == [gpu(2), gpu(5), gpu(6)]
-    assert choose(four, 2, [kernel(1, gpu_bits(["GPU-6"]))]) == [gpu(0), gpu(2)]
+    three = judge([[gpu(0), gpu(1), gpu(2)]] * 3)
+    assert choose(three, 2, (), {(0, 2): 7, (2, 0): 7}) == [gpu(0), gpu(2)]
+    assert choose(three, 2, [kernel(1, gpu_bits(["GPU-2"]))], {(0, 2): 7, (2, 0): 7}) == [gpu(0), gpu(1)]
     assert choose(found, 1, [kernel()]) == [gpu(2)]
     assert choose(found, 1, [kernel(), kernel()]) is None
     assert choose(found, 1, [kernel(2)]) is None

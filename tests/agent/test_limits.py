@@ -223,6 +223,37 @@ HOLDER_BESIDE = OTHERS_PLACE + textwrap.dedent("""
     os.kill(other, signal.SIGKILL)
 """)
 
+LISTED = OTHERS_PLACE + textwrap.dedent("""
+    from pathlib import Path
+    sys.path.insert(0, "tests")
+    from runtimes import ManualLoop
+    from jupyter_gpu_kernel.agent.gpus.sharing.turns import UNTAKEN_FOR
+    from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
+    from jupyter_gpu_kernel.agent.paths import Root
+    from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
+
+    mine = os.fork()
+    if not mine:
+        loop, gpus = ManualLoop(), ["GPU-00000000-0000-0000-0000-000000000000"]
+        loop.clock.seconds = Runtime().time()
+        queue = WaitQueue(loop, "mine")
+        queue.join(1)
+        queue.announce(gpus)
+        for _ in range(3):
+            queue.note_untaken(queue.look(), gpus, gpus)
+            loop.clock.seconds += UNTAKEN_FOR / 2
+        queue.look()
+        os.write(write, b"x")
+        while True:
+            loop.advance()
+    os.read(ready, 1)
+    handlers = RequestHandlers(Runtime(), ProcessControl(), Root(Path(sys.argv[1])))
+    (row,) = handlers.handle({"do": "gpus"})["gpus"]
+    print(*(f"{one['id']}:{'untaken' in one['passed']}" for one in row["queue"]))
+    for child in (mine, other):
+        os.kill(child, signal.SIGKILL)
+""")
+
 
 def practice_gpus(tmp_path: Path, state: str) -> Dict[str, str]:
     """The environment in which nvidia-smi shows these GPUs."""
@@ -247,3 +278,9 @@ def test_who_leaves_a_free_gpu_untaken_does_not_wait_for_one_that_a_kernel_holds
     """By samples that are taken while a kernel of another user waits."""
     env = practice_gpus(tmp_path, '{"mode": "wait"}')  # the test delivers the samples
     assert run_in_own_network(HOLDER_BESIDE, str(tmp_path), second, env=env).split() == counts
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_the_list_of_gpus_shows_at_once_what_ones_own_kernels_pass_over(tmp_path: Path) -> None:
+    env = practice_gpus(tmp_path, '{"gpus": [{}]}')
+    assert run_in_own_network(LISTED, str(tmp_path), env=env).split() == ["others:True", "mine:False"]

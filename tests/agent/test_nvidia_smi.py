@@ -63,6 +63,16 @@ def alive(pid: int) -> bool:
     return True
 
 
+def test_reads_links_between_gpus(state: State) -> None:
+    matrix = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
+    state(gpus=[{}, {}], topology=matrix)
+    smi = NvidiaSmi(RUNTIME, ProcessControl())
+    assert set(smi.read_links()) == {(0, 1), (1, 0)}
+    state(gpus=[{}, {}])
+    assert smi.read_links() == {}, "an old driver, or one GPU"
+    assert len(smi.read()) == 2
+
+
 def test_reads_mig_devices(state: State) -> None:
     devices = [
         {"uuid": "MIG-a", "profile": "3g.20gb", "processes": [{"pid": os.getpid(), "memory": 500}]},

@@ -216,7 +216,7 @@ def read(reader: Optional[GpuReader] = None) -> List[Gpu]:
 def test_a_node_with_amd_gpus(place: Path) -> None:
     assert device_variable() == AMD
     reader = gpu_reader(RUNTIME, ProcessControl())
-    assert [gpu.uuid for gpu in read(reader)] == ["GPU-79ccd55167a2124a"]
+    assert [gpu.uuid for gpu in read(reader)] == ["GPU-79ccd55167a2124a"] and reader.read_links() == {}
 
 
 def test_nvidia_smi_comes_first(place: Path) -> None:

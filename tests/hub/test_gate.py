@@ -86,11 +86,16 @@ def test_a_kernel_whose_first_cell_has_waited_is_busy(
     loop.call(remote.command, "stop")
 
 
-def test_two_gpus(loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack) -> None:
+def test_two_gpus_that_are_near_each_other(
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+) -> None:
+    rows = [[" X ", "SYS", "NV4"], ["SYS", " X ", "SYS"], ["NV4", "SYS", " X "]]
+    heads = [f"GPU{number}" for number in range(3)]
+    lines = [["", *heads], *([head, *row] for head, row in zip(heads, rows, strict=True))]
     stack.callback(gpus.report, 4)
-    gpus.report(3)
+    gpus.report(3, topology="\n".join("\t".join(line) for line in lines))
     kernel = loop.kernel(link, gpus=2)
-    assert open_front(loop, kernel, stack).run(VISIBLE).text.strip() == ",".join(gpus.uuids[:2])
+    assert open_front(loop, kernel, stack).run(VISIBLE).text.strip() == ",".join(gpus.uuids[::2][:2])
     loop.call(kernel.command, "stop")
 
 

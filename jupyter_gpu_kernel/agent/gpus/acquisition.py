@@ -184,7 +184,9 @@ class Acquisition:
 
     def _start_sampling(self) -> None:
         if self._sampler is None:
-            self._sampler = Sampler(self._loop, self._processes, self._sampled, self._failed)
+            self._sampler = Sampler(
+                self._loop, self._processes, self._sampled, self._failed, with_links=self._count > 1
+            )  # fmt: skip
         self._sampler.start()
 
     def request(self) -> None:

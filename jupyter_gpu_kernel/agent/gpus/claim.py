@@ -186,7 +186,8 @@ class Claim:
         """Choose free GPUs; those whose leases are ignored only if there are too few others."""
         newest = self._samples[-1]
         unleased = [verdict for verdict in verdicts if verdict.gpu.uuid not in newest.holders()]
-        return choose(unleased, self._count, ahead) or choose(verdicts, self._count, ahead)
+        links = dict(newest.links)
+        return choose(unleased, self._count, ahead, links) or choose(verdicts, self._count, ahead, links)
 
     def _confirm(
         self, sample: Sample, verdicts: List[Verdict], ahead: Sequence[WaitingKernel]
@@ -236,5 +237,4 @@ def _choice(verdicts: Sequence[Verdict], count: int) -> str:
     free = sum(verdict.free for verdict in verdicts)
     if free == count:
         return ""
-    which = "the one with the most free memory" if count == 1 else "those with the closest numbers"
-    return f", {which} of {free} free GPUs"
+    return f", {'the one with the most free memory' if count == 1 else 'the nearest to each other'} of {free} free GPUs"

@@ -3,15 +3,14 @@ stories say.
 
 A story says when a kernel took GPUs. For how long it had them, and for how long of it a cell ran, is in its entries
 "usage", which `GpuTime` writes: each of them covers the time since the one before it. There is one when the kernel
-loses its GPUs, and one every 15 minutes while it has them. `KernelHours` reads stories, as a pure function of them.
-What a killed keeper has not reported is unknown, and not 0, if a successor took over; if the kernel ended as well, it
-is left out.
+loses its GPUs, and one every 15 minutes while it has them. What a killed keeper has not reported by then is unknown,
+and not 0: `KernelHours` reads stories, as a pure function of them.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ...wire.texts import duration
 from ..story import Story
@@ -119,10 +118,6 @@ class Hold:
         if time > self._known_until:
             self.add(Piece(time, time - self._known_until, None))
 
-    def close(self) -> None:
-        """The kernel has had the GPUs until the end of the last piece."""
-        self.end = max(self._known_until, self.start)
-
 
 class KernelHours:
     """What the story of one kernel says about its GPUs."""
@@ -133,6 +128,8 @@ class KernelHours:
         """The index and name of each GPU, by its UUID."""
         self.notebook = ""
         self._open: Optional[Hold] = None
+        self._last = 0.0  # the time of the last entry that the kernel, or its keeper, has written
+        self._restarts = False  # the process has ended, and another one may follow with the same GPUs
 
     @classmethod
     def read(
@@ -144,21 +141,37 @@ class KernelHours:
         for entry in story:
             kernel._add(entry)
         if usage is None or usage.get("gpus") == []:
-            kernel._close()
+            kernel._close(kernel._last)
         elif not kernel._usage(now, usage) and kernel._open is not None:
             kernel._open.unknown_until(now)
         return kernel
 
     def _add(self, entry: Mapping[str, Any]) -> None:
-        time, event, gpus = _number(entry.get("time")), entry.get("event"), _uuids(entry.get("gpus"))
+        time, event = _number(entry.get("time")), entry.get("event")
         if time is None:
             return
         self.notebook = str(entry.get("notebook") or self.notebook)
-        if event == "succession" and self._open is not None:
+        if event == "end" and "returncode" not in entry:
+            return self._close(self._last)  # somebody found later that the kernel no longer exists
+        if event == "end":
+            self._restarts = entry.get("asked") == "restart"
+            if not self._restarts:
+                self._close(time)
+        elif event == "start":
+            self._restarts = False
+        elif event == "succession" and self._open is not None:
             self._open.unknown_until(time)
         elif event == "usage":
             self._usage(time, entry)
-        elif event == "gpu" and gpus:
+        elif event == "gpu":
+            self._gpu(time, entry)
+        if not self._restarts or event == "end":
+            self._last = time
+
+    def _gpu(self, time: float, entry: Mapping[str, Any]) -> None:
+        gpus = _uuids(entry.get("gpus"))
+        if gpus:
+            self._close(self._last)
             self._begin(gpus, time)
             self._learn_names(gpus, entry)
 
@@ -168,13 +181,14 @@ class KernelHours:
         gpus, held, busy = _uuids(entry.get("gpus")), _number(entry.get("held")), _number(entry.get("busy"))
         if not gpus or held is None or busy is None or held > _LONGEST:
             return False
-        hold = self._open
-        if hold is None or hold.gpus != gpus:  # GPUs of a scheduler; or the beginning is lost
-            hold = self._begin(gpus, time - held)
-        hold.add(Piece(time, held, min(busy, held)))
+        if self._open is None or self._open.gpus != gpus:  # GPUs of a scheduler; or the beginning is lost
+            self._close(time - held)
+            self._begin(gpus, time - held)
+        assert self._open is not None
+        self._open.add(Piece(time, held, min(busy, held)))
         self._learn_names(gpus, entry)
         if entry.get("released") is True:
-            self._close()
+            self._close(time)
         return True
 
     def _learn_names(self, gpus: Tuple[str, ...], entry: Mapping[str, Any]) -> None:
@@ -182,16 +196,15 @@ class KernelHours:
         if len(known) == len(gpus):
             self.names.update(zip(gpus, ((int(index), name[:_MAX_TEXT]) for index, name in known)))
 
-    def _begin(self, gpus: Tuple[str, ...], time: float) -> Hold:
-        self._close()
+    def _begin(self, gpus: Tuple[str, ...], time: float) -> None:
         self._open = Hold(gpus, time)
         self.holds.append(self._open)
-        return self._open
 
-    def _close(self) -> None:
-        """The kernel no longer has its GPUs."""
+    def _close(self, time: float) -> None:
+        """The kernel has no longer had its GPUs since then."""
         if self._open is not None:
-            self._open.close()
+            self._open.unknown_until(time)
+            self._open.end = max(time, self._open.start)
             self._open = None
 
 
@@ -232,3 +245,9 @@ def _uuids(value: Any) -> Tuple[str, ...]:
 def _number(value: Any) -> Optional[float]:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if is_number and 0 <= value < 1e11 else None
+
+
+def with_names(found: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """Return the rows, with the names that other rows know of the same GPU."""
+    known = {row["uuid"]: (row["index"], row["name"]) for row in found if row["name"]}
+    return [dict(row, **dict(zip(("index", "name"), known.get(row["uuid"], (None, ""))))) for row in found]

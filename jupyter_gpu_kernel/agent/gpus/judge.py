@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 from ...wire.texts import STOP_HINT, memory_size
 from .devices.gpu import Gpu, SmiError
+from .devices.topology import Topology, best_set
 from .devices.visible_devices import is_amd
 from .requirements import ANY_GPU, Requirements, free_memory
 from .sharing.lease import Holder
@@ -105,12 +106,16 @@ def judge(
 
 
 def choose(
-    verdicts: Iterable[Verdict], count: int, ahead: Iterable[WaitingKernel] = ()
+    verdicts: Iterable[Verdict],
+    count: int,
+    ahead: Iterable[WaitingKernel] = (),
+    links: Optional[Topology] = None,
 ) -> Optional[List[Gpu]]:
     """Return `count` free GPUs, or None if there are fewer, beside those kept for the kernels that come first.
 
-    GPUs without a warning come first. A single GPU is the one with the most free memory. Several GPUs are those whose
-    indices are the closest, as GPUs with neighbouring numbers often have the faster link.
+    GPUs without a warning come first; a single GPU is the one with the most free memory.
+
+    `links`: how near the GPUs are to each other; of several sets the nearest is chosen.
     """
     free = sorted((verdict.gpu for verdict in verdicts if verdict.free), key=_preference)
     pairs = kept_gpus(ahead, [gpu.uuid for gpu in free])
@@ -122,9 +127,8 @@ def choose(
     free = sound if len(sound) >= count else free
     if count < 2:
         return free[:count]
-    free.sort(key=lambda gpu: gpu.index)
-    runs = [free[at : at + count] for at in range(len(free) - count + 1)]
-    return min(runs, key=lambda run: run[-1].index - run[0].index)
+    nearest = best_set(sorted(gpu.index for gpu in free), count, links or {})
+    return sorted((gpu for gpu in free if gpu.index in nearest), key=lambda gpu: gpu.index)
 
 
 def require_usable(verdicts: Sequence[Verdict], count: int) -> None:

@@ -6,7 +6,7 @@ This module does not know which GPUs count as free; judge.py decides that.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from ...wire.runtime import Runtime
 from ..system import procfs
@@ -14,6 +14,7 @@ from ..system.process_control import ProcessControl
 from .devices.gpu import WITHOUT, Gpu, SmiError
 from .devices.gpu_reader import gpu_reader
 from .devices.smi_runner import TIMEOUT
+from .devices.topology import Topology
 from .judge import DEFAULT_CRITERIA, Verdict, judge
 from .requirements import ANY_GPU, Requirements
 from .sharing.lease import Holder, LeaseReader, gpu_of
@@ -31,6 +32,7 @@ class Sample(NamedTuple):
     time: float
     gpus: List[Gpu]
     leases: Mapping[str, Holder]  # by the names of the leases; last those whose holders ignore another lease
+    links: Mapping[Tuple[int, int], int] = {}  # see topology.py
     notebooks: Mapping[str, str] = {}  # of this user's kernels that wait, by id
 
     def holders(self) -> Dict[str, Holder]:
@@ -41,22 +43,26 @@ class Sample(NamedTuple):
 class SampleReader:
     """Reads GPUs and leases, repeatedly. Not for use by several threads at a time."""
 
-    def __init__(self, runtime: Runtime, processes: ProcessControl) -> None:
+    def __init__(self, runtime: Runtime, processes: ProcessControl, with_links: bool = False) -> None:
+        """`with_links`: also read the links between the GPUs, once."""
         self._runtime = runtime
+        self._links: Optional[Topology] = None if with_links else {}
         self._smi, self._leases = gpu_reader(runtime, processes), LeaseReader(runtime)
         self._queue = QueueReader(runtime)
 
     def read(self, stop: Optional[threading.Event] = None) -> Sample:
-        """Take a sample; blocks for up to TIMEOUT seconds, or a little longer. Raises SmiError if the GPUs cannot be
-        read, also when `stop` is set."""
+        """Take a sample; blocks for up to twice TIMEOUT seconds. Raises SmiError if the GPUs cannot be read, also when
+        `stop` is set."""
         # The directory service may take long: the event loop shows only names that were looked up here.
         for kernel in self._queue.read():
             procfs.user_name(kernel.uid)
         stop = stop or threading.Event()
         begin = self._runtime.monotonic()
         gpus = self._smi.read(TIMEOUT, stop)
+        if self._links is None:
+            self._links = self._smi.read_links(TIMEOUT, stop)
         leases = self._leases.read([gpu.uuid for gpu in gpus if gpu.uuid])
-        return Sample(begin, gpus, leases, self._queue.notebooks())
+        return Sample(begin, gpus, leases, self._links, self._queue.own_reports().notebooks)
 
 
 def judge_now(runtime: Runtime, processes: ProcessControl, needs: Requirements = ANY_GPU) -> List[Verdict]:
@@ -80,11 +86,12 @@ class Sampler:
         processes: ProcessControl,
         on_sample: Callable[[Sample], None],
         on_error: Callable[[SmiError], None],
+        with_links: bool = False,
     ) -> None:
         self._loop = loop
         self._on_sample = on_sample
         self._on_error = on_error
-        self._reader = SampleReader(loop.runtime, processes)
+        self._reader = SampleReader(loop.runtime, processes, with_links)
         self._sampling = False
         self._closing = threading.Event()
         self._thread_ended = threading.Event()

@@ -1,15 +1,16 @@
 """The handlers of the hub's requests to `attach`: open or create a kernel, list kernels, show GPUs and stories.
 
-The handlers block, and run on threads of `attach`. They have no state.
+The handlers block, and run on threads of `attach`. Their only state is what `gpus` has seen so far.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple
 
 from ...wire import PROTOCOL
 from ...wire.fields import number, text, texts
@@ -19,11 +20,12 @@ from ..exit.leftovers import explain_missing_story, on_gpu
 from ..gpus import hours
 from ..gpus.allocation import Allocation
 from ..gpus.devices.gpu import SmiError
+from ..gpus.judge import Verdict
 from ..gpus.offer import read_offer
 from ..gpus.requirements import Requirements
 from ..gpus.sampler import judge_now
 from ..gpus.sharing import queue_view
-from ..gpus.sharing.turns import PassedPlaces
+from ..gpus.sharing.turns import PassedPlaces, Place, WaitingKernel
 from ..gpus.sharing.wait_queue import QueueReader
 from ..job.client import JobGone, job_status
 from ..keeper.client import TIMEOUT, KeeperTimeout
@@ -66,6 +68,7 @@ class RequestHandlers:
         self._runtime = runtime
         self._processes = processes
         self._policy = policy
+        self._passed, self._passed_lock = PassedPlaces(), threading.Lock()
         self._keepers = Keepers(runtime, processes, root, policy, timeout, successor_timeout)
         self._leftovers = self._keepers.leftovers
         self._handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
@@ -263,19 +266,29 @@ class RequestHandlers:
             raise Refused(error.code, error.cause) from None
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
         leftovers, reader = self._leftovers.list_processes(), QueueReader(self._runtime)
-        notebooks, passed = reader.notebooks(), PassedPlaces()
-        passed.add(0.0, [], [verdict.gpu.uuid for verdict in verdicts], [])
-        queue = passed.mark(reader.in_order())
+        own = reader.own_reports()
+        queue = self._queue(reader.in_order(), own.untaken, verdicts)
         return {
             "gpus": [
                 dict(
                     row,
                     leftovers=on_gpu(row, leftovers),
-                    queue=queue_view.rows(queue, row["uuid"], notebooks),
+                    queue=queue_view.rows(queue, row["uuid"], own.notebooks),
                 )
                 for row in rows
             ]
         }
+
+    def _queue(
+        self, queue: List[WaitingKernel], untaken: Collection[Place], verdicts: List[Verdict]
+    ) -> List[WaitingKernel]:
+        """The kernels that wait, with those marked that are passed over: as far as the requests so far show, and by
+        this user's kernels that wait (`untaken`)."""
+        free = [verdict.gpu.uuid for verdict in verdicts if verdict.free]
+        with self._passed_lock:
+            marked = self._passed.mark(queue, untaken)
+            self._passed.add(self._runtime.monotonic(), marked, [one.gpu.uuid for one in verdicts], free)
+            return self._passed.mark(queue, untaken)
 
     def _offer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """What this node offers to a kernel with these settings; `detached`: when the kernel was started that its
@@ -330,7 +343,7 @@ def read_history(root: Root, states: Sequence[Dict[str, Any]], now: float, secon
         kernel = hours.KernelHours.read(story, now, running.get(kernel_id))
         found += hours.rows(kernel_id, kernel, since, now)
     found.sort(key=lambda row: float(row["from"]))
-    newest = found[-MAX_HOLDS:]
+    newest = hours.with_names(found)[-MAX_HOLDS:]
     node = socket.gethostname()
     return {"history": [dict(row, node=node) for row in newest], "left_out": len(found) - len(newest)}
 

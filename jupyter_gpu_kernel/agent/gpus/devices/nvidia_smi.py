@@ -19,6 +19,7 @@ from .gpu import WITHOUT, Gpu, SmiError
 from .mig import mig_devices
 from .nvidia_csv import INVALID_FIELD, NO_DEVICES, OPTIONAL, app_query, checked, fields_of, parse, query
 from .smi_runner import TIMEOUT, SmiOutput, SmiRunner
+from .topology import Topology, parse_topology
 
 PROGRAM = "nvidia-smi"
 _MAX_GPUS = 32  # the indices to try when a lost GPU makes nvidia-smi refuse to list any
@@ -61,6 +62,17 @@ class NvidiaSmi:
             listing, report = run([["-L"], ["-q", "-x"]])
             found += mig_devices(found, checked(*listing), checked(*report))
         return sorted(found, key=lambda gpu: (gpu.index, bool(gpu.parent)))
+
+    def read_links(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> Topology:
+        """Return the links between the GPUs, {} if nvidia-smi cannot tell. Raises SmiError when `stop` is set."""
+        deadline = self._runtime.monotonic() + timeout
+        try:
+            (answer,) = self._runner.run([["topo", "-m"]], deadline, stop or threading.Event())
+        except SmiError as error:
+            if error.code == "stopped":
+                raise
+            return {}
+        return parse_topology(answer.text)
 
     def _isolate(self, run: functools.partial[List[SmiOutput]]) -> None:
         """Query the GPUs one by one, as nvidia-smi shows none if a lost one is among them."""

@@ -16,6 +16,7 @@ from ....wire.texts import one_line, whole_number
 from ...system.process_control import ProcessControl
 from .gpu import WITHOUT, Gpu, SmiError, process_on_gpu
 from .smi_runner import TIMEOUT, SmiOutput, SmiRunner
+from .topology import Topology
 from .visible_devices import amd_uuid
 
 PROGRAM = "rocm-smi"
@@ -43,6 +44,10 @@ class RocmSmi:
         deadline = self._runtime.monotonic() + timeout
         cards, pids, pid_gpus = self._runner.run([CARDS, PIDS, PID_GPUS], deadline, stop or threading.Event())
         return parse(checked(cards), checked(pids), checked(pid_gpus))
+
+    def read_links(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> Topology:
+        """Return no links between the GPUs: those of AMD GPUs are not read."""
+        return {}
 
 
 class _Card(NamedTuple):

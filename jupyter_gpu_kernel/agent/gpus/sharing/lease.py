@@ -1,7 +1,6 @@
 """GPU leases: each GPU has at most one holder among the kernels of all users of the node.
 
-A lease is an announcement (announcements.py) whose name is the GPU's UUID. A lease beside one that its holder ignores
-has a name that ends with the kernel's id: nobody else has it. Of what the holder itself tells, the
+A lease is an announcement (announcements.py) whose name contains the GPU's UUID. Of what the holder itself tells, the
 id and the time are validated, and the rest is believed only of the same user's processes.
 
 Limits: a container with its own network namespace does not see our leases, nor do we see its leases; there only the
@@ -17,7 +16,7 @@ import os
 import re
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from ....wire.runtime import Runtime
 from ....wire.texts import one_line
@@ -31,9 +30,12 @@ if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
 
 PREFIX = "jupyter-gpu-kernel/lease/"
 _STATES = ("starting", "waiting", "idle", "busy", "ended")
+IGNORING_PREFIX = "jupyter-gpu-kernel/ignoring-lease/"
+"""A lease beside one that its holder ignores. Its name ends with the kernel's id: nobody else has it."""
 _ID_LENGTH = 20  # so that a name has 107 bytes at the most
 _PUBLIC = ("idle_since",)
-_NAME = re.compile(r"[A-Za-z0-9/-]{1,80}(\.[A-Za-z0-9_-]{1,20})?")
+_UUID = re.compile(r"[A-Za-z0-9/-]{1,80}")
+_IGNORING = re.compile(r"[A-Za-z0-9/-]{1,80}\.[A-Za-z0-9_-]{1,20}")
 _NEEDED = ("starting", "waiting", "busy")
 _CLOCK_TOLERANCE = 2.0  # seconds
 IDLE_AFTER = 600.0
@@ -143,12 +145,12 @@ class LeaseTaker:
 
     def _take_ignoring(self, uuid: str) -> Optional[Lease]:
         name = f"{uuid}.{str(self._identity['id'])[:_ID_LENGTH]}"
-        listener = announcements.bind(PREFIX + name)
+        listener = announcements.bind(IGNORING_PREFIX + name)
         return None if listener is None else self._lease(name, listener)
 
     def _is_ignored(self, uuid: str) -> bool:
         """Whether a kernel has this GPU beside a lease that the kernel ignores."""
-        return any(name.startswith(uuid + ".") for name in lease_reader(self._runtime).names())
+        return any(gpu_of(name) == uuid for name in lease_readers(self._runtime)[1].names())
 
     def take_all(self, uuids: Iterable[str]) -> Optional[List[Lease]]:
         """Take all of these leases or, if one is held already, none: two kernels with half of them each would
@@ -166,7 +168,10 @@ class LeaseTaker:
 
     def take_over(self, listener: socket.socket) -> Lease:
         """Take over the lease of another process, by its socket. Raises ValueError for any other socket."""
-        return self._lease(announcements.take_over(listener, PREFIX), listener)
+        try:
+            return self._lease(announcements.take_over(listener, PREFIX), listener)
+        except ValueError:
+            return self._lease(announcements.take_over(listener, IGNORING_PREFIX), listener)
 
     def _lease(self, name: str, listener: socket.socket) -> Lease:
         facts = {"since": round(self._runtime.time(), 1), **self._identity}
@@ -184,9 +189,12 @@ def release_all(leases: Iterable[Lease]) -> None:
         lease.release()
 
 
-def lease_reader(runtime: Runtime) -> AnnouncementReader:
-    """Return a reader of all leases on the node, also of GPUs that we do not see."""
-    return AnnouncementReader(runtime, PREFIX, _NAME)
+def lease_readers(runtime: Runtime) -> Tuple[AnnouncementReader, AnnouncementReader]:
+    """Return readers of all leases on the node, also of GPUs that we do not see, and of those that ignore another."""
+    return (
+        AnnouncementReader(runtime, PREFIX, _UUID),
+        AnnouncementReader(runtime, IGNORING_PREFIX, _IGNORING),
+    )
 
 
 class LeaseReader:
@@ -194,19 +202,20 @@ class LeaseReader:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._reader = lease_reader(runtime)
+        self._reader, self._ignoring = lease_readers(runtime)
 
     def read(self, uuids: Collection[str], timeout: float = 0.3) -> Dict[str, Holder]:
         """Return the holders of the leases of these GPUs, by the names of the leases; last those that ignore another
-        lease. Blocks for up to `timeout` seconds."""
-        ignoring = [name for name in self._reader.names() if name != gpu_of(name) and gpu_of(name) in uuids]
-        answers = self._reader.read([*uuids, *ignoring], timeout)
-        holders = {name: self._holder(answers[name]) for name in [*uuids, *ignoring] if name in answers}
-        for name in ignoring:
+        lease. Blocks for up to `timeout` seconds, and as long again for the last ones."""
+        holders = self._holders(self._reader.read(list(uuids), timeout))
+        ignoring = [name for name in self._ignoring.names() if gpu_of(name) in uuids]
+        for name, holder in self._holders(self._ignoring.read(ignoring, timeout)).items():
             other = holders.get(gpu_of(name))
-            if name in holders and other is not None:
-                holders[name] = holders[name]._replace(note=f"it ignores the lease of {other.user}")
+            holders[name] = holder._replace(note=f"it ignores the lease of {other.user}" if other else "")
         return holders
+
+    def _holders(self, answers: Mapping[str, Announced]) -> Dict[str, Holder]:
+        return {name: self._holder(answer) for name, answer in answers.items()}
 
     def _holder(self, answer: Announced) -> Holder:
         pid, uid, details = answer

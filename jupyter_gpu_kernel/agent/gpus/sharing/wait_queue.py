@@ -10,7 +10,8 @@ import math
 import os
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Collection, Dict, Iterable, List, Optional, Set
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Collection, Iterable, List, Mapping, NamedTuple, Optional, Set
 
 from ....wire.runtime import Runtime
 from ....wire.texts import one_line
@@ -18,7 +19,7 @@ from ...system import procfs
 from ...system.unix_sockets import Owner
 from . import announcements, lease
 from .announcements import Announcement, AnnouncementReader, Details
-from .turns import PassedPlaces, WaitingKernel, gpu_bits, in_turn, own_order, waiting_before
+from .turns import UNTAKEN, PassedPlaces, Place, WaitingKernel, gpu_bits, in_turn, own_order, waiting_before
 
 if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
     from ...system.loop import Loop
@@ -28,7 +29,17 @@ _NAME = re.compile(
     r"([0-9a-f]{11})\.([0-9a-f]{1,6})\.([1-9][0-9]?)\.(-?[0-9]{1,2})\.([0-9a-f]{1,16})\.([A-Za-z0-9][A-Za-z0-9-]{0,39})"
 )
 _ID_LENGTH = 40  # so that a name has 107 bytes at the most
+_MOST_UNTAKEN = 16
+"""Places that are reported as untaken: a report has 4096 bytes at the most."""
 _LATEST_TURN = 0xFFFFFF  # seconds after the kernel has begun to wait
+
+
+class OwnReports(NamedTuple):
+    """What a user's own kernels that wait report: their notebooks, by the kernel's id, and the places of others of
+    which they have found out that these leave free GPUs untaken."""
+
+    notebooks: Mapping[str, str] = {}
+    untaken: Collection[Place] = ()
 
 
 class QueueReader:
@@ -37,7 +48,7 @@ class QueueReader:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._waiting = AnnouncementReader(runtime, _PREFIX, _NAME)
-        self._leases = lease.lease_reader(runtime)
+        self._leases = lease.lease_readers(runtime)
 
     def read(self) -> List[WaitingKernel]:
         """Return the kernels that wait, of all users. Names that no keeper would announce are ignored."""
@@ -56,9 +67,8 @@ class QueueReader:
         """Return these kernels in the order in which they get GPUs that all of them can use."""
         return in_turn(self.read(), Counter(owner.uid for owner in self.lease_owners()))
 
-    def notebooks(self, timeout: float = 0.3) -> Dict[str, str]:
-        """Return the notebooks of this user's kernels that wait, by the kernel's id, as the kernels report them. Blocks
-        for up to `timeout` seconds."""
+    def own_reports(self, timeout: float = 0.3) -> OwnReports:
+        """Return what this user's kernels that wait report. Blocks for up to `timeout` seconds."""
         own = [
             name
             for name, owner in self._waiting.owners().items()
@@ -68,11 +78,13 @@ class QueueReader:
         known = (
             (name.rpartition(".")[2], report.details.get("notebook")) for name, report in reports.items()
         )
-        return {kernel_id: one_line(path) for kernel_id, path in known if isinstance(path, str)}
+        notebooks = {kernel_id: one_line(path) for kernel_id, path in known if isinstance(path, str)}
+        untaken = chain(*(_places(one.details.get("untaken")) for one in reports.values()))
+        return OwnReports(notebooks, set(untaken))
 
     def lease_owners(self) -> List[Owner]:
         """Return the owner of every lease on the node, also of GPUs that we do not see."""
-        return list(self._leases.owners().values())
+        return [owner for reader in self._leases for owner in reader.owners().values()]
 
 
 class WaitQueue:
@@ -92,6 +104,7 @@ class WaitQueue:
         self._loop = loop
         self._me = WaitingKernel(kernel_id[:_ID_LENGTH], os.getuid(), 0.0, 0, priority, pid=os.getpid())
         self._announced: Optional[WaitingKernel] = None
+        self._untaken: List[Place] = []  # at the last look
         self._had_gpus = False  # whether the user had GPUs at the last look
         self._claiming: Set[int] = set()  # this user's processes that were about to confirm their leases then
         self._announcement: Optional[Announcement] = None
@@ -151,7 +164,9 @@ class WaitQueue:
             and one.keeps(now)
             and not (one.pid and held_by_process[one.pid] >= one.gpus)
         ]
-        return self._passed.mark(waiting_before(self._me, others, held))
+        before = self._passed.mark(waiting_before(self._me, others, held))
+        self._untaken = [(one.kernel_id, one.uid) for one in before if one.passed == UNTAKEN][:_MOST_UNTAKEN]
+        return before
 
     def note_untaken(self, ahead: List[WaitingKernel], gpus: Collection[str], free: Collection[str]) -> None:
         """Note which GPUs of the node were free while these kernels came first, so that places that nobody takes are
@@ -223,8 +238,17 @@ class WaitQueue:
             listener = None
         self.withdraw()
         if listener is not None:
-            self._announcement = Announcement(listener, {}, self._details, loop=self._loop)
+            self._announcement = Announcement(listener, {}, self._report, loop=self._loop)
             self._announced = me
+
+    def _report(self) -> Mapping[str, Any]:
+        return {**self._details(), "untaken": self._untaken}
+
+
+def _places(value: Any) -> List[Place]:
+    """Return the places in a report; other values are left out."""
+    pairs = [one for one in value if isinstance(one, list)] if isinstance(value, list) else []
+    return [(one[0], one[1]) for one in pairs if [type(part) for part in one] == [str, int]]
 
 
 def _turn(since: float, seconds: int) -> float:
