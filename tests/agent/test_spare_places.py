@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import resource
-import sys
-import types
 from pathlib import Path
 from typing import Callable
 
 import pytest
 
-from jupyter_gpu_kernel.agent.spare.files import EnvironmentFiles
 from jupyter_gpu_kernel.agent.spare.identity import is_in_job, spare_key
 from jupyter_gpu_kernel.agent.spare.places import SparePlace, spares_running
+from jupyter_gpu_kernel.agent.spare.server import reseed
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
 _CLONE_NEWUTS = 0x04000000
@@ -67,6 +66,16 @@ def test_processes_that_pass_something_else_on_share_none(change: Callable[[], N
     assert status == 0
 
 
+def test_a_forked_process_has_a_key_of_its_own() -> None:
+    """By which the processes of multiprocessing know each other."""
+    before = multiprocessing.current_process().authkey
+    child = os.fork()
+    if not child:
+        reseed()
+        os._exit(0 if multiprocessing.current_process().authkey != before else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_job_has_none() -> None:
     assert (
         is_in_job({"SLURM_JOB_ID": "1"}) and is_in_job({"JUPYTER_GPU_KERNEL_JOB": "1"}) and not is_in_job({})
@@ -81,15 +90,3 @@ def test_a_place_belongs_to_one_process(tmp_path: Path) -> None:
     assert spares_running(tmp_path) == 1
     os.close(lock)
     assert not place.is_taken()
-
-
-def test_an_edited_module_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An editor that writes in place does not change the time of the folder."""
-    module = types.ModuleType("edited")
-    module.__file__ = str(tmp_path / "edited.py")
-    Path(module.__file__).write_text("x = 1")
-    monkeypatch.setitem(sys.modules, "edited", module)
-    files = EnvironmentFiles()
-    assert not files.changed()
-    Path(module.__file__).write_text("x = 10")
-    assert files.changed()

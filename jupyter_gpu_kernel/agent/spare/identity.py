@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ..gpus.devices.visible_devices import AMD, NVIDIA
 from ..system.procfs import read_text
@@ -38,6 +38,13 @@ def spare_key(command: Sequence[str], env: Mapping[str, str], cwd: str, setup: S
     """
     facts = [list(command), sorted(spare_environment(env).items()), cwd, list(setup), _inherited()]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
+
+
+def changed_variables(before: Dict[str, str]) -> Dict[str, Optional[str]]:
+    """The environment variables that imported modules have set, or deleted (None), which kernels must have, too."""
+    names = {*before, *os.environ}
+    others = [name for name in names if before.get(name) != os.environ.get(name)]
+    return {name: os.environ.get(name) for name in others if not name.startswith(OWN)}
 
 
 def is_in_job(env: Mapping[str, str]) -> bool:

@@ -2,10 +2,10 @@
 
     python AGENT spare KEY FILLER
 
-It has one thread and no ZeroMQ context. It is the parent of the kernels. A kernel that has ended stays a zombie until
-its keeper has read the exit status and has closed the connection. When the interpreter has had nothing to do for some
-time, when the node is short of memory, or when the Python environment has changed on disk before a start, it retires:
-it forks no more kernels, and ends with the last one.
+It has one thread, no ZeroMQ context and no GPU. It is the parent of the kernels. A kernel that has ended stays a zombie
+until its keeper has read the exit status and has closed the connection. When the interpreter has had nothing to do for
+some time, when the node is short of memory, or when the Python environment has changed on disk before a start, it
+retires: it forks no more kernels, and ends with the last one.
 """
 
 from __future__ import annotations
@@ -13,32 +13,34 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gc
-import importlib
 import os
 import select
+import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from ...wire.fields import FieldError
 from ...wire.runtime import Runtime
 from ..in_kernel import main as kernel_main
+from ..system import procfs
 from . import packets
-from .files import EnvironmentFiles
+from .files import EnvironmentFiles, environment_mark, shadows
+from .identity import changed_variables
+from .imports import import_kernel, import_package, is_clean
 from .packets import KernelStart
 from .places import MAX_SPARES, SparePlace, is_short, spares_running
 from .proc_title import ProcTitle
+from .usual_packages import MODULES_VARIABLE, UsualPackages
 
 IDLE_LIMIT = 1800.0
 """Seconds without a start of a kernel after which the process retires. JUPYTER_GPU_KERNEL_SPARE_IDLE: another one."""
 _ASK_TIMEOUT = 0.2
 """Seconds that a keeper which has connected may take to send its request."""
-_LATE = (
-    *("IPython.core.completerlib", "IPython.core.debugger", "IPython.core.logger", "IPython.core.oinspect"),
-    *("IPython.extensions.storemagic", "sqlite3", "tornado.platform.asyncio"),
-)
-"""Modules that ipykernel and IPython import only when a kernel starts, as far as a version has them."""
+_ENVIRONMENT = "JUPYTER_GPU_KERNEL_SPARE_ENVIRONMENT"
+"""The mark of the Python environment, if the process has begun again after it rejected a package: a package may change
+its environment with every import."""
 _TICK = 15.0
 """Seconds between two looks at the node's memory, the place and the time."""
 
@@ -49,48 +51,79 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
     lock = place.lock()
     if lock is None or spares_running(root) > MAX_SPARES or is_short():
         return 0
-    title = ProcTitle.find()
+    title, environ = ProcTitle.find(), dict(os.environ)
+    fitness = _import_all(runtime, root)
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_SPARE_IDLE", IDLE_LIMIT))
-    variables = import_kernel()
-    server = SpareServer(runtime, place, lock, title, limit)
+    server = SpareServer(runtime, place, lock, title, limit, fitness)
     if not place.is_ours(lock):  # the user's last kernel was stopped meanwhile
         os._exit(0)
+    changes = changed_variables(environ)
     gc.collect()
     gc.freeze()  # or the collector would write to memory that all kernels share
     start = server.serve()
     if start is None:
         os._exit(0)  # no exit handler of an imported module runs here
-    become_kernel(start, title, variables)
+    become_kernel(start, title, changes)
     return 0
 
 
-def import_kernel() -> Dict[str, str]:
-    """Import what every kernel imports, with the same settings as a kernel does. Return the environment variables that
-    imported modules have set. Raises OSError if no kernel can be forked from this process afterwards."""
-    before = dict(os.environ)
-    kernel_main.restore_path()
-    kernel_main.disable_debugger()
-    importlib.import_module("ipykernel.kernelapp")
-    for name in _LATE:
-        with contextlib.suppress(Exception):  # another version; a kernel would fail by itself
-            importlib.import_module(name)
-    if len(os.listdir("/proc/self/task")) > 1:
-        raise OSError("kernels cannot be forked from this process: an imported module has started a thread")
-    return {name: value for name, value in os.environ.items() if before.get(name) != value}
+class Fitness(NamedTuple):
+    """Whether this process has what kernels would import.
+
+    files: Whether the modules are still those on disk.
+    is_current: Return whether it has imported what kernels usually use.
+    suits: Return whether a kernel in this folder would import the same.
+    """
+
+    files: EnvironmentFiles
+    is_current: Callable[[], bool]
+    suits: Callable[[str], bool]
+
+
+def _import_all(runtime: Runtime, root: Path) -> Fitness:
+    """Import what every kernel imports, and what the user's kernels usually use. Raises OSError if no kernel can be
+    forked from this process."""
+    files, environ = EnvironmentFiles(), dict(os.environ)
+    environment = os.environ.pop(_ENVIRONMENT, "") or environment_mark()
+    record = Path(os.environ.pop(MODULES_VARIABLE, "") or root / "spare" / "modules.json")
+    modules = UsualPackages(record, environment)
+    import_kernel()
+    problem = is_clean()
+    if problem:
+        raise OSError(f"kernels cannot be forked from this process: {problem}")
+    before, packages = set(sys.modules), modules.usual()
+    _import_packages(runtime, modules, packages, {**environ, _ENVIRONMENT: environment})
+    imported = {name.partition(".")[0] for name in set(sys.modules) - before}
+    files.add_imported(sorted(imported))
+    return Fitness(files, lambda: modules.usual() == packages, lambda folder: not shadows(folder, imported))
+
+
+def _import_packages(
+    runtime: Runtime, modules: UsualPackages, packages: List[str], environ: Dict[str, str]
+) -> None:
+    """Import these packages. If one is not fit for a fork, begin again without that package, in a new program."""
+    for name in packages:
+        problem = "" if is_short() else import_package(name, runtime.monotonic)
+        if problem:
+            if not modules.reject(name, problem):
+                raise OSError(
+                    f"{name} cannot be imported before a fork, and that cannot be stored: {problem}"
+                )
+            os.execve(sys.executable, procfs.arguments(os.getpid()), environ)
 
 
 class SpareServer:
     """`serve()` until it retires, or, in a forked process, until the keeper wants the kernel."""
 
     def __init__(
-        self, runtime: Runtime, place: SparePlace, lock: int, title: ProcTitle, limit: float
+        self, runtime: Runtime, place: SparePlace, lock: int, title: ProcTitle, limit: float, fitness: Fitness
     ) -> None:
         self._now = runtime.monotonic
         self._place = place
         self._lock = lock
         self._title = title
         self._limit = limit
-        self._files = EnvironmentFiles()
+        self._fitness = fitness
         self._keepers: Dict[
             int, Tuple[socket.socket, int]
         ] = {}  # with the pid of their kernel, by descriptor
@@ -150,9 +183,14 @@ class SpareServer:
         start = KernelStart.read(request, fds)
         if not os.path.isdir(start.cwd) or not self._title.fits(start.shown_variables):
             raise FieldError("this kernel cannot be forked")
-        if self._files.changed():
+        if not self._fitness.suits(start.cwd):
+            raise FieldError("a file in its folder has the name of an imported module")
+        problem = (
+            "files of the Python environment have changed" if self._fitness.files.changed() else is_clean()
+        )
+        if problem:
             self._retire()
-            raise FieldError("files of the Python environment have changed")
+            raise FieldError(problem)
         pid = os.fork()
         if pid == 0:
             self._leave_parent()
@@ -165,6 +203,8 @@ class SpareServer:
         )  # the forked process reads what the keeper sends; here only its end counts
         with contextlib.suppress(OSError):  # the keeper has gone: so the process ends
             packets.send(sock, {"pid": pid})
+        if not self._fitness.is_current():  # the next interpreter imports something else
+            self._retire()
         return None
 
     def _leave_parent(self) -> None:
@@ -224,10 +264,10 @@ def _wait_for_go(sock: socket.socket) -> None:
     sock.close()
 
 
-def become_kernel(start: KernelStart, title: ProcTitle, variables: Dict[str, str]) -> None:
+def become_kernel(start: KernelStart, title: ProcTitle, changes: Dict[str, Optional[str]]) -> None:
     """Turn this process into the kernel, and run it until it ends. The process has a session of its own by now.
 
-    `variables`: those that imported modules have set.
+    `changes`: the variables that imported modules have set, or deleted (None).
     """
     title.change(start.command, start.shown_variables)
     null = os.open(os.devnull, os.O_RDWR)
@@ -236,8 +276,25 @@ def become_kernel(start: KernelStart, title: ProcTitle, variables: Dict[str, str
     os.close(null)
     os.close(start.output)
     os.chdir(start.cwd)
+    variables = {**start.env, **changes, **{name: str(fd) for name, fd in start.fds.items()}}
     os.environ.clear()
-    os.environ.update({**start.env, **variables, **{name: str(fd) for name, fd in start.fds.items()}})
+    os.environ.update({name: value for name, value in variables.items() if value is not None})
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = list(start.command)
+    reseed()
     kernel_main.run(start.command[start.skip :])
+
+
+def reseed() -> None:
+    """Give random generators that were seeded before the fork other seeds, and multiprocessing another key. The
+    generator of `random` has another seed already."""
+    processes: Any = sys.modules.get("multiprocessing.process")
+    if processes is not None:
+        processes.current_process().authkey = os.urandom(32)
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.default_generator.seed()
