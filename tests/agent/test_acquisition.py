@@ -18,13 +18,20 @@ from leases import read_leases, take_lease
 from runtimes import RUNTIME, ManualLoop
 from waiting import DEADLINE
 
-from jupyter_gpu_kernel.agent.gpus.acquisition import RETRIES, RETRY_AFTER, Acquisition
+from jupyter_gpu_kernel.agent.gpus.acquisition import (
+    EARLY_SAMPLES,
+    EARLY_WITHIN,
+    RETRIES,
+    RETRY_AFTER,
+    Acquisition,
+)
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, SmiError
 from jupyter_gpu_kernel.agent.gpus.devices.smi_runner import TIMEOUT
 from jupyter_gpu_kernel.agent.gpus.judge import DEFAULT_CRITERIA
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder
+from jupyter_gpu_kernel.agent.gpus.sharing.release_watch import INTERVAL
 from jupyter_gpu_kernel.agent.gpus.sharing.turns import UNTAKEN_FOR
 from jupyter_gpu_kernel.agent.system import procfs
 
@@ -175,9 +182,10 @@ def test_a_place_that_nobody_takes_does_not_hold_the_queue_for_ever(
     waiting.release()
 
 
-def test_a_move_of_the_queue_is_noticed_without_another_sample(
+def test_a_move_of_the_queue_is_noticed_although_the_place_was_read_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`ps` reads it, at any moment."""
     fake_smi(tmp_path, monkeypatch)
     loop = ManualLoop()
     texts: List[str] = []
@@ -197,6 +205,48 @@ def test_a_move_of_the_queue_is_noticed_without_another_sample(
     assert place is not None
     with place:
         assert waiting.place == 2
-        loop.advance(DEFAULT_CRITERIA.wait[1])
+        waiting._changed(released=False)
         assert "Position 2 in the queue" in texts[-1]
     waiting.release()
+
+
+def test_places_that_come_and_go_do_not_make_a_kernel_read_the_gpus_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_smi(tmp_path, monkeypatch)
+    log = tmp_path / "log"
+    gpus = [{"uuid": new_uuid(), "ghost": 30000, "utilization": 90} for _ in range(2)]
+    (tmp_path / "state").write_text(json.dumps({"gpus": gpus, "log": str(log)}))
+    loop = ManualLoop()
+    loop.clock.seconds = began = RUNTIME.time()
+    texts: List[str] = []
+    waiting = Acquisition(
+        context(loop, tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
+        on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
+    )  # fmt: skip
+
+    def pass_time(seconds: float) -> None:
+        """Let it pass; a sample that is begun meanwhile ends before the next."""
+        loop.advance(seconds)
+        while waiting._sampler is not None and waiting._sampler._sampling:
+            waiting._sampler._thread_ended.wait()
+            loop.advance()
+
+    def samples() -> int:
+        return log.read_text().count("--query-gpu")
+
+    waiting.request()
+    while not texts:
+        pass_time(INTERVAL)
+    pass_time(EARLY_WITHIN)
+    before = samples()
+    for _ in range(int(EARLY_WITHIN / INTERVAL / 2)):
+        name = f"{round(began * 1000):011x}.0.1.99.ffffffffffffffff.{uuid.uuid4().hex[:12]}"
+        place = announcements.bind("jupyter-gpu-kernel/wait/" + name)
+        assert place is not None
+        pass_time(INTERVAL)
+        place.close()
+        pass_time(INTERVAL)
+    waiting.release()
+    due = EARLY_WITHIN / DEFAULT_CRITERIA.wait[0]
+    assert EARLY_SAMPLES <= samples() - before <= EARLY_SAMPLES + due, texts

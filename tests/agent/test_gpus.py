@@ -421,7 +421,7 @@ def test_one_sample_is_enough_for_an_empty_gpu_and_the_one_that_confirms_begins_
     node.report(0, memory_used_mib=1)
     mine = node.claim()
     mine.add(node.sample())
-    assert mine.can_decide and not mine.has_all_samples and mine.delay() == Criteria().interval
+    assert mine.can_decide and not mine.has_all_samples and mine.delay() == Criteria().unhurried
     leased = mine.decide()
     assert isinstance(leased, ClaimPending) and leased.delay == pytest.approx(Criteria().span)
     early = node.sample()._replace(time=node.clock.monotonic() - 0.1)  # 0.2 s after the first one
@@ -493,7 +493,7 @@ def test_two_claims_share_the_node(node: Node) -> None:
     node.report(1, processes=())
     for _ in range(2):  # the older samples show the use by the kernel that had the lease
         outcome = step(third, node.sample())
-        assert isinstance(outcome, ClaimPending) and outcome.delay <= Criteria().recheck
+        assert isinstance(outcome, ClaimPending) and outcome.delay <= Criteria().interval
     assert isinstance(node.settle(third), ClaimGranted)
 
 

@@ -6,9 +6,11 @@ This module joins sampler, claim, wait queue and leases with the keeper's event 
 from __future__ import annotations
 
 import enum
+import math
 import socket
+from collections import deque
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Callable, Deque, Dict, List, Optional, Sequence
 
 from ..kernel_context import KernelContext
 from ..system import procfs
@@ -23,12 +25,16 @@ from .sampler import Sample, Sampler
 from .sharing.announcements import Details
 from .sharing.lease import Lease, LeaseTaker, release_all
 from .sharing.lease_transfer import hand_over
+from .sharing.release_watch import ReleaseWatch
 from .sharing.turns import WaitingKernel
 from .sharing.wait_queue import WaitQueue
 
 RETRIES = {"hang": 4, "driver": 2}
 """By the code of the error, how often the GPUs are read again before the cell fails: a driver may hang for a minute."""
 RETRY_AFTER = 5.0
+EARLY_SAMPLES, EARLY_WITHIN = 4, 10.0
+"""At most so many samples in so many seconds are taken because something has changed on the node: every user can add
+and remove places and leases all the time. Those that are due anyway come every few seconds."""
 
 
 class _Need(enum.Enum):
@@ -77,8 +83,11 @@ class Acquisition:
         self._loop, self._processes = loop, processes
         self._on_acquired, self._on_error, self._on_waiting = on_acquired, on_error, on_waiting
         self._leases: List[Lease] = []
+        self._early_times: Deque[float] = deque([-math.inf] * EARLY_SAMPLES, EARLY_SAMPLES)
+        self._decided_behind: List[WaitingKernel] = []
         self._gpus_per_user = settings.gpus_per_user
         self._queue = WaitQueue(loop, settings.id, settings.priority, details, list(settings.ignore_place))
+        self._releases = ReleaseWatch(loop, self._changed, lambda: self._claim.users())
         self._allocation = Allocation.current()
         if self._count and self._allocation.uuids:
             self.uuids, self._state = self._allocation.uuids, _Need.ACQUIRED
@@ -186,7 +195,7 @@ class Acquisition:
         if self._sampler is None:
             self._sampler = Sampler(
                 self._loop, self._processes, self._sampled, self._failed, with_links=self._count > 1
-            )  # fmt: skip
+            )
         self._sampler.start()
 
     def request(self) -> None:
@@ -195,6 +204,7 @@ class Acquisition:
             return
         self._state = _Need.WAITING
         self._queue.join(self._count)
+        self._releases.start()
         self.prepare()
         if self._claim.can_decide:
             self._decide()
@@ -207,7 +217,7 @@ class Acquisition:
             self._state = _Need.IDLE
         self._failures = 0
         self._claim.release()
-        self._queue.leave()
+        self._leave_queue()
 
     def release(self) -> None:
         """Release every GPU that was leased here."""
@@ -262,7 +272,7 @@ class Acquisition:
             # A kernel that must wait holds up nobody, but this user's others see that it is there.
             verdicts = self._claim.verdicts()
             self._queue.announce([] if limit else [one.gpu.uuid for one in verdicts if not one.unusable])
-            ahead = self._look() if ahead is None else ahead
+            ahead = self._decided_behind = self._look() if ahead is None else ahead
             outcome = self._claim.decide(ahead, limit)
             self._note_untaken(ahead, verdicts)
         except SmiError as error:
@@ -272,7 +282,7 @@ class Acquisition:
             return self._sample_in(outcome.delay)
         self._hold([gpu.uuid for gpu in outcome.gpus], outcome.leases)
         self.ignored_leases.update({uuid: str(holder) for uuid, holder in outcome.ignored.items()})
-        self._queue.leave()
+        self._leave_queue()
         self._stop_sampling()
         self._on_acquired()
 
@@ -282,6 +292,16 @@ class Acquisition:
 
     def _look(self) -> List[WaitingKernel]:
         return self._queue.look(self._claim.seen_leases())
+
+    def _changed(self, released: bool) -> None:
+        """The leases, the queue, or who uses the GPUs has changed."""
+        has_moved = self._look() != self._decided_behind
+        if (released or has_moved) and not self._failures:  # a driver that hangs is asked again after a pause
+            self._sample(early=True)
+
+    def _leave_queue(self) -> None:
+        self._queue.leave()
+        self._releases.stop()
 
     def _limit(self) -> str:
         """Return why the kernel must wait whatever is free, by the site's policy; "" if it need not."""
@@ -306,13 +326,18 @@ class Acquisition:
             self._timer.cancel()  # so that only one sample is ever due
         self._timer = self._loop.later(seconds, self._sample)
 
-    def _sample(self) -> None:
-        """Take a sample, unless no GPU is in reach."""
+    def _sample(self, early: bool = False) -> None:
+        """Take a sample, unless no GPU is in reach. `early`: the sample is not due, but something has changed."""
         if self._state is _Need.WAITING:
             ahead = self._look()
             named = all(procfs.knows_user(kernel.uid) for kernel in ahead)  # else a sample looks the names up
             if named and self._claim.is_out_of_reach(ahead, self._limit()):
                 return self._decide(ahead)  # only the queue may have changed
+        if early:
+            now = self._loop.time()
+            if now - self._early_times[0] < EARLY_WITHIN:
+                return
+            self._early_times.append(now)
         if self._sampler is not None:
             self._sampler.start()
 

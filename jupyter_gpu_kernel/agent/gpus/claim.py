@@ -92,7 +92,10 @@ class Claim:
 
     def delay(self) -> float:
         """Return the seconds until the next sample is due, while there are not enough samples."""
-        return max(0.0, self._criteria.interval - self._sample_age)
+        last = self._samples[-1].time if self._samples else 0.0
+        hurried = self.has_all_samples or not self.can_decide
+        interval = self._criteria.interval if hurried else self._criteria.unhurried
+        return max(0.0, last + interval - self._runtime.monotonic())
 
     def add(self, sample: Sample) -> None:
         """Add a sample."""
@@ -129,6 +132,10 @@ class Claim:
     def verdicts(self) -> List[Verdict]:
         """Return the verdict on each GPU, by the samples so far."""
         return self._judge(self._recent())
+
+    def users(self) -> List[int]:
+        """Return the ids of the processes that use GPUs in the newest sample."""
+        return [one.pid for gpu in (self._samples[-1].gpus if self._samples else ()) for one in gpu.processes]
 
     def seen_leases(self) -> List[Holder]:
         """Return the holder of each leased GPU in the newest sample."""
@@ -216,16 +223,21 @@ class Claim:
         self, verdicts: List[Verdict], ahead: Sequence[WaitingKernel], limit: str = ""
     ) -> ClaimPending:
         # The random part keeps two kernels that wait from trying at the same moment every time.
-        wait = self._runtime.random.uniform(*self._criteria.wait)
-        delay = wait if self.has_all_samples else self.delay()
+        soon = not self.has_all_samples or self._was_released()
+        delay = self.delay() if soon else self._runtime.random.uniform(*self._criteria.wait)
         if any(verdict.pending for verdict in verdicts):  # it may be free after a few samples
-            delay = min(delay, self._criteria.recheck)
+            delay = min(delay, self._criteria.unhurried)
         return ClaimPending(
             waiting_text(
                 verdicts, self._count, socket.gethostname(), ahead, limit, self._samples[-1].notebooks
             ),
             delay,
         )
+
+    def _was_released(self) -> bool:
+        """Whether a lease was released since the older samples, so that its GPU may be free after a few new ones."""
+        *older, newest = self._recent()
+        return any(uuid not in newest.leases for sample in older for uuid in sample.leases)
 
     def _recent(self) -> List[Sample]:
         oldest = self._runtime.monotonic() - self._criteria.fresh

@@ -31,8 +31,8 @@ class Criteria(NamedTuple):
 
     samples: int = 3  # the number of samples that a verdict needs
     empty_samples: int = 1  # the number of samples for a GPU that is empty in all of them
-    interval: float = 0.4  # between the starts of two samples, until there are enough for a verdict
-    recheck: float = 1.0  # between two samples while a cell waits, and a GPU may be free after more samples
+    interval: float = 0.4  # between the starts of two samples, before the first verdict
+    unhurried: float = 1.0  # the interval if no cell needs the verdict yet, or a GPU was just freed
     span: float = 0.25  # from the first sample to that which confirms: the driver averages over 1/6 s or more
     fresh: float = 60.0  # the age at which a sample is too old
     wait: Tuple[float, float] = (2.0, 3.0)  # between two samples while a cell waits: from, to
