@@ -135,6 +135,14 @@ PLANS = {
         Decision(16.432, "return", {"front": 0}),
         Decision(24.895, "own code", {"front": 0}),
     ),
+    "the text for a new front end is shown in a cell of one that has left": replace(
+        BASE, seed=3779, delay=0.025, rate=2e5, memory_mib=0.002
+    ).with_decisions(
+        Decision(7.884, "cells", {"cells": [[["sleep", 12.0]]], "stop": True, "gap": 0.0}),
+        Decision(8.884, "return"),
+        Decision(10.884, "cells", {"cells": [[]], "stop": True, "gap": 0.0}),
+        Decision(14.586, "return"),
+    ),
     "a reply for a front end that has left goes to the next one": replace(
         BASE, seed=918, revives=False, knows_info=False, ends_with_shutdown=False
     ).with_decisions(

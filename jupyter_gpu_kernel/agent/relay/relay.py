@@ -212,7 +212,7 @@ class Relay:
         self._to_kernel(request.channel, request.client, request.parts)
 
     def _greet(self, cell: WaitingRequest) -> None:
-        if cell.by_user:
+        if cell.by_user and not self.reattach.is_orphaned(cell.key):
             text, seconds = self.greeting_text.take(self.gpus.acquisition.names, self.gpus.wait_text.text)
             self.greeting.show(cell.request, text, seconds)
 

@@ -98,6 +98,12 @@ MENDED = [
         "    if False:\n",
     ),
     Mutant(
+        "the text for a new front end is shown in a cell of one that has left",
+        "agent.relay.relay",
+        "        if cell.by_user and not self.reattach.is_orphaned(cell.key):\n",
+        "        if cell.by_user:\n",
+    ),
+    Mutant(
         "an interrupt that comes late hits the next cell",
         "agent.relay.relay",
         "        return self._is_up and self.busy and self.waiting.first_cell is None\n",
