@@ -54,6 +54,7 @@ class Endings(Base):
         self.world.run(
             self.world.now + 2.0
         )  # an interrupt that was answered may still be on its way to the kernel
+        self._observe()  # which may have ended meanwhile
         self._until(self._at_rest, 60.0, "not at rest")
         cell = [["prints", 2, 10]]
         request = self._send(front, "shell", "execute_request", execute(cell, stop=True), cell)
@@ -125,8 +126,7 @@ class Endings(Base):
     def _end(self) -> None:
         """The user ends the kernel, or somebody does when nobody has it any more; nothing is left."""
         world = self.world
-        owners = (one for one in self.fronts if one.remote and one.front is one.remote.front_ends.owner)
-        front = next(owners, self.fronts[0])
+        front = self._owner()
         if self.plan.ends_with_shutdown and front.state != "ended":
             self._send(front, "control", "shutdown_request", {"restart": False})
             deadline = world.now + SHUTDOWN_WAIT

@@ -131,7 +131,12 @@ class Episode(Users, Faults, Endings):
         asked = [self.world.all_requests[name] for name in asks]
         if any(one.client.gone or (one.answered and self.world.kills) for one in asked):
             self._interrupt_at = self.world.now + 10.0
-            self._op_interrupt(self.fronts[0], {})
+            self._op_interrupt(self._owner(), {})
+
+    def _owner(self) -> UserFrontEnd:
+        """Return the front end that may interrupt and end the kernel."""
+        owners = (one for one in self.fronts if one.remote and one.front is one.remote.front_ends.owner)
+        return next(owners, self.fronts[0])
 
     def _disturb(self, kind: str) -> None:
         self.disturbances.append(Disturbance(kind, self.world.now))

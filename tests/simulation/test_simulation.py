@@ -16,8 +16,8 @@ from .regressions import PLANS
 from .runner import run
 
 ROOT = Path(__file__).parents[2]
-LIVES = 1400
-"""Episodes of each run of the tests: about 20 seconds on two processors."""
+LIVES = 4000
+"""Episodes of each run of the tests: about 75 seconds on two processors."""
 TWICE = 200
 BUG = "the resume begins one number too late"
 
