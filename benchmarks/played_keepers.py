@@ -15,14 +15,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpu_kernel.agent.core import effects, events
+from jupyter_gpu_kernel.agent.keeper.core_runner import CoreRunner
 from jupyter_gpu_kernel.agent.keeper.server import HubEvents, KeeperServer
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire import PROTOCOL
 from jupyter_gpu_kernel.wire.kernel_messages.compose import make
-from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message, lane_of
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 RUNTIME = Runtime()
@@ -47,18 +48,20 @@ class PlayedKeeper:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._id = kernel_id
         self._count = 0
-        self._server = KeeperServer(
-            loop,
-            folder / "keeper",
-            Log(RUNTIME, folder, KernelSettings(), print),
-            HubEvents(
-                self._received,
-                self._request,
-                self._tell_state,
-                lambda: None,
-                lambda error: print(error, file=sys.stderr),
-            ),
+        self._runner = CoreRunner(loop, folder, KernelSettings(id=kernel_id), print)
+        actions = {
+            effects.ToKernel: self._received,
+            effects.InputRejected: lambda error: print(error, file=sys.stderr),
+        }
+        for effect in (effects.CommandReceived, effects.RequestReceived, effects.ReplySent, effects.Want):
+            actions[effect] = lambda *_: None
+        self._runner.actions.update(actions)
+        hub_events = HubEvents(
+            self._request, self._tell_state, lambda: None, lambda error: print(error, file=sys.stderr)
         )
+        self._server = KeeperServer(loop, folder / "keeper", self._runner, hub_events)
+        for event in (events.KernelStarting(), events.GpusChanged(True, []), events.KernelUp(INFO)):
+            self._runner.handle(event)
 
     def _request(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "status":
@@ -70,11 +73,9 @@ class PlayedKeeper:
         return {**known, "notebook": "", "attached": True, "since": 0, "started": 0, "protocol": PROTOCOL}
 
     def _tell_state(self) -> None:
-        self._server.send(Lane.ORDERED, keeper_message(event="state", **self._status()))
+        self._runner.handle(events.Tell(Lane.ORDERED, keeper_message(event="state", **self._status())))
 
     def _received(self, request: Message) -> None:
-        if request.channel is Channel.KEEPER:
-            return
         kind = request.msg_type
         self._say(request, Channel.IOPUB, "status", {"execution_state": "busy"})
         if kind == "execute_request":
@@ -95,7 +96,7 @@ class PlayedKeeper:
     def _say(self, request: Message, channel: Channel, kind: str, content: dict[str, Any]) -> None:
         client = 0 if channel is Channel.IOPUB else request.client
         message = Message(channel, client, make(RUNTIME, kind, content, request.parts[0]))
-        self._server.send(lane_of(message, kind), message)
+        self._runner.handle(events.KernelSent(message))
 
 
 def main(folder: Path, count: int) -> None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from runtimes import RUNTIME
 
+from jupyter_gpu_kernel.agent.gpus.manager import GpuCallbacks
 from jupyter_gpu_kernel.agent.kernel_context import KernelContext
 from jupyter_gpu_kernel.agent.kernel_settings import CurrentSettings, KernelSettings
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.relay.internal_requests import InternalRequests
-from jupyter_gpu_kernel.agent.relay.waiting import Reason
 from jupyter_gpu_kernel.agent.story import Story
 from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
-from jupyter_gpu_kernel.wire.messages import Channel
 
 
 def context(loop: Loop, folder: Path, **settings: Any) -> KernelContext:
@@ -24,18 +22,5 @@ def context(loop: Loop, folder: Path, **settings: Any) -> KernelContext:
     return KernelContext(loop, ProcessControl(), current, Root(folder), folder, story)
 
 
-class Messages(NamedTuple):
-    """What a GPU manager sends, to nobody."""
-
-    internal_requests: InternalRequests
-
-    def send(
-        self, channel: Channel, client: int, msg_type: str, content: dict[str, Any], parent: bytes
-    ) -> None:
-        """Send nothing."""
-
-    def resume(self, reason: Reason) -> None:
-        """No cell waits."""
-
-    def fail_cells(self, name: str, reason: str) -> None:
-        """No cell waits."""
+NO_CALLBACKS = GpuCallbacks(lambda expression, on_result: None, lambda event: None, lambda state: None, dict)
+"""For a GPU manager without a kernel and without a hub."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runtimes import RUNTIME, make
+from logs import FiledLog
+from runtimes import make
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 DEFAULTS = KernelSettings()
@@ -34,7 +34,7 @@ class Waiting:
 
     def __init__(self, folder: Path, settings: KernelSettings = DEFAULTS) -> None:
         self.problems: list[str] = []
-        self.log = Log(RUNTIME, folder, settings, self.problems.append)
+        self.log = FiledLog(folder, settings, self.problems.append)
 
     def __bool__(self) -> bool:
         return bool(self.log.state.queue)
@@ -48,7 +48,9 @@ class Waiting:
         self.log.flush()
 
     def take(self) -> list[Message]:
-        return [Message.decode(data) for data in self.log.take()]
+        taken = [Message.decode(data) for data in self.log.take()]
+        self.log.flush()
+        return taken
 
     def drain(self) -> list[Message]:
         taken = []

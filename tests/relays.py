@@ -1,86 +1,92 @@
-"""A relay without a kernel's process or a hub: what goes to each is noted. No GPU is needed."""
+"""The core of a keeper without a kernel's process or a hub: what goes to each is noted. No GPU is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from contexts import context
 from runtimes import RUNTIME, make
 
-from jupyter_gpu_kernel.agent.gpus.manager import GpuCallbacks, GpuManager
-from jupyter_gpu_kernel.agent.log.log import Log
-from jupyter_gpu_kernel.agent.relay.code_request import OnPinned
-from jupyter_gpu_kernel.agent.relay.message_limit import MESSAGE_LIMITS
-from jupyter_gpu_kernel.agent.relay.relay import Relay
-from jupyter_gpu_kernel.agent.relay.waiting import Reason
+from jupyter_gpu_kernel.agent.core import effects, events
+from jupyter_gpu_kernel.agent.core.code_request import requested_revision
+from jupyter_gpu_kernel.agent.keeper.core_runner import CoreRunner
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.system.loop import Loop
-from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
+from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
 class Exchange:
-    """`relay` to a kernel that is up; `taken_over`: that ran under a killed keeper, and is not up yet.
+    """With a kernel that is up; `taken_over`: that ran under a killed keeper, and is not up yet. A hub is attached.
 
     received: The messages to front ends.
     passed: The messages to the kernel.
-    pins: The revisions that are being pinned, each with the function to call when it is pinned.
+    wanted: The revision to pin; "" if there is none.
     """
 
-    def __init__(
-        self, folder: Path, limits: Mapping[Lane, int] = MESSAGE_LIMITS, *, taken_over: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, *, taken_over: bool = False) -> None:
         self.received: list[Message] = []
         self.passed: list[Message] = []
-        self.pins: dict[str, OnPinned] = {}
-        loop = Loop(RUNTIME)
-        kernel = context(loop, folder, id="k", gpus=0)
-
-        def gpus(relay: Relay) -> GpuManager:
-            return GpuManager(kernel, relay, GpuCallbacks(lambda state: None, dict))
-
-        self.log = Log(RUNTIME, kernel.folder, kernel.settings.now, lambda text: None)
-        self.relay = relay = Relay(
-            kernel,
-            self.log,
-            lambda *message: self.passed.append(Message(*message)),
-            self._to_hub,
-            gpus,
-            self._pin,
-            limits,
+        self.rejected: list[Exception] = []
+        self.wanted = ""
+        self.runner = CoreRunner(Loop(RUNTIME), folder, KernelSettings(id="k"), print)
+        self.handle, self.core, self.relay = self.runner.handle, self.runner.core, self.runner.core.relay
+        self.runner.actions.update(
+            {
+                effects.ToKernel: self.passed.append,
+                effects.ToHub: lambda lane, data: self.received.append(Message.decode(data)),
+                effects.Want: self._want,
+                effects.InputRejected: self.rejected.append,
+                effects.CommandReceived: lambda command: None,
+                effects.RequestReceived: lambda request, by_user: None,
+                effects.ReplySent: lambda msg_id: None,
+                effects.WithdrawFromHub: lambda: None,
+            }
         )
-        relay.gpus.kernel_started()
-        if taken_over:
-            relay.kernel_taken_over()
-        else:
-            relay.kernel_up({"status": "ok"})
-
-    def _to_hub(self, lane: Lane, message: Message) -> None:
-        self.log.send(lane, message)
-        self.received.append(message)
+        self.handle(events.HubAttached("hub", [0, 0, 0]))
+        self.handle(events.HubReads([0, 0, 0], 1 << 30))
+        self.received.clear()
+        self.handle(events.KernelStarting(taken_over))
+        self.handle(events.GpusChanged(True, []))
+        if not taken_over:
+            self.handle(events.KernelUp({"status": "ok"}))
+            self.relay.waiting.may_pin = False
 
     def receive(self, request: Message) -> None:
         """Give the keeper a request of a front end."""
-        self.log.receive([0, 0, 0], request)
-        self.relay.handle_request(request)
+        self.handle(events.HubSent([0, 0, 0], request))
 
-    def _pin(self, revision: str, cell: str, on_pinned: OnPinned) -> Callable[[], object]:
-        self.pins[revision] = on_pinned
-        return lambda: self.pins.pop(revision, None)
+    def _want(self, code: Message | None, gpus: Message | None) -> None:
+        self.wanted = requested_revision(code.content()["code"]) if code else ""
+
+    def starts(self) -> None:
+        """Another process of the kernel starts, and is up."""
+        self.handle(events.KernelStarting())
+        self.handle(events.KernelUp({}))
+
+    def crashes(self) -> None:
+        """The kernel has ended, and another process may follow."""
+        self.handle(events.KernelGone())
+        self.handle(events.KernelEnded("it has crashed", False))
+
+    def pinned(self, problem: str = "") -> None:
+        """What is wanted is pinned, unless there is a problem."""
+        self.handle(events.CodePinned(problem))
 
     def lose_gpus(self) -> None:
         """User cells wait for GPUs from now on."""
-        self.relay.gpus.are_ready = False
+        self.handle(events.GpusChanged(False, []))
 
     def get_gpus(self) -> None:
         """The kernel has its GPUs."""
-        self.relay.gpus.are_ready = True
-        self.relay.resume(Reason.GPUS)
+        self.handle(events.GpusChanged(True, []))
 
     def return_(self) -> None:
         """Another front end attaches."""
-        self.log.leave()
-        self.relay.front_end_returned([])
+        self.handle(events.FrontEndReturned([]))
+
+    def interrupt(self) -> None:
+        """The kernel's user interrupts it, not by a message."""
+        self.handle(events.InterruptRequested())
 
     def asks(self, msg_type: str, channel: Channel = Channel.SHELL, **content: Any) -> bytes:
         """A front end's request; returns its header."""
@@ -90,7 +96,11 @@ class Exchange:
 
     def sends(self, channel: Channel, msg_type: str, content: dict[str, Any], request: bytes) -> None:
         """The kernel, to this request."""
-        self.relay.handle_kernel_message(channel, 1, make(msg_type, content, request))
+        self.kernel_sends(Message(channel, 1, make(msg_type, content, request)))
+
+    def kernel_sends(self, message: Message) -> None:
+        """A message of the kernel comes."""
+        self.handle(events.KernelSent(message))
 
     def is_(self, state: str, request: bytes) -> None:
         """The kernel, by its status."""

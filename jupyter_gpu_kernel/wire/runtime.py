@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timezone
+from itertools import count
 from random import Random, SystemRandom
 from typing import Callable, Optional
 
@@ -45,3 +46,25 @@ class Runtime:
     def new_id(self) -> str:
         """Return 128 random bits as 32 hexadecimal digits, as a `uuid.uuid4().hex` has them."""
         return "%032x" % self.random.getrandbits(128)
+
+
+class EventRuntime(Runtime):
+    """The runtime of a pure core: ids are counted, and its clocks stand still while an event is handled.
+
+    clocks: What the monotonic and the other clock showed when the present event happened.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        """`prefix`: what no other process begins its ids with."""
+        super().__init__(Random(0))
+        self._ids = (f"{prefix}-{number}" for number in count(1))
+        self.clocks = (0.0, 0.0)
+
+    def monotonic(self) -> float:
+        return self.clocks[0]
+
+    def time(self) -> float:
+        return self.clocks[1]
+
+    def new_id(self) -> str:
+        return next(self._ids)

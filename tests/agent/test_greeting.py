@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import List
 
 import pytest
-from runtimes import RUNTIME, ManualLoop, make
+from logs import FiledLog
+from runtimes import RUNTIME, make
 
+from jupyter_gpu_kernel.agent.core.cell_texts import MAX_WAITING, READING_TIME, Greeting, GreetingText
+from jupyter_gpu_kernel.agent.core.effects import SetTimer
+from jupyter_gpu_kernel.agent.core.events import GreetingChanged
+from jupyter_gpu_kernel.agent.core.reattach import Reattach
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.agent.log.hub_queue import HubQueue
 from jupyter_gpu_kernel.agent.log.log import Log
-from jupyter_gpu_kernel.agent.relay.reattach import (
-    MAX_WAITING,
-    READING_TIME,
-    Greeting,
-    GreetingText,
-    Reattach,
-)
+from jupyter_gpu_kernel.agent.log.state import LogState
 from jupyter_gpu_kernel.wire.kernel_messages.answers import Answers
+from jupyter_gpu_kernel.wire.kernel_messages.compose import composer
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
+from jupyter_gpu_kernel.wire.runtime import EventRuntime
 
 HINT = "%gpu missed"
 HEADER = json.dumps({"msg_id": "cell", "msg_type": "execute_request"}).encode()
@@ -27,13 +29,17 @@ REQUEST = Message(Channel.SHELL, 1, (HEADER, b"{}", b"{}", b"{}"))
 
 
 class Hub:
-    """What the hub gets of a cell that is greeted; timers are run by the test."""
+    """What the hub gets of a cell that is greeted."""
 
     def __init__(self, seconds: float) -> None:
         self.sent: List[str] = []
-        self.loop = ManualLoop()
-        self.greeting = Greeting(self.loop, self._send)
+        state = LogState(RUNTIME, HubQueue(Path("none"), KernelSettings()))
+        self.log = Log(EventRuntime("test"), state, False)
+        self.greeting = Greeting(self.log, composer(self.log.runtime, self._show), self._send)
         self.greeting.show(REQUEST, "Back.", seconds)
+
+    def _show(self, message: Message) -> None:
+        self._send(Lane.ORDERED, message)
 
     def _send(self, lane: Lane, message: Message) -> None:
         self.sent.append(str(message.header()["msg_type"]))
@@ -44,6 +50,13 @@ class Hub:
         if self.greeting.passes(lane, message):
             self._send(lane, message)
 
+    def wait(self) -> None:
+        """The time comes for which a timer was set."""
+        (timer,) = self.log.effects
+        assert isinstance(timer, SetTimer)
+        self.log.runtime.clocks = (timer.at, timer.at)
+        self.greeting.end_when_read()
+
 
 def test_output_waits_until_the_text_could_be_read() -> None:
     assert READING_TIME >= 2.0, "nobody reads faster"
@@ -51,7 +64,7 @@ def test_output_waits_until_the_text_could_be_read() -> None:
     for msg_type in ("execute_input", "stream", "execute_result"):
         hub.sends(msg_type)
     assert hub.sent == ["display_data", "execute_input"]
-    hub.loop.advance(READING_TIME)
+    hub.wait()
     assert hub.sent[2:] == ["clear_output", "stream", "execute_result"]
     hub.sends("stream")
     assert hub.sent[5:] == ["stream"]
@@ -73,7 +86,7 @@ def test_what_waits_is_not_lost_with_the_front_end() -> None:
     hub = Hub(READING_TIME)
     hub.sends("stream")
     assert [message.msg_type for _, message in hub.greeting.withdraw()] == ["stream"]
-    hub.loop.advance(READING_TIME)
+    hub.wait()
     assert hub.sent == ["display_data"]
 
 
@@ -81,9 +94,9 @@ class Kernel:
     """A kernel to which somebody returns."""
 
     def __init__(self, folder: Path) -> None:
-        self.log = Log(RUNTIME, folder, KernelSettings(), print)
+        self.log = FiledLog(folder, KernelSettings())
         self.reattach = Reattach(self.log, Answers(lambda *message: None), lambda *message: None)
-        self.text = GreetingText(KernelSettings(id="k1", program="gpu-kernel"), self.reattach)
+        self.text = GreetingText(KernelSettings(id="k1", program="gpu-kernel"), "node", self.reattach)
 
     def add_cell(self, cell_id: str) -> Message:
         parts = make("execute_request", {"code": "f()"}, metadata={"cellId": cell_id})
@@ -109,7 +122,7 @@ def test_the_magic_is_named_where_the_page_does_not_fill_the_cells(
     kernel.add_cell(cell_id)
     kernel.return_()
     if reads_journal:
-        assert [one["cell_id"] for one in kernel.reattach.journal({"do": "journal"})["cells"]] == [cell_id]
+        kernel.reattach.history_read()
     assert (HINT in kernel.greeting()) == helps
 
 
@@ -143,8 +156,8 @@ def test_only_a_text_that_the_user_must_know_delays_the_output(tmp_path: Path) -
     for tell in (
         lambda: kernel.text.front_end_returned(["0123456789ab"]),
         lambda: (kernel.add_cell("c1"), kernel.return_()),
-        lambda: kernel.text.set_notice("It has moved."),
-        lambda: kernel.text.set_warning("It ends soon."),
+        lambda: kernel.text.change(*GreetingChanged("notice", "It has moved.")),
+        lambda: kernel.text.change(*GreetingChanged("warning", "It ends soon.")),
     ):
         tell()
         assert kernel.text.take([])[1] == READING_TIME
@@ -164,22 +177,20 @@ def test_a_missed_cell_is_named_until_it_was_named_as_ended(tmp_path: Path) -> N
     kernel.text.front_end_returned([])
     text, seconds = kernel.text.take([])
     assert "f()" not in text and HINT not in text and seconds == 0.0
-    assert [one["code"] for one in kernel.reattach.missed_cells({})["cells"]] == [
-        "f()"
-    ]  # the magic has it still
+    assert [one.code for one in kernel.reattach.missed] == ["f()"], "the magic has it still"
 
 
 def test_what_was_read_before_the_return_fills_nothing(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path)
     kernel.add_cell("c1")
-    kernel.reattach.journal({"do": "journal"})
+    kernel.reattach.history_read()
     kernel.return_()
     assert HINT in kernel.greeting()
 
 
 def test_a_fresh_kernels_gpus_have_the_names_that_users_know(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path)
-    kernel.text.kernel_replaced("k0")
+    kernel.text.change(*GreetingChanged("replaced", "k0"))
     names = ["GPU 0 (NVIDIA A100)", "GPU 3 (NVIDIA A100)"]
     text, _ = kernel.text.take(names)
     assert f" with {', '.join(names)}; the previous one, k0, has ended" in text

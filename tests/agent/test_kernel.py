@@ -21,8 +21,7 @@ from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.process.kernel_process import KernelProcess
 from jupyter_gpu_kernel.agent.process.kernel_sockets import DELIMITER
 from jupyter_gpu_kernel.agent.system.loop import Loop
-from jupyter_gpu_kernel.wire.kernel_messages.compose import Parts
-from jupyter_gpu_kernel.wire.messages import Channel
+from jupyter_gpu_kernel.wire.messages import Message
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 
@@ -94,7 +93,7 @@ def test_large_messages_hold_up_nobody(folder: Path) -> None:
         iopub.bind(f"ipc://{folder}/z-2")
         loop, came = Loop(RUNTIME), 0
 
-        def on_message(channel: Channel, client: int, parts: Parts) -> None:
+        def on_message(message: Message) -> None:
             nonlocal came
             came += 1
             if came in (1, 50):

@@ -12,11 +12,11 @@ from typing import Any, Callable, List, Tuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from logs import FiledLog
 from runtimes import RUNTIME, Clock, make
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.log.hub_reader import HubReader
-from jupyter_gpu_kernel.agent.log.log import NAME, RETRY, Log
+from jupyter_gpu_kernel.agent.log.log_file import NAME, RETRY
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message
 from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
 
@@ -24,8 +24,8 @@ CELLS = [Message(Channel.SHELL, 1, make("execute_request", {"code": code})) for 
 SMALL = KernelSettings(journal_memory_mib=0.002, journal_cap_mib=0.05)
 
 
-def opened(folder: Path, settings: KernelSettings = SMALL) -> Log:
-    return Log(RUNTIME, folder, settings, lambda text: None)
+def opened(folder: Path, settings: KernelSettings = SMALL) -> FiledLog:
+    return FiledLog(folder, settings)
 
 
 def of(cell: int, msg_type: str, **content: Any) -> Message:
@@ -33,7 +33,7 @@ def of(cell: int, msg_type: str, **content: Any) -> Message:
     return Message(channel, 1, make(msg_type, content, CELLS[cell].parts[0]))
 
 
-def facts(log: Log) -> Any:
+def facts(log: FiledLog) -> Any:
     """What a successor must know. Notices have random ids."""
     state = log.state
     queue, waits = pickle.loads(pickle.dumps(state.queue)), []
@@ -65,7 +65,7 @@ STEP = st.one_of(
 )
 
 
-def do(log: Log, step: Tuple[Any, ...]) -> None:
+def do(log: FiledLog, step: Tuple[Any, ...]) -> None:
     kind, *more = step
     state = log.state
     if kind == "receive":
@@ -73,11 +73,11 @@ def do(log: Log, step: Tuple[Any, ...]) -> None:
     elif kind == "forward":
         log.add("requests.forward", CELLS[more[0]].key)
     elif kind == "stream":
-        log.send(Lane.ORDERED, of(more[0], "stream", name="stdout", text="x" * more[1]))
+        log.number(Lane.ORDERED, of(more[0], "stream", name="stdout", text="x" * more[1]))
     elif kind == "waits":
         log.wait(of(more[0], "stream", name="stdout", text="x" * more[1] + "\n"))
     elif kind == "status":
-        log.send(Lane.ORDERED, of(more[0], "status", execution_state=more[1]))
+        log.number(Lane.ORDERED, of(more[0], "status", execution_state=more[1]))
     elif kind == "reply":
         log.wait(of(more[0], "execute_reply", status=more[1], execution_count=1))
     elif kind == "take":
@@ -137,19 +137,23 @@ def test_messages_go_on_at_the_last_number_and_come_once(tmp_path: Path) -> None
     sent = [of(0, "stream", name="stdout", text=f"{n}\n" * 40_000 * (n == 2)) for n in range(5)]
     hub, got = Endpoint(RUNTIME, first=True), []  # type: ignore[var-annotated]
 
-    def connect(log: Log, chunks: int) -> None:
+    def connect(log: FiledLog, chunks: int) -> None:
         keeper = Endpoint(RUNTIME, first=False, peer=log.state.hub, delivered=log.state.received_counts)
-        reader = HubReader(keeper, log)
+        for lane in Lane:
+            keeper.outbox.restore(lane, log.state.serials[lane], log.state.lanes[lane])
         for end in (keeper, hub):
             end.closed()
             end.opened()
         for here, there in ((hub, keeper), (keeper, hub)):
             for frame in here.outgoing(1):
                 there.receive(frame)
-        log.add("attach", keeper.peer, keeper.delivered)
+        log.hub_attached(keeper.peer, keeper.delivered)
+        log.hub_reads(log.state.serials, 1 << 20)
         if not got:
             for one in sent:
-                reader.send(Lane.ORDERED, one)
+                log.send(Lane.ORDERED, one)
+            for data in log.flush()[1:]:  # without the mark
+                keeper.send(Lane.ORDERED, data)
         for _ in range(chunks):
             for frame in keeper.outgoing(1):
                 got.extend(map(Message.decode, hub.receive(frame)))
@@ -207,14 +211,25 @@ def test_clients_of_one_manager_use_the_same_ids(tmp_path: Path) -> None:
 
 def test_what_the_kernel_repeats_is_known(tmp_path: Path) -> None:
     log, output, reply = opened(tmp_path), of(0, "stream", name="stdout", text="x"), of(0, "execute_reply")
+    again = of(0, "execute_reply")
     log.receive([0, 0, 1], CELLS[0])
-    log.send(Lane.ORDERED, output)
+    log.number(Lane.ORDERED, output)
     log.flush()
     log = opened(tmp_path)
-    assert log.state.repeats(output) and not log.state.repeats(reply)
-    log.send(Lane.ORDERED, reply)
+    assert log.has_received(output, True) and not log.has_received(reply, True)
+    log.number(Lane.ORDERED, reply)
     log.flush()
-    assert opened(tmp_path).state.repeats(reply)
+    log = opened(tmp_path)
+    assert log.has_received(reply, True) and log.has_received(again, True)
+
+
+def test_of_a_lost_log_front_ends_get_only_the_replies_that_the_hub_lacks(tmp_path: Path) -> None:
+    log, output, reply = opened(tmp_path), of(0, "stream"), of(0, "execute_reply")
+    assert log.has_received(output, False) and not log.has_received(output, True)
+    assert log.has_received(reply, False)
+    log.add("keep", reply)
+    log.receive([0, 0, 1], CELLS[0])
+    assert not log.has_received(reply, True), "the hub lacks it"
 
 
 @pytest.mark.parametrize(
@@ -227,7 +242,7 @@ def test_a_damaged_file_is_reported_and_the_log_begins_anew(
     log.receive([0, 0, 1], CELLS[0])
     log.flush()
     (tmp_path / NAME).write_bytes(damage((tmp_path / NAME).read_bytes()))
-    log = Log(RUNTIME, tmp_path, SMALL, problems.append)
+    log = FiledLog(tmp_path, SMALL, problems.append)
     assert not log.found and not log.state.requests.pending and len(problems) == 1
 
 
@@ -235,7 +250,7 @@ def test_a_large_display_is_copied_once(tmp_path: Path) -> None:
     log, size = opened(tmp_path, KernelSettings()), 20_000_000
     display = of(0, "display_data", data={"image/png": "x" * size})
     tracemalloc.start()
-    log.send(Lane.ORDERED, display)
+    log.number(Lane.ORDERED, display)
     log.flush()
     copied = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -247,7 +262,7 @@ def test_a_large_display_is_copied_once(tmp_path: Path) -> None:
 def test_no_checkpoint_repeats_a_large_display_that_is_on_its_way(tmp_path: Path) -> None:
     log, sizes = opened(tmp_path, KernelSettings()), []
     for number in range(1, 4):
-        log.send(Lane.ORDERED, of(0, "display_data", data={"image/png": "x" * 50_000_000}))
+        log.number(Lane.ORDERED, of(0, "display_data", data={"image/png": "x" * 50_000_000}))
         log.flush()
         sizes.append(os.path.getsize(tmp_path / NAME))
         log.add("acknowledge", [0, 0, number])
@@ -264,7 +279,7 @@ def test_large_headers_of_requests_that_have_a_reply_are_not_kept(tmp_path: Path
         request = Message(Channel.SHELL, 1, (parts[0][:-1] + b', "x": "' + b"x" * 60_000 + b'"}', *parts[1:]))
         assert log.receive([0, 0, number], request) and not log.receive([0, 0, number], request)
         reply = make("kernel_info_reply", {}, json.dumps(request.header()).encode())
-        log.send(Lane.PROMPT, Message(Channel.SHELL, 1, reply))
+        log.number(Lane.PROMPT, Message(Channel.SHELL, 1, reply))
     log.add("acknowledge", [0, 100, 0])
     assert len(pickle.dumps(log.state)) < 100_000
     assert not log.receive([0, 0, 100], request)
@@ -273,7 +288,7 @@ def test_large_headers_of_requests_that_have_a_reply_are_not_kept(tmp_path: Path
 def test_the_file_does_not_grow_without_bound(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for number in range(100):
-        log.send(Lane.ORDERED, of(0, "display_data", data={"text/plain": "x" * 1_000_000}))
+        log.number(Lane.ORDERED, of(0, "display_data", data={"text/plain": "x" * 1_000_000}))
         log.add("acknowledge", [0, 0, number + 1])
         log.flush()
         assert os.path.getsize(tmp_path / NAME) < 70_000_000
@@ -281,17 +296,17 @@ def test_the_file_does_not_grow_without_bound(tmp_path: Path) -> None:
 
 def test_when_the_disk_works_again_the_file_has_everything(tmp_path: Path) -> None:
     clock, folder, problems = Clock(), tmp_path / "missing", []  # type: ignore[var-annotated]
-    log = Log(clock, folder, SMALL, problems.append)
-    log.send(Lane.ORDERED, of(0, "stream", text="before"))
+    log = FiledLog(folder, SMALL, problems.append, clock)
+    log.number(Lane.ORDERED, of(0, "stream", text="before"))
     log.flush()
     folder.mkdir()
-    log.send(Lane.ORDERED, of(0, "stream", text="meanwhile"))
+    log.number(Lane.ORDERED, of(0, "stream", text="meanwhile"))
     log.flush()
     assert not list(folder.iterdir()) and len(problems) == 1
     clock.seconds += RETRY
-    log.send(Lane.ORDERED, of(0, "stream", text="after"))
+    log.number(Lane.ORDERED, of(0, "stream", text="after"))
     log.flush()
-    log.send(Lane.ORDERED, of(0, "stream", text="later"))
+    log.number(Lane.ORDERED, of(0, "stream", text="later"))
     log.flush()
     log.close()
     successor = opened(folder)

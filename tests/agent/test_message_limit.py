@@ -10,7 +10,8 @@ import pytest
 from relays import Exchange
 from runtimes import RUNTIME, make
 
-from jupyter_gpu_kernel.agent.relay.message_limit import MESSAGE_LIMITS, limit_size
+from jupyter_gpu_kernel.agent.core import message_limit
+from jupyter_gpu_kernel.agent.core.message_limit import MESSAGE_LIMITS, limit_size
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.stream.queues import MAX_MESSAGE
@@ -19,12 +20,17 @@ LIMITS = {Lane.URGENT: 2_000, Lane.PROMPT: 2_000, Lane.ORDERED: 10_000}
 HEADER = json.dumps({"msg_id": "cell", "msg_type": "execute_request"}).encode()
 
 
+@pytest.fixture(autouse=True)
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_limit, "MESSAGE_LIMITS", LIMITS)
+
+
 def kernel_message(channel: Channel, msg_type: str, size: int = 20_000, **content: Any) -> Message:
     return Message(channel, 7, (*make(msg_type, content, HEADER), bytes(size)))
 
 
 def replaced(message: Message) -> List[Message]:
-    messages = limit_size(RUNTIME, message, LIMITS)
+    messages = limit_size(RUNTIME, message)
     for one in messages:
         assert one.size < 2_000 and one.parent()["msg_id"] == "cell"
     return messages
@@ -42,23 +48,19 @@ def test_the_shares_of_all_lanes_are_what_a_hub_takes() -> None:
 def test_what_fits_is_left_alone(size: int) -> None:
     message = kernel_message(Channel.IOPUB, "display_data", size)
     assert message.size == len(message.encode())
-    (same,) = limit_size(RUNTIME, message, LIMITS)
+    (same,) = limit_size(RUNTIME, message)
     assert same is message
 
 
 def test_the_limit_is_the_lanes() -> None:
     assert (
-        limit_size(RUNTIME, kernel_message(Channel.SHELL, "inspect_reply", 3_000), LIMITS)[0].content()[
-            "status"
-        ]
+        limit_size(RUNTIME, kernel_message(Channel.SHELL, "inspect_reply", 3_000))[0].content()["status"]
         == "error"
     )
     exact = kernel_message(Channel.IOPUB, "stream", 0)
     exact = exact.replace(parts=(*exact.parts, bytes(10_000 - exact.size - 4)))
-    assert exact.size == 10_000 and limit_size(RUNTIME, exact, LIMITS) == [exact]
-    assert limit_size(RUNTIME, exact.replace(parts=(*exact.parts[:-1], exact.parts[-1] + b"x")), LIMITS) != [
-        exact
-    ]
+    assert exact.size == 10_000 and limit_size(RUNTIME, exact) == [exact]
+    assert limit_size(RUNTIME, exact.replace(parts=(*exact.parts[:-1], exact.parts[-1] + b"x"))) != [exact]
 
 
 @pytest.mark.parametrize("msg_type", ["stream", "display_data", "execute_result", "comm_msg", "anything"])
@@ -99,12 +101,12 @@ def test_a_prompt_can_still_be_answered(password: bool) -> None:
 
 def test_a_header_without_bounds_is_not_repeated() -> None:
     parts = make("stream", {}, json.dumps({"msg_id": "x" * 100_000}).encode())
-    (notice,) = limit_size(RUNTIME, Message(Channel.IOPUB, 0, parts), LIMITS)
+    (notice,) = limit_size(RUNTIME, Message(Channel.IOPUB, 0, parts))
     assert notice.size < 2_000
 
 
 def test_front_ends_hear_the_replacement_and_the_cell_ends(tmp_path: Path) -> None:
-    exchange = Exchange(tmp_path, LIMITS)
+    exchange = Exchange(tmp_path)
     relay, received = exchange.relay, exchange.received
     exchange.receive(Message(Channel.SHELL, 1, (HEADER, b"{}", b"{}", b"{}")))
     large = {"text": "x" * 20_000}
@@ -114,7 +116,7 @@ def test_front_ends_hear_the_replacement_and_the_cell_ends(tmp_path: Path) -> No
         (Channel.SHELL, "execute_reply", dict(large, status="ok", execution_count=1)),
         (Channel.IOPUB, "status", {"execution_state": "idle"}),
     ):
-        relay.handle_kernel_message(channel, 1, make(msg_type, value, HEADER))
+        exchange.sends(channel, msg_type, value, HEADER)
     types = [message.header()["msg_type"] for message in received]
     assert types == ["status", "stream", "stream", "status", "execute_reply"]
     assert not relay.busy and all(message.size < 2_000 for message in received)

@@ -11,10 +11,11 @@ import pytest
 from keepers import Hub
 from runtimes import RUNTIME, make
 
+from jupyter_gpu_kernel.agent.core.events import Tell
+from jupyter_gpu_kernel.agent.keeper.core_runner import CoreRunner
 from jupyter_gpu_kernel.agent.keeper.output_pace import AHEAD, RATE, OutputPace
 from jupyter_gpu_kernel.agent.keeper.server import HubEvents, KeeperServer
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
@@ -26,17 +27,11 @@ class Paced:
 
     def __init__(self, folder: Path) -> None:
         self.loop = Loop(RUNTIME)
-        self.log = Log(RUNTIME, folder, KernelSettings(), print)
-        self.server = KeeperServer(
-            self.loop,
-            folder / "keeper",
-            self.log,
-            HubEvents(
-                lambda message: None, lambda request: {}, self.loop.stop, lambda: None, lambda error: None
-            ),
-        )
+        self.runner = CoreRunner(self.loop, folder, KernelSettings(), print)
+        events = HubEvents(lambda request: {}, self.loop.stop, lambda: None, lambda error: None)
+        self.server = KeeperServer(self.loop, folder / "keeper", self.runner, events)
         self.returned: List[int] = []
-        self.pace = OutputPace(self.loop, self.server, self.log, self._return)
+        self.pace = OutputPace(self.loop, self.server, self.runner, self._return)
         self.path = str(folder / "keeper")
         self.sock = socket.socket(socket.AF_UNIX)
 
@@ -53,11 +48,11 @@ class Paced:
     def close(self) -> None:
         self.server.close()
         self.sock.close()
-        self.log.close()
+        self.runner.log_file.close()
 
     def print(self, size: int) -> None:
         content = {"name": "stdout", "text": "x" * size}
-        self.server.send(Lane.ORDERED, Message(Channel.IOPUB, 0, make("stream", content)))
+        self.runner.handle(Tell(Lane.ORDERED, Message(Channel.IOPUB, 0, make("stream", content))))
 
 
 @pytest.fixture

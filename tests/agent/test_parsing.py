@@ -7,12 +7,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Callable, List
 
-from outputs import Waiting
+import pytest
 from relays import Exchange
 from runtimes import make
 
+from jupyter_gpu_kernel.agent.core.events import HubDetached
 from jupyter_gpu_kernel.agent.log.cells import LoggedCells
-from jupyter_gpu_kernel.agent.log.requests import request_type
 from jupyter_gpu_kernel.wire.fields import load_object
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -39,10 +39,11 @@ def message(channel: Channel, msg_type: str, content: Any, parent: bytes = b"{}"
     return Message(channel, 1, tuple(bytes(bytearray(part)) for part in parts))
 
 
-def test_a_cell_that_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("attached", [True, False])
+def test_a_cell_that_runs(tmp_path: Path, attached: bool) -> None:
     exchange = Exchange(tmp_path)
-    (tmp_path / "waiting").mkdir()
-    waiting = Waiting(tmp_path / "waiting")
+    if not attached:
+        exchange.handle(HubDetached())
     request = message(Channel.SHELL, "execute_request", {"code": "print(1)"})
     answers = [
         message(channel, msg_type, content, request.parts[0])
@@ -57,16 +58,13 @@ def test_a_cell_that_runs(tmp_path: Path) -> None:
     ]
 
     def run() -> None:
-        request_type(request)
-        exchange.relay.admit(request)
         exchange.receive(request)
         for answer in answers:
-            exchange.relay.handle_kernel_message(answer.channel, answer.client, answer.parts)
-        for received in exchange.received:
-            waiting.put(received)
+            exchange.kernel_sends(answer)
 
     texts = parsed(run)
-    assert sorted(one.msg_type for one in exchange.received) == sorted(one.msg_type for one in answers)
+    types = sorted(one.msg_type for one in answers) if attached else []
+    assert sorted(one.msg_type for one in exchange.received) == types
     for one in (request, *answers):
         counts = [sum(text is part for text in texts) for part in one.parts]
         assert max(counts) == 1, (one.msg_type, counts)

@@ -17,12 +17,12 @@ from repositories import Repository
 from runtimes import RUNTIME
 from waiting import eventually
 
+from jupyter_gpu_kernel.agent.core.code_request import is_only_request, requested_revision
 from jupyter_gpu_kernel.agent.in_kernel.pinned_imports import redirect
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.pinned_code.checkout import Checkouts, Pin
 from jupyter_gpu_kernel.agent.pinned_code.git import PinError
 from jupyter_gpu_kernel.agent.refused import Refused
-from jupyter_gpu_kernel.agent.relay.code_request import is_only_request, requested_revision
 from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.wire import revisions
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message

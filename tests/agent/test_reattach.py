@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, List, Tuple
 
 import pytest
-from runtimes import RUNTIME, make
+from logs import FiledLog
+from runtimes import make
 
+from jupyter_gpu_kernel.agent.core.reattach import Reattach
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.log.log import Log
-from jupyter_gpu_kernel.agent.relay.reattach import Reattach
 from jupyter_gpu_kernel.wire.kernel_messages.answers import Answers
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
@@ -30,7 +30,7 @@ class Keeper:
         self.received: List[Tuple[str, Any]] = []
         self.unfinished: List[str] = []
         self.answers = Answers(self._send)
-        self.log = Log(RUNTIME, folder, KernelSettings(), print)
+        self.log = FiledLog(folder, KernelSettings())
         self.reattach = Reattach(self.log, self.answers, self._send)
 
     def leave(self) -> None:

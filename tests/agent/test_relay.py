@@ -8,8 +8,9 @@ import pytest
 from relays import Exchange
 from runtimes import make
 
+from jupyter_gpu_kernel.agent.core.events import GpusChanged, KernelUp
+from jupyter_gpu_kernel.agent.core.waiting import Reason
 from jupyter_gpu_kernel.agent.log import requests as log_requests
-from jupyter_gpu_kernel.agent.relay.waiting import Reason
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -31,7 +32,7 @@ def ends(exchange: Exchange, cell: bytes) -> None:
 
 def headers(exchange: Exchange, reason: Reason) -> list[bytes]:
     """The headers of the requests that wait for this."""
-    exchange.relay.waiting.validate()
+    exchange.core.validate()
     return [one.request.parts[0] for one in exchange.relay.waiting.all(reason)]
 
 
@@ -55,8 +56,8 @@ def test_requests_that_are_answered_here_wait_no_longer(
     runs(exchange)
     for _ in range(9):
         request = Message(Channel.SHELL, 1, make("kernel_info_request", {}))
-        assert exchange.relay.admit(request)
         exchange.receive(request)
+    assert not [one for one in exchange.received if one.content().get("ename") == "QueueFull"]
 
 
 def test_cells_one_after_the_other_have_no_other_states(exchange: Exchange) -> None:
@@ -102,7 +103,7 @@ def test_who_returns_while_a_cell_waits_for_gpus_hears_so_at_once(exchange: Exch
     """Its own cell comes next, and does not end with the one that waits. A front end's own code needs no GPU."""
     exchange.lose_gpus()
     before = [exchange.asks("execute_request", code=code) for code in ("old()", "older()")]
-    exchange.relay.gpus.wait_text.set_text("Waiting for 1 GPU on node.")
+    exchange.handle(GpusChanged(False, [], "Waiting for 1 GPU on node."))
     exchange.return_()
     exchange.received.clear()
     cell = exchange.asks("execute_request", code="new()")
@@ -111,7 +112,7 @@ def test_who_returns_while_a_cell_waits_for_gpus_hears_so_at_once(exchange: Exch
     own = exchange.asks("execute_request", code="1", store_history=False)
     assert [one.parts[0] for one in exchange.passed if one.msg_type == "execute_request"] == [own]
     assert headers(exchange, Reason.GPUS) == before and headers(exchange, Reason.FORMER_CELLS) == [cell]
-    exchange.relay.interrupt()
+    exchange.interrupt()
     assert headers(exchange, Reason.GPUS) == [cell]
     assert not any(one.msg_type == "execute_reply" and one.parts[1] == cell for one in exchange.received)
 
@@ -131,12 +132,12 @@ def test_a_successor_does_not_take_an_idle_kernel_for_busy(tmp_path: Path) -> No
         ]
     ]
     for one in said:
-        killed.relay.handle_kernel_message(one.channel, 1, one.parts)
-    killed.log.flush()
+        killed.kernel_sends(one)
+    killed.runner.log_file.flush()
     successor = Exchange(tmp_path, taken_over=True)
     for one in said:
-        successor.relay.handle_kernel_message(one.channel, 1, one.parts)
-    successor.relay.kernel_up({"status": "ok"})
+        successor.kernel_sends(one)
+    successor.handle(KernelUp({"status": "ok"}))
     assert successor.states() == [] and not successor.relay.busy
 
 
@@ -145,16 +146,16 @@ def test_clients_of_one_manager_get_their_replies(tmp_path: Path, taken_over: bo
     """Both use the same msg_ids. The second reply comes before the idle status of the first cell."""
     exchange = Exchange(tmp_path)
     if taken_over:
-        exchange.log.flush()
+        exchange.runner.log_file.flush()
         exchange = Exchange(tmp_path, taken_over=True)
-        exchange.relay.kernel_up({"status": "ok"})
+        exchange.handle(KernelUp({"status": "ok"}))
     first = make("execute_request", {"code": "f()"})
     second = (first[0].replace(b'"date": "2', b'"date": "3'), *first[1:])
     third = (first[0].replace(b'"date": "2', b'"date": "4'), *first[1:])
 
     def replies(client: int, parts: tuple[bytes, ...]) -> None:
         reply = make("execute_reply", {"status": "ok", "execution_count": client}, parts[0])
-        exchange.relay.handle_kernel_message(Channel.SHELL, client, reply)
+        exchange.kernel_sends(Message(Channel.SHELL, client, reply))
 
     for client, parts in ((1, first), (2, second)):
         exchange.receive(Message(Channel.SHELL, client, parts))

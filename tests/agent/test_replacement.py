@@ -6,20 +6,15 @@ from pathlib import Path
 from typing import Iterator, List, Optional
 
 import pytest
-from contexts import Messages, context
+from contexts import NO_CALLBACKS, context
 from gpu_names import new_uuid
 from leases import take_lease
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.gpus.manager import GpuCallbacks, GpuManager
+from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
 from jupyter_gpu_kernel.agent.keeper.lifetime import Replacement
-from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.relay.internal_requests import InternalRequests
-from jupyter_gpu_kernel.agent.relay.reattach import GreetingText, Reattach
 from jupyter_gpu_kernel.agent.system.loop import Loop
-from jupyter_gpu_kernel.wire.kernel_messages.answers import Answers
 
 SINCE = 1234.0
 """When the old kernel got its lease."""
@@ -34,18 +29,12 @@ class New:
         self._root = Root(folder)
         self._root.make_kernel("new")
         self._gpus = self._manager("new")
-        reattach = Reattach(
-            Log(RUNTIME, folder, KernelSettings(), print),
-            Answers(lambda *message: None),
-            lambda *message: None,
-        )
         self._context = context(self._loop, folder, id="new", gpus=1)
-        self.replacement = Replacement(self._context, self._gpus, GreetingText(KernelSettings(), reattach))
+        self.replacement = Replacement(self._context, self._gpus, lambda event: None)
 
     def _manager(self, kernel_id: str) -> GpuManager:
-        messages = Messages(InternalRequests(RUNTIME, lambda *message: None))
         kernel = context(self._loop, self._root.path, id=kernel_id, gpus=1)
-        return GpuManager(kernel, messages, GpuCallbacks(lambda state: None, dict))
+        return GpuManager(kernel, NO_CALLBACKS)
 
     def close(self) -> None:
         self.replacement.close()

@@ -12,10 +12,11 @@ import pytest
 from outputs import NEVER, Waiting, kind_of, message, printed, stream
 from runtimes import RUNTIME
 
+from jupyter_gpu_kernel.agent.core.effects import ToHub
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.hub_queue import MIB
-from jupyter_gpu_kernel.agent.log.hub_reader import AHEAD, HubReader
-from jupyter_gpu_kernel.agent.log.log import SIZE
+from jupyter_gpu_kernel.agent.log.log import AHEAD
+from jupyter_gpu_kernel.agent.log.log_file import SIZE
 from jupyter_gpu_kernel.wire.kernel_messages.stream_output import PIECE, split
 from jupyter_gpu_kernel.wire.messages import Lane, Message, keeper_message
 from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
@@ -243,7 +244,7 @@ class Hub:
 
     def __init__(self, waiting: Waiting) -> None:
         self.keeper, self.end = Endpoint(RUNTIME, first=False), Endpoint(RUNTIME, first=True)
-        self.log, self.reader = waiting.log, HubReader(self.keeper, waiting.log)
+        self.log = waiting.log
         self.got: List[Message] = []
 
     def attach(self) -> None:
@@ -252,9 +253,19 @@ class Hub:
         for here, there in ((self.end, self.keeper), (self.keeper, self.end)):
             for frame in here.outgoing():
                 there.receive(frame)
-        self.reader.opened()
+        self.log.hub_attached("hub", [0, 0, 0])
+        self.reads()
+
+    def reads(self) -> None:
+        """The keeper's end gets what the log has sent, and tells what the hub has acknowledged."""
+        self.log.hub_reads(list(self.keeper.outbox.serials), self.keeper.outbox.window)
+        for effect in self.log.effects:
+            if isinstance(effect, ToHub):
+                self.keeper.send(*effect)
+        self.log.flush()
 
     def leave(self) -> None:
+        self.log.hub_detached()
         self.keeper.closed()
         self.end.closed()
 
@@ -262,7 +273,7 @@ class Hub:
         """Until nothing more comes."""
         frames = True
         while frames:
-            self.reader.feed()
+            self.reads()
             frames = bool(outgoing := self.keeper.outgoing())
             for frame in outgoing:
                 self.got += map(Message.decode, self.end.receive(frame))
@@ -276,20 +287,20 @@ def test_live_messages_pass_as_they_are_and_a_replay_is_marked(waiting: Waiting)
     hub.attach()
     live = [stream("a"), stream("b")]
     for one in live:
-        hub.reader.send(Lane.ORDERED, one)
+        hub.log.send(Lane.ORDERED, one)
     hub.read()
     assert hub.got == [keeper_message(event="replay", state="end"), *live]
     hub.leave()
     for _ in range(2):
-        hub.reader.send(Lane.ORDERED, stream("c"))
+        hub.log.send(Lane.ORDERED, stream("c"))
     hub.got.clear()
     hub.attach()
-    hub.reader.send(Lane.ORDERED, message("status"))
+    hub.log.send(Lane.ORDERED, message("status"))
     hub.read()
     assert [kind_of(m) for m in hub.got] == ["", "stream", "", "status"]
     assert [m.content()["state"] for m in hub.got if not kind_of(m)] == ["begin", "end"]
     assert printed(hub.got) == "cc"
-    assert hub.reader.unacknowledged == 0
+    assert hub.log.unacknowledged == 0
 
 
 def test_the_connection_holds_little_where_nobody_reads(waiting: Waiting) -> None:
@@ -297,18 +308,19 @@ def test_the_connection_holds_little_where_nobody_reads(waiting: Waiting) -> Non
     hub.attach()
     hub.read()
     for _ in range(200):
-        hub.reader.send(Lane.ORDERED, stream("x" * 100_000))
-        hub.reader.feed()
+        hub.log.send(Lane.ORDERED, stream("x" * 100_000))
+        hub.reads()
     ahead = AHEAD + START  # of which nothing was acknowledged yet
     assert hub.keeper.outbox.size < ahead + 200_000
-    hub.reader.send(Lane.URGENT, message("status", "urgent"))
-    assert ahead < hub.reader.unacknowledged < ahead + 5 * MIB
+    hub.log.send(Lane.URGENT, message("status", "urgent"))
+    assert ahead < hub.log.unacknowledged < ahead + 5 * MIB
     hub.leave()
     for _ in range(200):
-        hub.reader.send(Lane.PROMPT, message("complete_reply", "asked", text="x" * 100_000))
+        hub.log.send(Lane.PROMPT, message("complete_reply", "asked", text="x" * 100_000))
+        hub.reads()
     assert hub.keeper.outbox.size < ahead + 300_000, "nor of replies, while no hub is there"
     waiting.drain()
     kinds = [kind_of(Message.decode(data)) for lane in hub.log.state.lanes for data in lane]
     assert len(kinds) > 220 and kinds.count("complete_reply") == 200
-    hub.reader.leave()
-    assert hub.reader.unacknowledged == 0
+    hub.log.leave()
+    assert hub.log.unacknowledged == 0

@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from moves import lines
 from relays import Exchange
 
-from jupyter_gpu_kernel.wire.messages import Channel, Message
+from jupyter_gpu_kernel.agent.core.cell_texts import GREETING_TIMER
+from jupyter_gpu_kernel.agent.core.events import KernelEnded, KernelGone, KernelStarting, KernelUp, TimerDue
+from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def cell(exchange: Exchange, code: str = "f()", *, stops: bool = True, by_user: 
 
 def line(exchange: Exchange) -> list[tuple[str, str]]:
     """The msg_ids of those that wait, and their reasons."""
-    exchange.relay.waiting.validate()
+    exchange.core.validate()
     return [(one.request.msg_id, one.reason.name) for one in exchange.relay.waiting.line]
 
 
@@ -77,25 +80,24 @@ def test_code_that_a_front_end_runs_for_itself_passes_cells_of_users(exchange: E
 
 
 def test_what_waits_for_the_kernel_goes_on_in_order(exchange: Exchange) -> None:
-    exchange.relay.kernel_gone()
+    exchange.handle(KernelGone())
     first = cell(exchange)
     exchange.asks("comm_msg")
     second = cell(exchange)
     assert [reason for _, reason in line(exchange)] == ["KERNEL"] * 3 and not passed(exchange)
-    exchange.relay.kernel_up({})
+    exchange.handle(KernelUp({}))
     assert [one.msg_type for one in exchange.passed] == ["execute_request", "comm_msg", "execute_request"]
     assert passed(exchange) == [first, second]
 
 
 def test_cells_wait_for_the_code_that_the_first_one_names(exchange: Exchange) -> None:
     """A cell with nothing else in it needs no GPU; the others wait for the GPUs then."""
-    exchange.relay.kernel_starting()
-    exchange.relay.kernel_up({})
+    exchange.starts()
     exchange.lose_gpus()
     names, other = cell(exchange, "%gpu code v1"), cell(exchange)
-    assert line(exchange) == [(names, "CODE"), (other, "CODE")] and list(exchange.pins) == ["v1"]
-    exchange.pins["v1"]("")
-    assert line(exchange) == [(names, "REPLY"), (other, "GPUS")] and not exchange.pins
+    assert line(exchange) == [(names, "CODE"), (other, "CODE")] and exchange.wanted == "v1"
+    exchange.pinned()
+    assert line(exchange) == [(names, "REPLY"), (other, "GPUS")] and not exchange.wanted
     exchange.get_gpus()
     assert passed(exchange) == [names, other]
 
@@ -103,31 +105,29 @@ def test_cells_wait_for_the_code_that_the_first_one_names(exchange: Exchange) ->
 @pytest.mark.parametrize("stops", [True, False])
 def test_code_that_cannot_be_pinned(exchange: Exchange, stops: bool) -> None:
     """Cells behind the one that has named it are aborted, or the next one is the first and may name code."""
-    exchange.relay.kernel_starting()
-    exchange.relay.kernel_up({})
+    exchange.starts()
     wrong, right = cell(exchange, "%gpu code v1", stops=stops), cell(exchange, "%gpu code v2")
-    exchange.pins["v1"]("no such commit")
+    exchange.pinned("no such commit")
     if stops:
         assert replies(exchange) == {wrong: "CodeError", right: "aborted"}
     else:
-        assert replies(exchange) == {wrong: "CodeError"} and list(exchange.pins) == ["v2"]
-        exchange.pins["v2"]("")
+        assert replies(exchange) == {wrong: "CodeError"} and exchange.wanted == "v2"
+        exchange.pinned()
         assert passed(exchange) == [right]
 
 
 def test_an_interrupt_cancels_what_is_pinned(exchange: Exchange) -> None:
-    exchange.relay.kernel_starting()
-    exchange.relay.kernel_up({})
+    exchange.starts()
     first = cell(exchange, "%gpu code v1")
-    exchange.relay.interrupt()
-    assert replies(exchange) == {first: "KeyboardInterrupt"} and not exchange.pins
+    exchange.interrupt()
+    assert replies(exchange) == {first: "KeyboardInterrupt"} and not exchange.wanted
 
 
 def test_cells_behind_one_that_gives_up_waiting(exchange: Exchange) -> None:
     """One that does not stop others leaves them where they are."""
     exchange.lose_gpus()
     cells = [cell(exchange, stops=stops) for stops in (False, True, True)]
-    exchange.relay.interrupt()
+    exchange.interrupt()
     assert line(exchange) == [(one, "GPUS") for one in cells[1:]]
     exchange.asks("interrupt_request", Channel.CONTROL)
     assert replies(exchange) == dict(
@@ -142,9 +142,9 @@ def test_the_end_of_the_kernel_ends_all_but_what_is_for_the_next_process(exchang
     waits = cell(exchange)
     reply, _ = ends(exchange, runs_now)
     reply()
-    exchange.relay.kernel_gone()
+    exchange.handle(KernelGone())
     late = cell(exchange)
-    exchange.relay.kernel_ended("it has crashed", for_good=False)
+    exchange.handle(KernelEnded("it has crashed", False))
     assert replies(exchange) == {runs_now: "ok", own: "DeadKernelError", waits: "DeadKernelError"}
     assert line(exchange) == [(late, "KERNEL")]
 
@@ -154,6 +154,22 @@ def test_a_line_can_be_read(exchange: Exchange) -> None:
     users, own = cell(exchange), cell(exchange, by_user=False)
     text = f"<Waiting [user's cell {users} for GPUS, execute_request {own} for REPLY]>"
     assert repr(exchange.relay.waiting) == text
+
+
+def test_a_cell_costs_the_same_however_many_wait(tmp_path: Path) -> None:
+    """When the kernel is up all cells go to it, and then each is replied to."""
+    costs = []
+    for count in (20, 400):
+        (tmp_path / str(count)).mkdir()
+        exchange = Exchange(tmp_path / str(count))
+        exchange.handle(KernelGone())
+        cells = [cell(exchange) for _ in range(count)]
+        up = lines(exchange.handle, KernelUp({}))
+        steps = [step for one in cells[:5] for step in ends(exchange, one)]
+        costs.append((up / count, sum(lines(step) for step in steps)))
+        assert list(replies(exchange)) == cells[:5]
+    few, many = costs
+    assert many[0] < 1.1 * few[0] and many[1] < 1.1 * few[1]
 
 
 class Life:
@@ -181,13 +197,13 @@ class Life:
             self.up,
         ]
         steps += [self.exchange.get_gpus, self.exchange.return_, self.interrupt, self.see_failures]
-        steps += [self.exchange.relay.greeting.end]
+        steps += [self.read]
         do = self.random.choice(steps)
         do()
         self.check()
 
     def check(self) -> None:
-        self.exchange.relay.waiting.validate()
+        self.exchange.core.validate()
         replies(self.exchange)
         got = [one for one in passed(self.exchange) if one in self.by_users]
         assert got == sorted(got, key=self.by_users.index), "a user's cell has passed another one"
@@ -197,6 +213,11 @@ class Life:
         code = self.random.choice(["f()", "%gpu code v1", "%gpu code v2\ng()"])
         self.cells.append(cell(self.exchange, code, stops=self.random.random() < 0.5, by_user=by_user))
         self.by_users += self.cells[-1:] if by_user else []
+
+    def read(self) -> None:
+        """The user has read the greeting."""
+        self.exchange.relay.greeting._until = 0.0
+        self.exchange.handle(TimerDue(GREETING_TIMER))
 
     def go_on(self) -> None:
         """The kernel begins with its next cell, or sends the next message about the present one."""
@@ -216,8 +237,8 @@ class Life:
             self.exchange.lose_gpus()
 
     def pin(self) -> None:
-        for done in list(self.exchange.pins.values())[:1]:
-            done(self.random.choice(["", "no such commit"]))
+        if self.exchange.wanted:
+            self.exchange.pinned(self.random.choice(["", "no such commit"]))
 
     def interrupt(self) -> None:
         if not self.exchange.relay._can_be_interrupted:
@@ -225,21 +246,20 @@ class Life:
 
     def see_failures(self) -> None:
         for msg_id in replies(self.exchange):
-            self.exchange.relay.aborts.failure_seen(msg_id)
+            seen = keeper_message(do="failure_seen", reply=msg_id)
+            self.exchange.receive(seen)
 
     def restart(self) -> None:
         if self.is_up and self.random.random() < 0.3:
             self.is_up, self.begun = False, []
             self.ended.update(passed(self.exchange))
-            self.exchange.relay.kernel_gone()
-            self.exchange.relay.kernel_ended("it has crashed", for_good=False)
-            self.exchange.log.add("requests.kernel_started")
-            self.exchange.relay.kernel_starting()
+            self.exchange.crashes()
+            self.exchange.handle(KernelStarting())
 
     def up(self) -> None:
         if not self.is_up:
             self.is_up = True
-            self.exchange.relay.kernel_up({})
+            self.exchange.handle(KernelUp({}))
 
     def finish(self) -> None:
         """Whatever cells wait for comes."""
@@ -247,7 +267,7 @@ class Life:
         for _ in range(5 * len(self.cells) + 5):
             self.pin()
             self.exchange.get_gpus()
-            self.exchange.relay.greeting.end()
+            self.read()
             self.go_on()
             self.check()
 
@@ -259,4 +279,4 @@ def test_every_cell_is_answered_once_and_no_users_cell_passes_another(exchange: 
         life.step()
     life.finish()
     assert not exchange.relay.waiting.line
-    assert not [one for one in exchange.log.state.requests.pending.values() if one.is_cell]
+    assert not [one for one in exchange.core.log.state.requests.pending.values() if one.is_cell]

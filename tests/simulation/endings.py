@@ -113,7 +113,7 @@ class Endings(Base):
             return
         for request in self._requests():
             runs = self.world.executed.get(request.name, [])
-            page = keeper.keeper.log.state.cells.page(request.msg_id, 0)
+            page = keeper.keeper.core.log.state.cells.page(request.msg_id, 0)
             if request.user_cell and runs and runs[0].status and page and page["last"]:
                 shown = invariants.history_outputs(page)
                 true = {

@@ -62,6 +62,7 @@ class Episode(Users, Faults, Endings):
         self._interrupt_at = 0.0
         self._numbers = 1
         self.node.on_death = self._disturb
+        self.node.on_kill_due = self._kill_keeper
 
     # ------------------------------------------------------------------------------------ the whole
 
@@ -209,6 +210,8 @@ class Episode(Users, Faults, Endings):
         self.world.note("healed")
         self._healed = True
         self.ports.kill_at = self.ports.kill_at_write = 0
+        for keeper in self.node.keepers.values():
+            keeper.kill_at = 0
         self.path.heal()
         self.node.slow = 0.0
         limit_files(resource.RLIM_INFINITY)

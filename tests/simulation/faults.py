@@ -6,6 +6,7 @@ import resource
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .keeper import KeeperProcess
 from .network import Session
 
 if TYPE_CHECKING:
@@ -87,15 +88,26 @@ class Faults(Base):
         self.node.slow = 0.0
 
     def _fault_keeper_killed(self, _: dict[str, Any]) -> None:
+        """At once, or before one of the next effects of its core is carried out."""
         for keeper in list(self.node.keepers.values()):
-            if keeper.alive and keeper.keeper.kernel.runs_without_keeper:
-                self._disturb("keeper killed")
-                self.world.keeper_kills += 1
-                keeper.kill()
+            effects = self.node.kills.choice((0, 0, 1, 2, 3, 5, 8))
+            if effects and not self.world.disk_was_full:  # else the log may be lost then
+                keeper.kill_at = keeper.carried_out + effects
+            else:
+                self._kill_keeper(keeper)
+
+    def _kill_keeper(self, keeper: KeeperProcess) -> None:
+        keeper.kill_at = 0
+        if keeper.alive and keeper.keeper.kernel.runs_without_keeper:
+            self._disturb("keeper killed")
+            self.world.keeper_kills += 1
+            keeper.kill()
 
     def _fault_disk_full(self, arguments: dict[str, Any]) -> None:
         """No file of hub and keepers can grow."""
         self.world.caps = self.world.disk_was_full = True  # so output may be left out
+        for keeper in self.node.keepers.values():
+            keeper.kill_at = 0
         limit_files(0)
         self.world.later(arguments["seconds"], limit_files, resource.RLIM_INFINITY)
 

@@ -27,11 +27,11 @@ def state(episode: Episode) -> str:
         parts += [remote.status["state"], relay.placeholder.state, relay._pacer._pace.name]
         parts += [bool(relay._pacer.waiting), bool(relay.table.waiting), bool(relay.table.in_flight)]
     for keeper in episode.node.keepers.values():
-        relay = keeper.keeper.relay
+        relay = keeper.keeper.core.relay
         parts += [keeper.alive, keeper.keeper.status.state, relay._state.name, relay.busy]
         parts += [sorted({one.reason.name for one in relay.waiting.line})]
         parts += [
-            bool(keeper.keeper.log.state.queue),
+            bool(keeper.keeper.core.log.state.queue),
             keeper.keeper.server.attached,
             keeper.keeper._end_request.name,
         ]
@@ -50,10 +50,8 @@ def check_bounds(process: KeeperProcess) -> None:
 
 def check_waiting(process: KeeperProcess) -> None:
     """Raise Failure if requests wait in a keeper in another order or for another reason than they may."""
-    waiting = process.keeper.relay.waiting
     try:
-        if waiting.line:
-            waiting.validate()
+        process.keeper.core.validate()
     except AssertionError as error:
         process.world.fail("waiting", str(error))
 
@@ -107,14 +105,14 @@ def left(episode: Episode) -> list[str]:
     for keeper in episode.node.keepers.values():
         if not keeper.alive or keeper.kernel_id not in ids:
             continue
-        relay, server = keeper.keeper.relay, keeper.keeper.server
+        relay, server = keeper.keeper.core.relay, keeper.keeper.server
         ended = keeper.keeper.status.state == "ended"  # then some get no reply
         waits = {
             "waiting line": len(relay.waiting.line),
             "outbox": server.endpoint.outbox.size if server.attached else 0,
-            "waiting": int(bool(keeper.keeper.log.state.queue)) if server.attached else 0,
+            "waiting": int(bool(keeper.keeper.core.log.state.queue)) if server.attached else 0,
             "greeting": len(relay.greeting.waiting),
-            "requests": 0 if ended else len(keeper.keeper.log.state.requests.pending),
+            "requests": 0 if ended else len(keeper.keeper.core.log.state.requests.pending),
         }
         found += [f"keeper's {name}: {size}" for name, size in waits.items() if size]
         kernel = keeper.keeper.kernel.model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from . import invariants
 from .kernel import ModelKernel
 from .kernel_end import KernelEnd
 from .network import Listener
-from .world import KeeperLoop, Process
+from .world import KeeperLoop, Killed, Process
 
 if TYPE_CHECKING:
     from .node import Node
@@ -126,10 +127,23 @@ class KeeperProcess(Process):
         self.sockets: list[Any] = []
         self.system = _System(self)
         self.ended = False
+        self.carried_out = self.kill_at = 0
+        """How many effects of the core were carried out, and before which one the process is killed."""
         if running is None:
             self.keeper = Keeper(self.system, node.root, settings, Policy(Path("none")))  # type: ignore[arg-type]
         else:
             self.keeper = Successor(self.system, node.root, running, KeeperPipe())  # type: ignore[arg-type]
+
+        actions = self.keeper.runner.actions
+        actions.update({kind: partial(self._carry_out, action) for kind, action in actions.items()})
+
+    def _carry_out(self, action: Callable[..., object], *fields: Any) -> None:
+        self.carried_out += 1
+        if self.carried_out == self.kill_at:
+            self.node.on_kill_due(self)
+        if not self.alive:
+            raise Killed
+        action(*fields)
 
     def begin(self) -> None:
         """Start the kernel, or take it over."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.agent.kernel_protocol import returned
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.wire.messages import Channel
+from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 from .kernel import KILLED, ModelKernel, Parts
 from .world import Process
@@ -88,10 +88,11 @@ class KernelEnd:
         self.model, self.pid, process.end = process, process.pid, self
         self._connected = True
 
-    def send(self, channel: Channel, client: int, parts: Parts) -> None:
+    def send(self, request: Message) -> None:
         """Send one message to the kernel; nothing, if the process has ended."""
         if self._connected and self.model is not None:
-            self._in_order("to", channel, self.model.receive, channel, client, parts, process=self.model)
+            fields = (request.channel, request.client, request.parts)
+            self._in_order("to", request.channel, self.model.receive, *fields, process=self.model)
 
     def arrives(self, channel: Channel, client: int, parts: Parts, mark: int = 0) -> None:
         """The kernel sends a message, perhaps with a mark."""
@@ -109,7 +110,7 @@ class KernelEnd:
         coming = self._coming[channel]
         if coming:
             client, parts, mark = coming.popleft()
-            self._on_message(channel, client, parts)
+            self._on_message(Message(channel, client, parts))
             if mark:
                 self._on_mark(mark)
 

@@ -25,6 +25,8 @@ class Node:
         self.world, self.path = world, path
         self.runtime = SimulatedRuntime(world, "node")
         self.random = world.random("node's times")
+        self.kills = world.random("kills of keepers")
+        self.on_kill_due: Callable[[KeeperProcess], None] = lambda keeper: None
         folder.mkdir(mode=0o700)
         self.root = Root(folder)
         self.keepers: dict[str, KeeperProcess] = {}

@@ -17,15 +17,14 @@ import sys
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, List, NamedTuple
 
-from ...wire.kernel_messages.compose import make
-from ...wire.messages import Channel, Lane, keeper_message
+from ...wire.messages import Channel, Lane, Message, keeper_message
 from ...wire.runtime import Runtime
+from ..core.events import KernelStarting, Tell
 from ..keeper.keeper import Keeper
 from ..keeper.system import KeeperSystem
-from ..kernel_protocol import REPEAT_INPUT, SESSION, TAKEN_OVER
+from ..kernel_protocol import REPEAT_INPUT, TAKEN_OVER
 from ..kernel_settings import KernelSettings, settings_from
 from ..paths import Root
-from ..relay.internal_requests import CLIENT
 from ..system.file_lock import lock_now
 from ..system.process_control import ProcessControl, detach
 from ..system.procfs import start_ticks
@@ -88,8 +87,8 @@ class Successor(Keeper):
         self._last_replies: Dict[str, Any] = {}  # with a status, once it was taken over
 
     def _begin(self) -> None:
-        self.ready.reset()
-        self.relay.kernel_taken_over()
+        self.requests.reset()
+        self.handle(KernelStarting(taken_over=True))
         self.gpus.inherit(
             self._running.gpus, self.settings.now.held_since
         )  # before others see that nobody has them
@@ -100,26 +99,24 @@ class Successor(Keeper):
         self.story.tell("succession", f"the keeper was killed: process {os.getpid()} took over", **facts)
         self.status.become("busy")
         self.gpus.kernel_started()
-        self.ready.begin()
+        self.requests.begin()
 
     def _kernel_up(self) -> None:
         if self._last_replies or self.kernel.pid != self._running.pid:
             return super()._kernel_up()
-        internal_requests = self.relay.internal_requests
-        internal_requests.send(Channel.CONTROL, TAKEN_OVER, {}, self._take_over, after_idle=True)
-        self.kernel.send(Channel.STDIN, CLIENT, make(self.loop.runtime, REPEAT_INPUT, {}, session=SESSION))
+        self.requests.send(Channel.CONTROL, TAKEN_OVER, {}, self._take_over, after_idle=True)
+        self.requests.send(Channel.STDIN, REPEAT_INPUT, {})
 
     def _take_over(self, last_replies: Dict[str, Any]) -> None:
         """The kernel has sent again what it had published, and tells its last replies."""
         self._last_replies = last_replies
         self._pass_last_replies()
-        self.relay.send_again()
         self._kernel_up()
 
     def _pass_last_replies(self) -> None:
         for channel in (Channel.SHELL, Channel.CONTROL):
             for client, *parts in self._last_replies.get(channel.name.lower(), []):
-                self._from_kernel(channel, int(client), tuple(part.encode() for part in parts))
+                self._from_kernel(Message(channel, int(client), tuple(part.encode() for part in parts)))
 
     def set_unanswered(self, command: Dict[str, Any]) -> None:
         super().set_unanswered(command)
@@ -127,8 +124,8 @@ class Successor(Keeper):
             self._pass_last_replies()
 
     def _attached(self) -> None:
-        if not self.log.found:
-            self.server.send(Lane.ORDERED, keeper_message(event="successor"))
+        if not self.core.log.found:
+            self.handle(Tell(Lane.ORDERED, keeper_message(event="successor")))
         super()._attached()
 
 

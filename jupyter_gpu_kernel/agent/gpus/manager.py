@@ -8,51 +8,30 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from ...wire.messages import Channel, Message
 from ...wire.texts import STOP_HINT, duration, with_program
+from ..core.events import CellsFailed, Event, GpusChanged
+from ..core.internal_requests import Evaluate
 from ..kernel_context import KernelContext
-from ..relay.internal_requests import InternalRequests
-from ..relay.waiting import Reason
-from ..system.loop import Timer
 from .acquisition import Acquisition
 from .hours import GpuTime
 from .judge import WAITING
 from .sharing.announcements import Details
-from .wait_text import WaitText
-
-RETRY_AFTER = 0.1
-"""Seconds until the kernel is informed of its GPUs again, if it did not execute the first request."""
-
-
-class KernelMessages(Protocol):
-    """How the kernel is reached, and its front ends are answered: `relay.relay.Relay` is one."""
-
-    @property
-    def internal_requests(self) -> InternalRequests:
-        """Requests of the keeper's own."""
-
-    def send(
-        self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
-    ) -> None:
-        """Send a message to front ends in the kernel's name."""
-
-    def resume(self, reason: Reason) -> None:
-        """Send the cells that have waited for this to the kernel."""
-
-    def fail_cells(self, name: str, reason: str) -> None:
-        """End the cells that wait for GPUs with this error."""
 
 
 class GpuCallbacks(NamedTuple):
     """What the keeper does and knows.
 
+    evaluate: Evaluate an expression in the kernel: see `KernelRequests.evaluate`.
+    handle: Called with events for the core.
     on_state: Called with "waiting" and "idle" as the kernel's state changes.
     details: Return what other kernels show of this kernel: see `LeaseTaker`. Called whenever somebody asks.
     on_given: Called when it is known which GPUs the scheduler has given.
     """
 
+    evaluate: Evaluate
+    handle: Callable[[Event], None]
     on_state: Callable[[str], None]
     details: Details
     on_given: Callable[[], None] = lambda: None
@@ -64,14 +43,13 @@ class GpuManager:
     are_ready: Whether the kernel has its GPUs, and knows them, so that no cell need wait.
     """
 
-    def __init__(self, context: KernelContext, messages: KernelMessages, callbacks: GpuCallbacks) -> None:
+    def __init__(self, context: KernelContext, callbacks: GpuCallbacks) -> None:
         loop, self._story = context.loop, context.story
         self._loop = loop
         self._settings = context.settings
         self._notice = self._problem = ""
-        self._messages = messages
+        self._evaluate, self._handle = callbacks.evaluate, callbacks.handle
         self._on_state, self._on_given = callbacks.on_state, callbacks.on_given
-        self._retry: Optional[Timer] = None
         self.acquisition = Acquisition(
             context,
             callbacks.details,
@@ -83,10 +61,10 @@ class GpuManager:
         self.gpu_time = GpuTime(
             loop.time, self._story, lambda: self.acquisition.uuids, lambda: self.acquisition.names
         )
-        self.are_ready = self.acquisition.acquired
+        self.are_ready = False
+        self._cell_waits = False
         self._text = ""
         self._waits_since: Optional[float] = None  # when the story has said that cells wait
-        self.wait_text = WaitText(loop, messages.send)
 
     @property
     def reservation_status(self) -> Dict[str, Any]:
@@ -122,7 +100,7 @@ class GpuManager:
         """Lease the GPUs that the kernel has from a killed keeper. `since`: when it got them."""
         for uuid in self.acquisition.inherit(uuids, since):
             self._story.tell("gpu", f"another process has leased {uuid} since; this kernel still uses it")
-        self.are_ready = self.acquisition.acquired
+        self._become_ready(self.acquisition.acquired)
 
     def receive(self, leases: Sequence[socket.socket], since: Optional[float] = None) -> None:
         """Take over the leases, by their sockets, of the kernel that this one replaces, and that got them at `since`.
@@ -136,11 +114,15 @@ class GpuManager:
         self.gpu_time.update()
         return passed
 
+    def _become_ready(self, ready: bool) -> None:
+        """The GPUs have changed; `ready`: the kernel has all that it needs, and knows them."""
+        self.are_ready = ready
+        self._handle(GpusChanged(ready, self.acquisition.names))
+
     def kernel_started(self) -> None:
         """Prepare for the first cell of a new process. Cells need not wait if it has its GPUs already."""
-        self._cancel_retry()
         self.acquisition.prepare()
-        self.are_ready = self.acquisition.acquired
+        self._become_ready(self.acquisition.acquired)
 
     def kernel_up(self) -> None:
         """The kernel takes requests. A reservation requests its GPUs now."""
@@ -148,11 +130,10 @@ class GpuManager:
             self._on_state("waiting")
             self.acquisition.request()
 
-    def want(self, cell: Optional[Message]) -> None:
-        """Request GPUs for this cell, the first that waits for them. None: no cell waits."""
-        waited = self.wait_text.has_cell
-        self.wait_text.move_to(cell)
-        if cell is not None:
+    def want(self, cell_waits: bool) -> None:
+        """Request GPUs if a cell waits for them; else end the wait."""
+        waited, self._cell_waits = self._cell_waits, cell_waits
+        if cell_waits:
             if not waited:
                 self._on_state("waiting")
             self.acquisition.request()
@@ -166,16 +147,15 @@ class GpuManager:
         names = ", ".join(self.acquisition.names)
         self.release()
         self._story.tell("gpu", f"released {names}: {why}")
-        self._messages.internal_requests.evaluate("__import__('gpu_kernel').take_gpus([])", lambda _: None)
+        self._evaluate("__import__('gpu_kernel').take_gpus([])", lambda _: None)
         self._on_state("idle")
 
     def release(self) -> None:
         """Release every GPU that was leased here; the next cell waits for GPUs again."""
-        self._cancel_retry()
         self.acquisition.release()
         self.gpu_time.update()
         if not self.acquisition.acquired:
-            self.are_ready = False
+            self._become_ready(False)
 
     def _waiting(self, text: str) -> None:
         if text == self._text:
@@ -191,14 +171,15 @@ class GpuManager:
     def _show(self) -> None:
         """Show in the first waiting cell what it waits for."""
         text = "\n".join(one for one in (self._text, self._notice) if one)
-        self.wait_text.set_text(with_program(text, self._settings.now.program))
+        text = with_program(text, self._settings.now.program)
+        self._handle(GpusChanged(self.are_ready, self.acquisition.names, text))
 
     def _failed(self, reason: str) -> None:
         self._story.tell("gpu", reason)
         if self._settings.now.reservation:  # the GPUs of another host may do; the hub decides
             self._problem = reason
             return self._on_state("waiting")
-        self._messages.fail_cells("GpuError", reason)
+        self._handle(CellsFailed("GpuError", reason))
 
     def _given(self) -> None:
         """A scheduler has given these GPUs, which the kernel can use from its start on."""
@@ -206,6 +187,7 @@ class GpuManager:
             "gpu", f"the job has {', '.join(self.acquisition.names)}", gpus=self.acquisition.uuids
         )
         self.gpu_time.update()
+        self._become_ready(self.are_ready)
         self._on_given()
 
     def _acquired(self) -> None:
@@ -228,21 +210,11 @@ class GpuManager:
 
     def _inform_kernel(self) -> None:
         code = f"__import__('gpu_kernel').take_gpus({self.acquisition.uuids!r})"
-        self._messages.internal_requests.evaluate(code, self._kernel_informed)
+        self._evaluate(code, self._kernel_informed)
 
     def _kernel_informed(self, reply: Dict[str, Any]) -> None:
-        if not reply:  # aborted, because a cell of the user failed before it
-            self._retry = self._loop.later(RETRY_AFTER, self._inform_kernel)
-            return
         if reply.get("status") != "ok":
             self._story.tell("gpu", f"telling the kernel its GPUs failed: {reply.get('evalue')}")
         self.are_ready, self._text = True, ""
         self._on_state("idle")
-        self.wait_text.clear()
-        self.wait_text.text = ""
-        self._messages.resume(Reason.GPUS)
-
-    def _cancel_retry(self) -> None:
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
+        self._become_ready(True)

@@ -6,12 +6,13 @@ A request comes from `attach`, or from the kernel itself (`%gpu`), and has a rep
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
 from ...wire import MAX_PRIORITY, PROTOCOL
-from ...wire.fields import FieldError, items, number, text, texts
+from ...wire.fields import FieldError, items, load_object, number, text, texts
 from ...wire.messages import MAX_CLIENTS, Channel, Message
 from ...wire.stream.queues import MAX_MESSAGE
+from ..core.events import FrontEndReturned, HistoryRead, InterruptRequested, MissedRequested
 from ..log.requests import MAX_REQUESTS, request_type
 from ..story import Limited
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
 MAX_OTHERS = 1000
 """Other kernels of the notebook that one request names."""
+_MAX_HEADER = 64 * 1024
 _OWNER_KEYS = ("owner", "by")
-Handler = Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]
+Handler = Callable[[Dict[str, Any]], Any]
 
 
 def read_unanswered(command: Dict[str, Any]) -> List[Message]:
@@ -44,10 +46,11 @@ class KernelCommands:
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._story = Limited(keeper.story, keeper.loop.time)
-        self._commands: Dict[str, Callable[[Dict[str, Any]], None]] = {
-            "interrupt": self._abort_and_interrupt,
-            "cancel": keeper.relay.aborts.handle,
-            "failure_seen": keeper.relay.aborts.handle,
+        self._commands: Dict[str, Handler] = {
+            # The core has carried out the first two: here malformed ones end their connection.
+            "cancel": lambda command: texts(command, "cells", MAX_REQUESTS, default=[]),
+            "failure_seen": lambda command: text(command, "reply"),
+            "interrupt": lambda _: keeper.handle(InterruptRequested()),
             "restart": self._restart,
             "revive": self._revive,
             "kill": self._signal,
@@ -68,18 +71,18 @@ class KernelCommands:
             "owner": self._owner,
             "confirm": self._confirm,
             "priority": self._set_priority,
-            "interrupt": lambda _: keeper.relay.interrupt(),
+            "interrupt": self._commands["interrupt"],
             "restart": self._restart,
-            "missed": keeper.relay.reattach.missed_cells,
+            "missed": self._missed,
             "fresh": self._fresh,
-            "journal": keeper.relay.reattach.journal,
+            "journal": self._journal,
         }
 
-    def execute(self, command: Dict[str, Any]) -> None:
+    def execute(self, command: Message) -> None:
         """Execute a command of the attached hub. Unknown commands are ignored."""
-        handler = self._commands.get(text(command, "do"))
+        handler = self._commands.get(text(command.content(), "do"))
         if handler is not None:
-            handler(command)
+            handler(command.content())
 
     def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Return the reply to a request, which may come on any connection."""
@@ -90,10 +93,6 @@ class KernelCommands:
         return handler(request) or {"ok": True}
 
     # -------------------------------------------------------------------------------------- commands
-
-    def _abort_and_interrupt(self, command: Dict[str, Any]) -> None:
-        self._keeper.relay.aborts.handle(command)
-        self._keeper.relay.interrupt()
 
     def _restart(self, _: Dict[str, Any]) -> None:
         self._keeper.restart("restarted by the user")
@@ -126,9 +125,9 @@ class KernelCommands:
 
     def _cells(self) -> Dict[str, Any]:
         """How many cells run or wait, and how the last cell ended that has ended; null if none has."""
-        last = self._keeper.log.state.cells.last_ended()
+        last = self._keeper.core.log.state.cells.last_ended()
         return {
-            "cells": sum(one.is_cell for one in self._keeper.log.state.requests.pending.values()),
+            "cells": sum(one.is_cell for one in self._keeper.core.log.state.requests.pending.values()),
             "last_cell": None if last is None else last.brief(),
         }
 
@@ -145,7 +144,7 @@ class KernelCommands:
         self._keeper.stop(text(request, "why", "on request"), text(request, "replaced_by", ""))
 
     def _begin_pause(self, _: Dict[str, Any]) -> None:
-        if self._keeper.relay.busy:
+        if self._keeper.core.relay.busy:
             self._keeper.pause.begin_when(lambda: not self._keeper.server.attached)
 
     def _return(self, request: Dict[str, Any]) -> None:
@@ -164,8 +163,23 @@ class KernelCommands:
         self._keeper.idle_timer.used()
         self._keeper.pause.end()
         others = texts(request, "others", MAX_OTHERS, default=[])
-        self._keeper.server.reader.leave()
-        self._keeper.relay.front_end_returned(others)
+        self._keeper.handle(FrontEndReturned(others))
+
+    def _missed(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """The summaries of the missed cells, for the kernel's user. With `parent`, the header of the cell that asks,
+        their output is sent again as output of that cell."""
+        parent = text(request, "parent", "", most=_MAX_HEADER).encode("utf-8", "replace")
+        cells = [cell.summary() for cell in self._keeper.core.relay.reattach.missed]
+        if parent:
+            load_object(parent)
+            self._keeper.handle(MissedRequested(parent))
+        return {"cells": cells}
+
+    def _journal(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """A page of the logged cells, for a front end that fills its cells by their ids."""
+        page = self._keeper.core.log.state.cells.page_of(request)
+        self._keeper.handle(HistoryRead())
+        return page
 
     def _confirm(self, request: Dict[str, Any]) -> None:
         """A reservation becomes the kernel of a notebook. `placement`: why this host was chosen."""
@@ -178,7 +192,7 @@ class KernelCommands:
         """Set the priority, which also counts when the kernel waits later. `place`: None if it does not wait now."""
         priority = number(request, "priority", least=-MAX_PRIORITY, most=MAX_PRIORITY)
         self._keeper.settings.change(priority=priority)
-        place = self._keeper.relay.gpus.set_priority(priority)
+        place = self._keeper.gpus.set_priority(priority)
         self._keeper.status.tell()
         return {"priority": priority, "place": place}
 

@@ -9,29 +9,26 @@ from __future__ import annotations
 import shutil
 import signal
 from functools import partial
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Type
 
-from ...wire.fields import FieldError
-from ...wire.kernel_messages.compose import Parts, is_user_cell
-from ...wire.messages import Channel, Lane, Message, MessageError
+from ...wire.messages import Channel, Lane, Message
+from ..core import effects, events
 from ..exit.descendants import SETUP
 from ..gpus.manager import GpuCallbacks, GpuManager
 from ..job.member import Membership
 from ..kernel_context import KernelContext
 from ..kernel_settings import CurrentSettings, KernelSettings
-from ..log.log import Log
-from ..log.requests import request_type
 from ..paths import Root
 from ..pinned_code.kernel_code import KernelCode
 from ..policy import Policy
 from ..process.environment import kernel_environment
-from ..process.kernel_sockets import Readiness
+from ..process.kernel_requests import KernelRequests
 from ..process.signals import Pause
-from ..relay.relay import Relay
 from ..spare.client import Spare
 from ..story import Story, read_story
 from ..system.loop import Timer
 from .commands import KernelCommands, read_unanswered
+from .core_runner import CoreRunner
 from .lifetime import EndRequest, Replacement, Shutdown
 from .limits.hold_limit import HoldLimit
 from .limits.housekeeping import Housekeeping
@@ -70,13 +67,14 @@ class Keeper:
         if self.settings.now.job:
             self.job = Membership(self.loop, root, self.settings.now, self._job_event, self._job_over)
         self._make_kernel()
-        self._make_relay()
+        self._make_core()
         self.job_notices = None if self.job is None else JobNotices(self, self.job)
         self._commands = KernelCommands(self)
         if self.settings.now.longest_hold is not None:
             HoldLimit(self, self.settings.now.longest_hold)
         self._housekeeping = Housekeeping(self)
         self._end_request = EndRequest.NONE
+        self._restarts_after = ""  # the msg_id of the cell that has asked for a restart
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
 
     def _make_context(self, root: Root, settings: KernelSettings) -> KernelContext:
@@ -101,34 +99,44 @@ class Keeper:
         self.pause = Pause(context, self.kernel)
         self.status = Status(self)
 
-    def _make_relay(self) -> None:
-        """Make the server for hubs, the relay between hubs and kernel, and what needs both."""
-        loop, settings = self.loop, self.settings.now
-        self.log = Log(loop.runtime, self.folder, settings, partial(self.story.tell, "journal"))
+    def _make_core(self) -> None:
+        """Make the core, and what asks it or carries out its effects."""
+        loop, context = self.loop, self._context
+        self.runner = CoreRunner(loop, self.folder, self.settings.now, partial(self.story.tell, "journal"))
+        self.core, self.handle = self.runner.core, self.runner.handle
+        self.requests = KernelRequests(loop, self._to_kernel, self._kernel_up)
         self._rejected_input = RejectedInput(self.story, loop.time)
-        events = HubEvents(
-            self._from_hub, lambda request: self._commands.answer(request), self._attached, self._detached,
-            self._rejected_input.report,
+        hub_events = HubEvents(
+            lambda request: self._commands.answer(request), self._attached, self._detached, self._rejected_input.report
         )  # fmt: skip
-        self.server = KeeperServer(loop, self.folder / "keeper", self.log, events, self.system.listen)
-        self._output_pace = OutputPace(loop, self.server, self.log, self.kernel.return_mark)
-        self._shutdown = Shutdown(loop, self.server, self.idle_timer, self.exit_report.cleanup)
-        gpu_callbacks = GpuCallbacks(self._gpus_changed_state, self.status.brief, self.status.tell)
-        self.relay = relay = Relay(
-            self._context,
-            self.log,
-            self._to_kernel,
-            self.server.send,
-            lambda relay: GpuManager(self._context, relay, gpu_callbacks),
-            lambda *request: self._code.pin(*request),
+        self.server = KeeperServer(loop, self.folder / "keeper", self.runner, hub_events, self.system.listen)
+        self._output_pace = OutputPace(loop, self.server, self.runner, self.kernel.return_mark)
+        cleanup = self.exit_report.cleanup
+        self._shutdown = Shutdown(loop, self.server, self.core.log, self.idle_timer, cleanup)
+        callbacks = GpuCallbacks(
+            self.requests.evaluate, self.handle, self._gpus_changed_state, self.status.brief, self.status.tell
         )
-        self.gpus: GpuManager = relay.gpus
-        self._code = KernelCode(self._context, relay.internal_requests)
-        self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
-        self.replacement = Replacement(self._context, self.gpus, relay.greeting_text)
+        self.gpus = GpuManager(context, callbacks)
+        self._code = KernelCode(context, self.requests.evaluate, self.handle)
+        self.replacement = Replacement(context, self.gpus, self.handle)
         self._signals = self.system.signals(
-            self._context, self.kernel, relay.waiting, self._reap, self.exit_report.guard_switched
+            context, self.kernel, self.core.relay.waiting, self._reap, self.exit_report.guard_switched
         )
+        self.runner.actions.update(self._actions())
+
+    def _actions(self) -> Dict[Type[Any], Callable[..., object]]:
+        return {
+            effects.ToKernel: self._to_kernel,
+            effects.CommandReceived: lambda command: self._commands.execute(command),
+            effects.RequestReceived: self._request_received,
+            effects.ReplySent: self._reply_sent,
+            effects.Want: self._want,
+            effects.InputRejected: self._rejected_input.report,
+        }
+
+    def _want(self, code: Optional[Message], gpus: Optional[Message]) -> None:
+        self._code.want(code)
+        self.gpus.want(gpus is not None)
 
     def _gpus_changed_state(self, state: str) -> None:
         self.status.become(state)
@@ -159,20 +167,19 @@ class Keeper:
         if self.settings.now.placement:
             self.story.tell("host", self.settings.now.placement)
         notice = self._code.tell_story()
-        self.relay.greeting_text.set_notice(notice)
+        self.handle(events.GreetingChanged("notice", notice))
         self.gpus.set_notice(notice)
         self._start()
 
     def _start(self) -> None:
-        self.ready.reset()
+        self.requests.reset()
         self._end_request = EndRequest.NONE
-        self.log.add("requests.kernel_started")
-        self.relay.kernel_starting()
+        self.handle(events.KernelStarting())
         self.replacement.kernel_starting()
         settings = self.settings.now
         env = kernel_environment(self._context, self.gpus.acquisition.environment())
         try:
-            self.kernel.start(settings.python, env, self._code.cwd, self.ready.begin)
+            self.kernel.start(settings.python, env, self._code.cwd, self.requests.begin)
         except OSError as error:
             self.status.become("ended", cause=f"the kernel cannot be started: {error}")
             return self._leave()
@@ -186,9 +193,9 @@ class Keeper:
         self.gpus.kernel_started()
 
     def _kernel_up(self) -> None:
-        self.status.become("busy" if self.relay.busy else "idle")
+        self.status.become("busy" if self.core.relay.busy else "idle")
         self._code.kernel_up()
-        self.relay.kernel_up(self.ready.kernel_info)
+        self.handle(events.KernelUp(self.requests.kernel_info))
         self.replacement.kernel_up()
         self.gpus.kernel_up()
 
@@ -207,10 +214,10 @@ class Keeper:
 
     def _ended(self, returncode: int) -> None:
         """The process has ended. To find the reason may take seconds, in which requests wait."""
-        stderr = "" if self.ready.up else self.kernel.stderr_tail()
+        stderr = "" if self.requests.up else self.kernel.stderr_tail()
         self.kernel.end()
-        self.ready.reset()
-        self.relay.kernel_gone()
+        self.requests.reset()
+        self.handle(events.KernelGone())
         self._signals.read_reports()
         gpus = self.gpus.acquisition.uuids
         asked = self._end_request.word
@@ -225,7 +232,7 @@ class Keeper:
     def _explained(self, reason: str, returncode: int, stderr: str) -> None:
         request = self._end_request  # which may have been made since the process ended
         restarts = request is EndRequest.RESTART
-        self.relay.kernel_ended(reason, for_good=not restarts)
+        self.handle(events.KernelEnded(reason, for_good=not restarts))
         if restarts:
             return self._start()
         self.status.become("ended", returncode=returncode, asked=request.word, stderr=stderr)
@@ -247,7 +254,7 @@ class Keeper:
         self.exit_report.cleanup.kill()
         self.replacement.close()
         self.server.close()
-        self.log.close()
+        self.runner.log_file.close()
         self._code.remove()
         if self.settings.now.reservation and self._story_is_new:  # the kernel runs on another host
             self.story.remove()
@@ -265,10 +272,10 @@ class Keeper:
         self.story.tell("stop", f"stopped: {why}")
         self.exit_report.stop_reason = why
         self.pause.end()
-        if self.status.state != "ended" and self.ready.up:
+        if self.status.state != "ended" and self.requests.up:
             if self.replacement.replaced:
-                self.relay.internal_requests.send(Channel.CONTROL, "interrupt_request", {})
-            self.relay.internal_requests.send(Channel.CONTROL, "shutdown_request", {"restart": False})
+                self.requests.send(Channel.CONTROL, "interrupt_request", {})
+            self.requests.send(Channel.CONTROL, "shutdown_request", {"restart": False})
         self._prepare_shutdown(restart=False)
 
     def restart(self, why: str) -> None:
@@ -279,14 +286,18 @@ class Keeper:
         if self.status.state == "ended":
             return self._start()
         self._end_request = EndRequest.RESTART  # the rest follows when the process has ended
-        self.relay.kernel_restarting()
-        self.ready.reset()
+        self.handle(events.KernelRestarting())
+        self.requests.reset()
         self.kernel.signal_group(signal.SIGKILL)
 
     def restart_after(self, cell: str) -> None:
         """Restart the kernel when the reply to the cell with this msg_id has been sent."""
-        restart = partial(self.restart, "%gpu fresh: a new kernel")
-        self.relay.after_reply(cell, lambda: self.loop.later(0, restart))
+        self._restarts_after = cell
+
+    def _reply_sent(self, cell: str) -> None:
+        if cell == self._restarts_after:
+            self._restarts_after = ""
+            self.loop.later(0, partial(self.restart, "%gpu fresh: a new kernel"))
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the kernel's process group for a front end."""
@@ -299,11 +310,11 @@ class Keeper:
             self._end_request = EndRequest.SHUTDOWN
         elif self._end_request is not EndRequest.RESTART:
             self._end_request = EndRequest.SHUTDOWN_FOR_RESTART
-        self.relay.fail_first_cell("DeadKernelError", "the kernel was shut down")
+        self.handle(events.CellsFailed("DeadKernelError", "the kernel was shut down", only_first=True))
         if self.status.state == "ended":
             if not restart:
                 self._leave()
-        elif self.ready.up:
+        elif self.requests.up:
             self._timer = self.loop.later(
                 self.replacement.grace(restart), partial(self._kill, self.kernel.pid)
             )
@@ -338,9 +349,6 @@ class Keeper:
         self._housekeeping.attached()
         self.pause.end()
         self.story.tell("attach", "a front end is connected")
-        mark = self.relay.aborts.unseen_failures()
-        if mark is not None:
-            self.server.send(Lane.ORDERED, mark)
         ended = self.status.state == "ended"  # the hub learns of the end after all messages
         self.status.tell(Lane.ORDERED if ended else Lane.PROMPT)
 
@@ -348,47 +356,36 @@ class Keeper:
         self.story.tell("drop", "no front end is connected: it was closed, or the link is down")
         self._housekeeping.detached()
 
-    def _from_hub(self, message: Message) -> None:
-        if message.channel is Channel.KEEPER:
-            return self._commands.execute(message.content())
-        try:
-            self._request(message)
-        except (FieldError, MessageError) as error:  # the kernel would ignore it, too
-            self._rejected_input.report(error)
-
-    def _request(self, message: Message) -> None:
-        """A front end's request to the kernel."""
-        if request_type(message) == "shutdown_request":
-            self._prepare_shutdown(bool(message.content().get("restart")))
-        if is_user_cell(message):
+    def _request_received(self, request: Message, by_user: bool) -> None:
+        """A front end's request to the kernel is handled next."""
+        if request.msg_type == "shutdown_request":
+            self._prepare_shutdown(bool(request.content().get("restart")))
+        if by_user:
             self.idle_timer.used()
-        if self.relay.admit(message):
-            self.relay.handle_request(message)
         self._signals.watch_cell()
 
     def set_unanswered(self, command: Dict[str, Any]) -> None:
         """The hub, whose predecessor was killed, lists the cells that have no reply. Handle those that never came."""
         for cell in read_unanswered(command):
-            if self.log.receive(self.log.state.received_counts, cell):
-                self._from_hub(cell)
+            self.handle(events.HubSent(self.core.log.state.received_counts, cell))
 
     # -------------------------------------------------------------------------------------- kernel
 
     def _marked(self, total: int) -> None:
         """The kernel has sent so many bytes up to the last message."""
-        if not self.relay.greeting.waiting:  # else that would be lost with this keeper
+        if not self.core.relay.greeting.waiting:  # else that would be lost with this keeper
             self._output_pace.handled(total)
 
-    def _to_kernel(self, channel: Channel, client: int, parts: Parts) -> None:
-        self.log.flush()  # before the kernel gets a request
-        self.kernel.send(channel, client, parts)
+    def _to_kernel(self, request: Message) -> None:
+        self.runner.log_file.flush()  # before the kernel gets a request
+        self.kernel.send(request)
 
-    def _from_kernel(self, channel: Channel, client: int, parts: Parts) -> None:
-        if channel is Channel.IOPUB:
-            self.ready.received_iopub()
+    def _from_kernel(self, message: Message) -> None:
+        self.handle(events.KernelSent(message))
         try:
-            self.relay.handle_kernel_message(channel, client, parts)
+            self.requests.handle(message)
         except Exception as error:  # a cell can make its kernel send anything
             self._rejected_input.report(error)
-        if self.ready.up and self.relay.waiting.first_cell is None:  # the hub sees it in the same messages
-            self.status.seen("busy" if self.relay.busy else "idle")
+        relay = self.core.relay
+        if self.requests.up and relay.waiting.first_cell is None:  # the hub sees it in the same messages
+            self.status.seen("busy" if relay.busy else "idle")

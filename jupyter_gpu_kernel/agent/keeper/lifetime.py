@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import enum
 import socket
-from typing import List, Optional
+from typing import Callable, List, Optional
 
+from ..core.events import GreetingChanged
 from ..exit.descendants import Cleanup
 from ..gpus.manager import GpuManager
 from ..gpus.sharing.lease_transfer import LeaseReceiver
 from ..kernel_context import KernelContext
+from ..log.log import Log
 from ..paths import is_kernel_id
-from ..relay.reattach import GreetingText
 from ..system.loop import Loop, Timer
 from .limits.idle_timer import IdleTimer
 from .server import KeeperServer
@@ -52,9 +53,12 @@ class EndRequest(enum.Enum):
 class Shutdown:
     """Ends the keeper after its kernel: after `begin()` the loop stops when nothing is left to do."""
 
-    def __init__(self, loop: Loop, server: KeeperServer, idle_timer: IdleTimer, cleanup: Cleanup) -> None:
+    def __init__(
+        self, loop: Loop, server: KeeperServer, log: Log, idle_timer: IdleTimer, cleanup: Cleanup
+    ) -> None:
         self._loop = loop
         self._server = server
+        self._log = log
         self._idle_timer = idle_timer
         self._cleanup = cleanup
         self._timer: Optional[Timer] = None
@@ -71,7 +75,7 @@ class Shutdown:
         if not asked and not self._server.attached and self._idle_timer.keeps_ended_kernel():
             self._timer = self._loop.later(DETACHED_INTERVAL, lambda: self.begin(asked))
         else:
-            self._wait(self._server.reader.unacknowledged, self._loop.time() + FETCH_TIMEOUT)
+            self._wait(self._log.unacknowledged, self._loop.time() + FETCH_TIMEOUT)
 
     def cancel(self) -> None:
         """The kernel is started again."""
@@ -80,7 +84,7 @@ class Shutdown:
             self._timer = None
 
     def _wait(self, unread: int, deadline: float) -> None:
-        now_unread = self._server.reader.unacknowledged
+        now_unread = self._log.unacknowledged
         if now_unread < unread and not self._asked:  # a hub is fetching the messages of a crashed kernel
             unread, deadline = now_unread, self._loop.time() + FETCH_TIMEOUT
         wanted = self._server.attached or not self._asked
@@ -101,12 +105,15 @@ class _Phase(enum.Enum):
 class Replacement:
     """Passes the GPUs on to a kernel that replaces this keeper's kernel, or receives those of a replaced kernel."""
 
-    def __init__(self, context: KernelContext, gpus: GpuManager, greeting_text: GreetingText) -> None:
+    def __init__(
+        self, context: KernelContext, gpus: GpuManager, handle: Callable[[GreetingChanged], object]
+    ) -> None:
+        """`handle(event)` gives the core an event."""
         self._root = context.root
         self._story = context.story
         self._id = context.settings.now.id
         self._gpus = gpus
-        self._greeting_text = greeting_text
+        self._handle = handle
         self._phase = _Phase.STARTING
         self._replaced_by = ""
         self._received: List[socket.socket] = []  # leases for the kernel, until it is up
@@ -154,7 +161,7 @@ class Replacement:
     def _receive(self, replaced: str, leases: List[socket.socket], since: Optional[float]) -> None:
         """The kernel `replaced` of this notebook has ended; these are its leases, which it got at `since`."""
         self._story.tell("replace", f"replaces kernel {replaced}, which has ended")
-        self._greeting_text.kernel_replaced(replaced)
+        self._handle(GreetingChanged("replaced", replaced))
         self._received += leases
         self._received_since = since
         self._use_received()

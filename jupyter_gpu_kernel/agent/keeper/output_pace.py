@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Callable, Optional
 
-from ..log.log import Log
 from ..system.loop import Loop, Timer
+from .core_runner import CoreRunner
 from .server import KeeperServer
 
 AHEAD = 8 * 1024 * 1024
@@ -28,11 +28,11 @@ class OutputPace:
     """
 
     def __init__(
-        self, loop: Loop, server: KeeperServer, log: Log, return_mark: Callable[[int], object]
+        self, loop: Loop, server: KeeperServer, runner: CoreRunner, return_mark: Callable[[int], object]
     ) -> None:
         self._loop = loop
         self._server = server
-        self._log = log
+        self._runner = runner
         self._return_mark = return_mark
         self._handled = 0
         self._returned = 0
@@ -49,7 +49,7 @@ class OutputPace:
     @property
     def _is_ahead(self) -> bool:
         """Whether the kernel is far ahead of the front end that reads."""
-        return self._server.attached and self._server.reader.unacknowledged > AHEAD
+        return self._server.attached and self._runner.core.log.unacknowledged > AHEAD
 
     def _return(self) -> None:
         self._timer = None
@@ -58,5 +58,5 @@ class OutputPace:
         elif self._returned < self._handled:
             self._returned = min(self._handled, self._returned + int(RATE * _INTERVAL))
             self._timer = self._loop.later(_INTERVAL, self._return)
-        self._log.flush()
+        self._runner.log_file.flush()
         self._return_mark(self._returned)

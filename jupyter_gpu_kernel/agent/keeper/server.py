@@ -12,31 +12,30 @@ from pathlib import Path
 from typing import Any, Callable, Dict, NamedTuple, Optional
 
 from ...wire.fields import FieldError
-from ...wire.messages import Data, Lane, Message, MessageError
+from ...wire.messages import Lane, Message, MessageError
 from ...wire.stream.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, EndpointState, ProtocolError
 from ...wire.stream.frames import CHUNK, MAX_PAYLOAD, Frame, FrameError, Kind, reply_frame
-from ..log.hub_reader import HubReader
-from ..log.log import Log
+from ..core.effects import ToHub, WithdrawFromHub
+from ..core.events import HubAttached, HubDetached, HubReads, HubSent
 from ..story import Limited, Story
 from ..system.frame_connection import FrameConnection
 from ..system.loop import Loop
 from ..system.unix_sockets import listen
+from .core_runner import CoreRunner
 
 MAX_CONNECTIONS = 64
 _WAITING_CONNECTIONS = 16
 MAX_PENDING = 4 * MAX_PAYLOAD
 MALFORMED = (FieldError, FrameError, MessageError, ProtocolError)
 """The exceptions that malformed input raises."""
-OnMessage = Callable[[Message], None]
 OnRequest = Callable[[Dict[str, Any]], Dict[str, Any]]
 Bind = Callable[[Path, int], socket.socket]
 
 
 class HubEvents(NamedTuple):
-    """What the keeper does with what hubs send. `on_rejected(error)`: a connection was closed, or a request refused,
-    because of what it sent."""
+    """What the keeper does beside its core when hubs come, ask and go. `on_rejected(error)`: a connection was closed,
+    or a request refused, because of what it sent."""
 
-    on_message: OnMessage
     on_request: OnRequest
     on_attached: Callable[[], object]
     on_detached: Callable[[], object]
@@ -59,17 +58,21 @@ class RejectedInput:
 
 
 class KeeperServer:
-    """`send` queues a message for the hub that has the attachment, or will have it."""
+    """`put` queues a message for the hub that has the attachment, or will have it."""
 
-    def __init__(self, loop: Loop, path: Path, log: Log, events: HubEvents, bind: Bind = listen) -> None:
-        """`bind` makes the socket that listens at the path."""
+    def __init__(
+        self, loop: Loop, path: Path, runner: CoreRunner, events: HubEvents, bind: Bind = listen
+    ) -> None:
+        """`bind` makes the socket that listens at the path. What hubs send becomes events for the core."""
         self.loop = loop
         self.path = path
-        self.endpoint = Endpoint(
-            loop.runtime, first=False, peer=log.state.hub, delivered=log.state.received_counts
-        )
-        self.reader = HubReader(self.endpoint, log)
-        self._log = log
+        self.runner = runner
+        state = runner.core.log.state
+        self.endpoint = Endpoint(loop.runtime, first=False, peer=state.hub, delivered=state.received_counts)
+        for lane in Lane:
+            self.endpoint.outbox.restore(lane, state.serials[lane], state.lanes[lane])
+        runner.actions.update({ToHub: self.put, WithdrawFromHub: self.endpoint.withdraw})
+        self._hub_reads: Optional[HubReads] = None  # what the core knows of it
         self._events = events
         self._hub: Optional[FrameConnection] = None  # the one that has the attachment
         self._connections: Dict[int, FrameConnection] = {}
@@ -83,9 +86,9 @@ class KeeperServer:
         """Whether a hub has the attachment."""
         return self._hub is not None
 
-    def send(self, lane: Lane, message: Message) -> None:
-        """Queue a message; it is written at the end of this turn of the loop, with the others."""
-        self.reader.send(lane, message)
+    def put(self, lane: Lane, data: bytes) -> None:
+        """Queue the bytes of a message; they are written at the end of this turn of the loop, with the others."""
+        self.endpoint.send(lane, data)
         self._flush_soon()
 
     def detach(self) -> None:
@@ -116,19 +119,19 @@ class KeeperServer:
         if connection is not self._hub:
             raise ProtocolError("data before HELLO")
         for data in self.endpoint.receive(frame):
-            self._receive(data)
-        self.reader.acknowledged()
+            self.runner.handle(HubSent(self.endpoint.delivered, Message.decode(data)))
+        self._tell_what_hub_reads()
         if frame.kind is Kind.HELLO:
-            self._log.add("attach", self.endpoint.peer, self.endpoint.delivered)
+            self.runner.handle(HubAttached(self.endpoint.peer, self.endpoint.delivered))
             self._events.on_attached()
-            self.reader.opened()
+            self._hub_reads = None
+            self._tell_what_hub_reads()
 
     def due(self, connection: FrameConnection) -> bytes:
         """The next bytes for this connection, about one chunk."""
         if connection is not self._hub or self.endpoint.state is not EndpointState.OPEN:
             return b""
-        self.reader.feed()
-        self._log.flush()  # before the hub gets messages and acknowledgements
+        self.runner.log_file.flush()  # before the hub gets messages and acknowledgements
         data = b"".join(frame.encode() for frame in self.endpoint.outgoing(CHUNK))
         if self.endpoint.owes_acknowledgement and not self._acknowledges:
             self._acknowledges = True
@@ -149,10 +152,12 @@ class KeeperServer:
 
     # -------------------------------------------------------------------------------------- internal
 
-    def _receive(self, data: Data) -> None:
-        message = Message.decode(data)
-        if self._log.receive(self.endpoint.delivered, message):
-            self._events.on_message(message)
+    def _tell_what_hub_reads(self) -> None:
+        """Tell the core if the hub has acknowledged messages, or may get more or less at once."""
+        reads = HubReads(list(self.endpoint.outbox.serials), self.endpoint.outbox.window)
+        if reads != self._hub_reads:
+            self._hub_reads = reads
+            self.runner.handle(reads)
 
     def _remove(self, connection: FrameConnection) -> None:
         self._connections.pop(id(connection), None)
@@ -160,6 +165,7 @@ class KeeperServer:
         if connection is self._hub:
             self._hub = None
             self.endpoint.closed()
+            self.runner.handle(HubDetached())
 
     def _attach(self, connection: FrameConnection) -> None:
         if self._hub is not None:
@@ -201,7 +207,7 @@ class KeeperServer:
 
     def _flush(self) -> None:
         self._flush_due = False
-        self._log.flush()
+        self.runner.log_file.flush()
         if self._hub is not None:
             try:
                 self._hub.flush()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict
 
 from ...wire import PROTOCOL
 from ...wire.messages import Lane, keeper_message
+from ..core.events import Tell
 from ..system.procfs import boot_id
 from .limits.idle_timer import cuda_is_open
 
@@ -51,7 +52,8 @@ class Status:
 
     def tell(self, lane: Lane = Lane.ORDERED) -> None:
         """Send the status to the hub that is attached, or to the next one."""
-        self._keeper.server.send(lane, keeper_message(event="state", **dict(self.json(), **self._extra)))
+        event = keeper_message(event="state", **dict(self.json(), **self._extra))
+        self._keeper.handle(Tell(lane, event))
 
     def brief(self) -> Dict[str, Any]:
         """What other kernels that wait for this kernel's GPUs show of it. Any user can ask for that repeatedly, so

@@ -180,6 +180,11 @@ class LoggedCells:
             cell.missed |= key in missed
             cell.front_end_left = True
 
+    def missed_shown(self) -> None:
+        """The user has seen what is known of the cells of which the previous front end has missed something."""
+        for cell in self.cells.values():
+            cell.missed = cell.missed and not cell.ended
+
     def page_of(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Return a page of summaries from the number `first` on; with a `msg_id`, a page of that cell's outputs."""
         first = number(request, "first", 0)

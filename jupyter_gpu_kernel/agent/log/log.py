@@ -1,192 +1,134 @@
-"""The log of one kernel: what its front ends get, and what they have requested, in a file that a successor reads.
+"""The log of one kernel: what its front ends get, and what they have requested.
 
-The file has a checkpoint of the state, then the changes since. It is written before what it says can be seen by the hub
-or the kernel, so it survives the process, though not the machine. A new checkpoint is written to another file, which
-then replaces the file. Checkpoint and changes are pickles: the file is in the kernel's own folder, and only the same
-program reads it. While the disk fails, the log goes on in memory.
+Each change of the state is also an effect of the core, which the log's file gets (`log_file.py`). Messages go to a hub
+directly while it reads, else they wait in the queue (`hub_queue.py`). A hub that attaches again gets marks at the
+beginning and the end of its replay, because jupyter_server must get the replay at a limited rate.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import pickle
 from operator import attrgetter
-from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
-from ...wire.files import replace_file
-from ...wire.messages import Channel, Lane, Message, content_of
-from ...wire.runtime import Runtime
-from ..kernel_settings import KernelSettings
+from ...wire.messages import Channel, Lane, Message, content_of, keeper_message
+from ...wire.runtime import EventRuntime
+from ..core.effects import Effect, Logged, ToHub, WithdrawFromHub
 from .cells import without_answer
-from .hub_queue import HubQueue
 from .requests import ABORT_COMMANDS
 from .state import LogState
 
-NAME = "messages"
-"""The name of the file in the kernel's folder."""
-SIZE = 64 * 1024 * 1024
-"""A new checkpoint is due when the changes, and the files that only the last checkpoint needs, have more bytes than
-this, and more than twice those of the last checkpoint; messages that the hub has not acknowledged do not count."""
-RETRY = 60.0
-"""Seconds after which the file is written again, with all that it lacks, if the disk has failed."""
-_BUFFER = 64 * 1024
-"""Bytes of changes that are written at once. A larger message is written as it is, without a copy."""
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+AHEAD = 2 * 1024 * 1024
+"""Bytes that may be on their way to the hub besides its window: enough for any link, and little to hold in memory."""
 
 
 class Log:
-    """`add` changes the `state`; the file has the change after `flush`. Neither raises OSError.
+    """`add` changes the `state`; `send` messages to the hub at any time. `hub_…` methods say what the hub does.
 
+    runtime: The time of the present event. effects: Those of this event so far.
     found: Whether a killed keeper has left its log.
     """
 
-    def __init__(
-        self, runtime: Runtime, folder: Path, settings: KernelSettings, report: Callable[[str], object]
-    ) -> None:
-        """`folder`: the kernel's own one. `settings`: journal_memory_mib and journal_cap_mib. `report(text)` is called
-        once for each problem."""
-        self._runtime = runtime
-        self._report_problem = report
-        self._reported: Set[str] = set()
-        self._path = folder / NAME
-        self._fd = -1
-        self._works = self._checkpoint_due = True
-        self._retry_at = 0.0
-        self._unwritten: List[Tuple[str, float, Tuple[Any, ...]]] = []
-        self._checkpoint_size = self._size = 0  # bytes: of the checkpoint, and of the changes since
-        state = self._read()
-        self.found = state is not None
-        self.state = state or LogState(runtime, HubQueue(folder, settings))
-        self.flush()
+    def __init__(self, runtime: EventRuntime, state: LogState, found: bool) -> None:
+        self.state, self.found = state, found
+        self.state.runtime = self.runtime = runtime
+        self.effects: List[Effect] = []
+        self._is_attached = self._replay_begins = self._replays = False
+        self._window = 0
+
+    @property
+    def unacknowledged(self) -> int:
+        """The approximate number of bytes that the hub has not acknowledged; 0 if it has everything."""
+        return self.state.unacknowledged_size + (self.state.queue.size or bool(self.state.queue))
 
     def add(self, change: str, *arguments: Any, written: Optional[Tuple[Any, ...]] = None) -> Any:
         """Call a method that changes the state, such as "requests.forward"; return what it returns.
 
-        written: What the file gets in place of the arguments, if that differs. What the file gets must not change
-            before `flush`.
+        written: What the file gets in place of the arguments, if that differs.
         """
-        self.state.now = self._runtime.time()
-        self._unwritten.append((change, self.state.now, arguments if written is None else written))
+        self.state.now = self.runtime.time()
+        self.effects.append(Logged(change, self.state.now, arguments if written is None else written))
         return attrgetter(change)(self.state)(*arguments)
 
-    def flush(self) -> None:
-        """Write the changes to the file, so that they survive this process."""
-        if not self._unwritten and not self._checkpoint_due:
-            return
-        if not self._works and self._runtime.monotonic() >= self._retry_at:
-            self._works = self._checkpoint_due = True
-        try:
-            if self._works:
-                self._write()
-        except OSError as error:  # a successor must not find what is no longer true
-            self._works, self._retry_at = False, self._runtime.monotonic() + RETRY
-            self.close()
-            with contextlib.suppress(OSError):
-                self._path.unlink()
-            self._report(f"the log cannot be written, so a killed keeper would lose output: {error.strerror}")
-        if not self._works:
-            self.state.queue.segments.remove_unused()
-        self._unwritten, self._checkpoint_due = [], False
-
-    # -------------------------------------------------------------------------------------- messages
-
-    def send(self, lane: Lane, message: Message) -> bytes:
-        """Log a message that may be sent to the hub now, with the next number of its lane. Return its bytes."""
-        data = message.encode()
-        self.add("send", lane, data, message, written=(int(lane), data))
-        return data
-
-    def wait(self, message: Message) -> None:
-        """Log a message that waits for the hub."""
-        if self.add("wait", message):
-            self.state.queue.reduce()
-            self._report_disk_problems()
-
-    def take(self) -> List[bytes]:
-        """Log that the oldest message that waits may be sent now. Return it, perhaps with a notice before it; [] if
-        none waits."""
-        if not self.state.queue:
-            self._reported.clear()
-            return []
-        taken: List[bytes] = self.add("take")
-        self._report_disk_problems()
-        return taken
-
     def receive(self, counts: Sequence[int], message: Message) -> bool:
-        """Log that a message of the hub has come. `counts`: how many have come, per lane.
+        """A message of the hub has come. `counts`: how many have come, per lane.
 
         Return whether it is new: a hub whose predecessor was killed sends requests that the predecessor may have sent.
         """
-        if self.state.requests.was_received(message):
-            self.add("receive", counts, None)
+        is_new = not self.state.requests.was_received(message)
+        new, written = (message, _written(message)) if is_new else (None, None)
+        self.add("receive", counts, new, written=(counts, written))
+        return is_new
+
+    def has_received(self, message: Message, kernel_is_up: bool) -> bool:
+        """Return whether a killed keeper has received this message of the kernel, as far as the log knows.
+
+        If the log of that keeper is lost, front ends do not get the output that the kernel repeats before it is up, but
+        they get the replies that the hub lacks. Questions on stdin never count as repeated: the hub decides about them
+        (`hub/kernel/core/request_table.py`).
+        """
+        requests, is_output = self.state.requests, message.channel is Channel.IOPUB
+        if message.channel is Channel.STDIN:
             return False
-        self.add("receive", counts, message, written=(counts, _written(message)))
-        return True
+        if self.found:
+            return self.state.has_seen(message) or (not is_output and requests.has_reply(message))
+        return not kernel_is_up if is_output else message.parent_key not in requests.pending
 
     def leave(self) -> None:
-        """The front end has left, and another one attaches. The messages that the hub has not acknowledged are removed,
-        and their cells are those of which the front end has missed something."""
+        """The front end has left, and another one attaches: what the hub has not acknowledged is for nobody."""
         self.add("leave")
+        self.effects.append(WithdrawFromHub())
 
-    # -------------------------------------------------------------------------------------- the file
+    # -------------------------------------------------------------------------------------- to the hub
 
-    def _read(self) -> Optional[LogState]:
-        try:
-            with open(self._path, "rb") as file:
-                state: LogState = pickle.load(file)
-                state.runtime = self._runtime
-                with contextlib.suppress(EOFError, pickle.UnpicklingError):  # the last change is not whole
-                    while True:
-                        name, state.now, arguments = pickle.load(file)
-                        attrgetter(name)(state)(*arguments)
-            return state
-        except FileNotFoundError:
-            return None
-        except Exception as error:  # whatever is wrong with the file, the kernel needs a keeper
-            self._report(f"the log of the killed keeper cannot be read: {type(error).__name__}: {error}")
-            return None
+    def send(self, lane: Lane, message: Message) -> None:
+        """Send a message. In the ORDERED lane it waits behind others; in other lanes, if the hub has left and much is
+        on its way to it."""
+        waits = not (self._is_attached or self._has_room)
+        if lane is Lane.ORDERED:
+            waits = bool(self.state.queue) or not (self._is_attached and self._has_room)
+        if not waits:
+            self._send_now(lane, message)
+        elif self.add("wait", message):
+            self.state.queue.reduce()
 
-    def _write(self) -> None:
-        if not self._checkpoint_due:
-            self._append()
-            used = self.state.unacknowledged_size  # the checkpoint would have it again
-            garbage = self._size + self.state.queue.segments.unused_size - used
-            self._checkpoint_due = garbage > max(SIZE, 2 * self._checkpoint_size)
-        if self._checkpoint_due:
-            checkpoint = pickle.dumps(self.state, pickle.HIGHEST_PROTOCOL)
-            self.close()
-            replace_file(self._path, checkpoint)
-            self._fd = os.open(str(self._path), _FLAGS)
-            self._checkpoint_size, self._size = len(checkpoint), 0
-            self.state.queue.segments.remove_unused()
+    def hub_attached(self, hub: str, counts: Sequence[int]) -> None:
+        """A hub has attached, which may have missed messages. They follow with the next call of `hub_reads`."""
+        self.add("attach", hub, counts)
+        self._is_attached = self._replay_begins = self._replays = True
 
-    def _append(self) -> None:
-        with open(self._fd, "ab", buffering=_BUFFER, closefd=False) as file:
-            for change in self._unwritten:
-                pickle.dump(change, file, pickle.HIGHEST_PROTOCOL)
-            self._size = file.tell() - self._checkpoint_size
+    def hub_detached(self) -> None:
+        """No hub is attached any more."""
+        self._is_attached = False
 
-    def close(self) -> None:
-        """Close the file, and leave it to a successor."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            with contextlib.suppress(OSError):
-                os.close(fd)
+    def hub_reads(self, serials: Sequence[int], window: int) -> None:
+        """The hub has acknowledged the messages below these numbers: pass on those that wait as fast as it takes them.
+        `window`: the bytes that may be on their way to it."""
+        self._window = window
+        if serials != self.state.serials:
+            self.add("acknowledge", list(serials))
+        if not self._is_attached:
+            return
+        if self._replay_begins and self.state.queue:
+            self._mark("begin")
+        self._replay_begins = False
+        while self.state.queue and self._has_room:
+            self.effects += [ToHub(Lane.ORDERED, data) for data in self.add("take")]
+        if self._replays and not self.state.queue:
+            self._replays = False
+            self._mark("end")
 
-    def _report_disk_problems(self) -> None:
-        """Report what went wrong with the files of the messages that wait. A successor that repeats the changes might
-        not meet the same problems, so it gets a checkpoint of what is there now."""
-        problems = self.state.queue.segments.problems
-        while problems:
-            self._checkpoint_due = True
-            self._report(problems.pop())
+    @property
+    def _has_room(self) -> bool:
+        return self.state.unacknowledged_size < self._window + AHEAD
 
-    def _report(self, text: str) -> None:
-        if text not in self._reported:
-            self._reported.add(text)
-            self._report_problem(text)
+    def _send_now(self, lane: Lane, message: Message) -> None:
+        """Send a message with the next number of its lane."""
+        data = message.encode()
+        self.add("send", lane, data, message, written=(int(lane), data))
+        self.effects.append(ToHub(lane, data))
+
+    def _mark(self, state: str) -> None:
+        self._send_now(Lane.ORDERED, keeper_message(event="replay", state=state))
 
 
 def _written(message: Message) -> Optional[Message]:

@@ -6,15 +6,7 @@ import hashlib
 from typing import Any, Dict, Iterable, Optional, Set, Tuple, TypeVar
 
 from ...wire.fields import text, texts
-from ...wire.messages import (
-    MAX_PARTS,
-    Channel,
-    Message,
-    MessageError,
-    content_of,
-    keeper_message,
-    key_of,
-)
+from ...wire.messages import MAX_PARTS, Channel, Message, MessageError, content_of, keeper_message, key_of
 
 MAX_REQUESTS = 100_000
 """The number of requests without a reply, and of cells in one command."""

@@ -56,15 +56,9 @@ class LogState:
         in_lanes = (parent_key_of(Message.decode(data)) for lane in self.lanes for data in lane)
         return {*in_lanes, *self.queue.parents, *self.requests.pending} & set(self.cells.cells)
 
-    def repeats(self, message: Message) -> bool:
-        """Return whether this message of the kernel was logged before. The kernel of a killed keeper sends some again.
-        Questions on stdin never count as repeated: the hub decides about them
-        (`hub/kernel/core/request_table.py`)."""
-        if message.channel is Channel.STDIN:
-            return False
-        if message.channel is Channel.IOPUB or message.msg_id in self._ids:
-            return message.msg_id in self._ids
-        return self.requests.has_reply(message)
+    def has_seen(self, message: Message) -> bool:
+        """Return whether this message of the kernel is one of the newest in the log."""
+        return message.msg_id in self._ids
 
     # -------------------------------------------------------------------------------------- messages to the hub
 

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import os
 import threading
-from functools import partial
 from typing import Any, Callable, Dict, Optional, Union
 
+from ...wire.messages import Message
+from ..core.code_request import requested_revision
+from ..core.events import CodePinned
+from ..core.internal_requests import Evaluate
 from ..kernel_context import KernelContext
-from ..relay.internal_requests import InternalRequests
 from .checkout import LIMIT, Checkouts, Pin
 from .git import PinError
-
-RETRY_AFTER = 0.1
-"""Seconds until the request is sent to the kernel again, if it was not executed."""
-OnDone = Callable[[str], None]
 
 
 class KernelCode:
     """`cwd` is where the kernel's process starts; `pin` changes it before the first cell."""
 
-    def __init__(self, context: KernelContext, internal_requests: InternalRequests) -> None:
-        """If the code was pinned at the start, the settings have the pin."""
+    def __init__(
+        self, context: KernelContext, evaluate: Evaluate, handle: Callable[[CodePinned], object]
+    ) -> None:
+        """If the code was pinned at the start, the settings have the pin. `handle(event)` is called when the code that
+        a cell names is pinned, or cannot be pinned."""
         self._loop = context.loop
         self._checkouts = Checkouts(context.loop.runtime, context.processes, context.root)
         self._settings = context.settings
         self._kernel_id = context.settings.now.id
-        self._internal_requests = internal_requests
+        self._evaluate = evaluate
+        self._handle = handle
+        self._cell: Optional[Message] = None
         self._story = context.story
         self._folder = os.getcwd()
         self._cancelled = threading.Event()  # of the pin that is made
@@ -56,13 +59,24 @@ class KernelCode:
     def kernel_up(self) -> None:
         """Report the code to a started process, before it gets a cell."""
         if self.current is not None:
-            self._inform_kernel("", lambda problem: None)
+            self._cancelled.set()  # no cell waits for code
+            self._inform_kernel("", self._cancelled)
 
-    def pin(self, revision: str, cell: str, done: OnDone) -> Callable[[], None]:
-        """Pin the code for the cell with this msg_id; then call `done` with the problem, or "".
+    def want(self, cell: Optional[Message]) -> None:
+        """Pin the code that this cell names, and no other code. None: no cell waits for code.
 
-        Return a function that cancels it: then `done` is not called, git ends, and the code stays as it is.
+        If the pin is no longer wanted, git ends, and the code stays as it is.
         """
+        if cell == self._cell:
+            return
+        self._cancelled.set()
+        self._cell = cell
+        revision = "" if cell is None else requested_revision(cell.content().get("code"))
+        if cell is not None and revision:
+            self._pin(revision, cell.msg_id)
+
+    def _pin(self, revision: str, cell: str) -> None:
+        """Pin the code for the cell with this msg_id."""
         self._cancelled = cancelled = threading.Event()
 
         def make() -> Union[Pin, PinError]:
@@ -72,19 +86,19 @@ class KernelCode:
             except PinError as error:
                 return error
 
-        def unless_cancelled(problem: str) -> None:
-            if not cancelled.is_set():
-                done(problem)
-
         def made(pin: Union[Pin, PinError]) -> None:
             if isinstance(pin, PinError):
                 self._story.tell("code", f"not pinned: {pin}")
-                unless_cancelled(str(pin))
+                self._done(cancelled, str(pin))
             elif not cancelled.is_set():
-                self._use(pin, cell, unless_cancelled)
+                self._use(pin)
+                self._inform_kernel(cell, cancelled)
 
         self._loop.run_in_thread(make, made)
-        return cancelled.set
+
+    def _done(self, cancelled: threading.Event, problem: str) -> None:
+        if not cancelled.is_set():
+            self._handle(CodePinned(problem))
 
     def remove(self) -> None:
         """Remove the checkouts that nobody changed, those of a killed keeper among them. Blocks; the kernel has
@@ -100,26 +114,22 @@ class KernelCode:
             if kept:
                 self._story.tell("code", f"kept {pin.tree}: {kept}", folder=pin.tree)
 
-    def _use(self, pin: Pin, cell: str, done: OnDone) -> None:
+    def _use(self, pin: Pin) -> None:
         current = self.current
         if current is not None and current.is_same(pin):
             pin = current._replace(revision=pin.revision, changes=pin.changes)
         self._settings.change(pin=pin._asdict())
         self.tell_story()
-        self._inform_kernel(cell, done)
 
-    def _inform_kernel(self, cell: str, done: OnDone) -> None:
+    def _inform_kernel(self, cell: str, cancelled: threading.Event) -> None:
         pin = self.current
         assert pin is not None
         known = dict(pin._asdict(), text=pin.text, warnings=pin.warnings)
 
         def answered(reply: Dict[str, Any]) -> None:
-            if not reply:  # aborted, because a request of the front end failed before it
-                self._loop.later(RETRY_AFTER, partial(self._inform_kernel, cell, done))
-            elif reply.get("status") == "ok":
-                done("")
-            else:
-                self._story.tell("code", f"the kernel cannot use it: {reply.get('evalue')}")
-                done(f"the kernel cannot use {pin.tree}: {reply.get('evalue')}")
+            problem = "" if reply.get("status") == "ok" else str(reply.get("evalue"))
+            if problem:
+                self._story.tell("code", f"the kernel cannot use it: {problem}")
+            self._done(cancelled, problem and f"the kernel cannot use {pin.tree}: {problem}")
 
-        self._internal_requests.evaluate(f"__import__('gpu_kernel').take_code({known!r}, {cell!r})", answered)
+        self._evaluate(f"__import__('gpu_kernel').take_code({known!r}, {cell!r})", answered)

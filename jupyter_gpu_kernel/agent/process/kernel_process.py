@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Callable, Dict, Optional, Tuple
 
-from ...wire.messages import Channel
+from ...wire.messages import Message
 from ..failover.keeper_pipe import KeeperPipe
 from ..kernel_context import KernelContext
 from ..kernel_protocol import returned
@@ -14,7 +14,7 @@ from ..paths import agent_command, read_tail
 from ..spare.client import Spare
 from ..spare.packets import KernelStart
 from ..system.process_control import Process, Streams
-from .kernel_sockets import KernelSockets, OnMessage
+from .kernel_sockets import KernelSockets
 
 STDERR_TAIL = 4000
 PREPARE_AFTER = 2.0
@@ -22,13 +22,13 @@ PREPARE_AFTER = 2.0
 
 
 class KernelProcess:
-    """One ipykernel. `on_message(channel, client, parts)` is called for every message of it, and `on_mark(total)` after
-    one with a mark."""
+    """One ipykernel. `on_message(message)` is called for every message of it, and `on_mark(total)` after one with a
+    mark."""
 
     def __init__(
         self,
         context: KernelContext,
-        on_message: OnMessage,
+        on_message: Callable[[Message], None],
         on_mark: Callable[[int], object],
         spare: Optional[Spare] = None,
     ) -> None:
@@ -92,9 +92,9 @@ class KernelProcess:
         self._process, self.pid, self.pipe = process, process.pid, pipe
         self._sockets.connect()
 
-    def send(self, channel: Channel, client: int, parts: Tuple[bytes, ...]) -> None:
+    def send(self, request: Message) -> None:
         """Send one message to the kernel; nothing, if the process has ended."""
-        self._sockets.send(channel, client, parts)
+        self._sockets.send(request)
 
     def reap(self) -> Optional[int]:
         """Return None while the process runs, then its return code (negative: a signal)."""

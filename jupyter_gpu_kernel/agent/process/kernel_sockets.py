@@ -1,4 +1,4 @@
-"""The ZeroMQ sockets to the kernel, the signatures of its messages, and when the kernel is ready.
+"""The ZeroMQ sockets to the kernel, and the signatures of its messages.
 
 The kernel listens on ipc sockets in its own 0700 folder, so that no other user of the node can reach it. Messages are
 signed with a key that never leaves the node.
@@ -16,9 +16,8 @@ from typing import Any, Callable, Dict, List, Tuple
 import zmq
 
 from ...wire.files import replace_file
-from ...wire.messages import MAX_CLIENTS, MAX_PARTS, Channel
+from ...wire.messages import MAX_CLIENTS, MAX_PARTS, Channel, Message
 from ..kernel_protocol import DELIMITER, keeper_identity, read_mark
-from ..relay.internal_requests import InternalRequests
 from ..system.loop import Loop
 
 DRAIN_TIMEOUT = 1.0
@@ -33,17 +32,16 @@ _CLIENT = re.compile(rb"[0-9]{1,10}")
 _PORTS = {Channel.SHELL: 1, Channel.IOPUB: 2, Channel.STDIN: 3, Channel.CONTROL: 4}
 _HEARTBEAT_PORT = 5
 
-OnMessage = Callable[[Channel, int, Tuple[bytes, ...]], None]
-_READY_INTERVAL = 0.1
-"""Seconds between two requests to a kernel that is not ready yet."""
-
 
 class KernelSockets:
-    """`on_message(channel, client, parts)` is called for every message of the kernel, `on_mark(total)` after one that
-    has a mark."""
+    """`on_message(message)` is called for every message of the kernel, `on_mark(total)` after one that has a mark."""
 
     def __init__(
-        self, loop: Loop, folder: Path, on_message: OnMessage, on_mark: Callable[[int], object]
+        self,
+        loop: Loop,
+        folder: Path,
+        on_message: Callable[[Message], None],
+        on_mark: Callable[[int], object],
     ) -> None:
         self.connection_file = folder / "connection.json"
         self._prefix = str(folder / "z")
@@ -83,15 +81,15 @@ class KernelSockets:
             self._sockets[channel] = socket
             self._loop.watch(socket, lambda _, channel=channel: self._receive(channel))  # type: ignore[misc]
 
-    def send(self, channel: Channel, client: int, parts: Tuple[bytes, ...]) -> None:
+    def send(self, request: Message) -> None:
         """Send one message; nothing, if the process has ended.
 
         The client's number travels as identity: the kernel sends it back with the reply.
         """
-        if channel not in self._sockets:
+        if request.channel not in self._sockets:
             return
-        frames = [b"%d" % client, DELIMITER, self._sign(parts[:4]), *parts]
-        socket, copy = self._sockets[channel], len(parts) == 4
+        frames = [b"%d" % request.client, DELIMITER, self._sign(request.parts[:4]), *request.parts]
+        socket, copy = self._sockets[request.channel], len(request.parts) == 4
         for frame in frames[:-1]:
             socket.send(frame, _MORE, copy)
         socket.send(frames[-1], 0, copy)
@@ -145,7 +143,7 @@ class KernelSockets:
         client = 0
         if channel is not Channel.IOPUB and at and _CLIENT.fullmatch(frames[at - 1]):
             client = min(int(frames[at - 1]), MAX_CLIENTS)
-        self._on_message(channel, client, parts)
+        self._on_message(Message(channel, client, parts))
         mark = read_mark(frames[at - 1]) if channel is Channel.IOPUB and at else None
         if mark is not None:
             self._on_mark(mark)
@@ -155,47 +153,3 @@ class KernelSockets:
         for part in parts:
             mac.update(part)
         return mac.hexdigest().encode()
-
-
-class Readiness:
-    """Calls `on_up()` when the kernel is ready. `reset` for every process, `begin` once its sockets are bound."""
-
-    def __init__(self, loop: Loop, internal_requests: InternalRequests, on_up: Callable[[], None]) -> None:
-        self.up = False
-        self.kernel_info: Dict[str, Any] = {}
-        """The kernel's kernel_info_reply."""
-        self._loop = loop
-        self._internal_requests = internal_requests
-        self._on_up = on_up
-        self._process = 0
-        self._replied = self._published = False
-
-    def reset(self) -> None:
-        """The process has ended, or another one is to be started."""
-        self.up = self._replied = self._published = False
-        self._process += 1
-
-    def begin(self) -> None:
-        """Ask until a reply and an iopub message have come: messages to a socket that is not yet connected are lost."""
-        self._ask(self._process)
-
-    def received_iopub(self) -> None:
-        """A message was received on iopub."""
-        if not self._published:
-            self._published = True
-            self._check()
-
-    def _ask(self, process: int) -> None:
-        if not self.up and process == self._process:  # else that process has ended
-            self._internal_requests.send(Channel.CONTROL, "kernel_info_request", {}, self._answered)
-            self._loop.later(_READY_INTERVAL, lambda: self._ask(process))
-
-    def _answered(self, info: Dict[str, Any]) -> None:
-        self.kernel_info = info
-        self._replied = True
-        self._check()
-
-    def _check(self) -> None:
-        if not self.up and self._replied and self._published:
-            self.up = True
-            self._on_up()

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
 from ...wire.fields import FieldError, load_object, number, text
+from ..core.waiting import Waiting
 from ..in_kernel.signal_rules import Sender
 from ..kernel_context import KernelContext
-from ..relay.waiting import Waiting
 from ..story import Limited
 from ..system.loop import Loop, Timer
 from ..system.process_control import ChildProcess, ProcessControl, Streams

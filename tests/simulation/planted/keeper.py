@@ -21,13 +21,13 @@ KEEPER = [
     ),
     Mutant(
         "a reply does not wait for its output",
-        "agent.relay.waiting",
+        "agent.core.waiting",
         "        if cell is not None and not cell.is_idle:\n",
         "        if False:\n",
     ),
     Mutant(
         "a held reply is forgotten when the kernel ends",
-        "agent.relay.relay",
+        "agent.core.relay",
         "                self._send(Lane.ORDERED, one.reply)\n",
         "                pass\n",
     ),
@@ -53,38 +53,38 @@ KEEPER = [
     ),
     Mutant(
         "requests that came early are lost",
-        "agent.relay.relay",
+        "agent.core.relay",
         "        for one in self.waiting.take(Reason.KERNEL):\n",
         "        for one in self.waiting.take(Reason.KERNEL)[1:]:\n",
     ),
     Mutant(
         "requests to an ended kernel are not refused",
-        "agent.relay.relay",
+        "agent.core.relay",
         "            self.answers.refuse(request, _DEAD, self._end_reason)  # the keeper ends a process",
         "            pass  # the keeper ends a process",
     ),
     Mutant(
         "cells of an ended kernel get no reply",
-        "agent.relay.relay",
+        "agent.core.relay",
         "        self._fail(Reason.REPLY, _DEAD, reason)\n",
         "",
     ),
     Mutant(
         "cells of the new front end do not wait for the old one's",
-        "agent.relay.waiting",
+        "agent.core.waiting",
         "    if not orphaned or cell.key in orphaned:\n",
         "    if True:\n",
     ),
     Mutant(
         "cells that wait for the old front end's wait for ever",
-        "agent.relay.relay",
+        "agent.core.relay",
         "            self.resume(Reason.FORMER_CELLS)\n",
         "            pass\n",
     ),
     Mutant(
         "what the old front end's cells print comes to the new one",
-        "agent.relay.reattach",
-        "        return key in self._state.requests.orphaned\n",
+        "agent.core.reattach",
+        "        return key in self._log.state.requests.orphaned\n",
         "        return False\n",
     ),
     Mutant(
@@ -100,23 +100,23 @@ KEEPER = [
         "the kernel is not killed for a restart",
         "agent.keeper.keeper",
         (
-            "        self.relay.kernel_restarting()\n"
-            "        self.ready.reset()\n"
+            "        self.handle(events.KernelRestarting())\n"
+            "        self.requests.reset()\n"
             "        self.kernel.signal_group(signal.SIGKILL)\n"
         ),
-        ("        self.relay.kernel_restarting()\n        self.ready.reset()\n"),
+        ("        self.handle(events.KernelRestarting())\n        self.requests.reset()\n"),
     ),
     Mutant(
         "output overtakes what waits",
-        "agent.log.hub_reader",
-        "            waits = bool(self._log.state.queue) or not (self._attached and self._has_room)\n",
-        "            waits = not (self._attached and self._has_room)\n",
+        "agent.log.log",
+        "            waits = bool(self.state.queue) or not (self._is_attached and self._has_room)\n",
+        "            waits = not (self._is_attached and self._has_room)\n",
     ),
     Mutant(
         "a replay is never over",
-        "agent.log.hub_reader",
-        ('            self._replay = False\n            self._mark("end")\n'),
-        "            self._replay = False\n",
+        "agent.log.log",
+        ('            self._replays = False\n            self._mark("end")\n'),
+        "            self._replays = False\n",
     ),
     Mutant(
         "one message is lost where memory ends",
@@ -139,13 +139,13 @@ KEEPER = [
     Mutant(
         "the log is written after what it says was sent",
         "agent.keeper.server",
-        ("        self._log.flush()  # before the hub gets messages and acknowledgements\n"),
+        ("        self.runner.log_file.flush()  # before the hub gets messages and acknowledgements\n"),
         "        pass\n",
     ),
     Mutant(
         "the kernel gets a request before the log's file",
         "agent.keeper.keeper",
-        "        self.log.flush()  # before the kernel gets a request\n",
+        "        self.runner.log_file.flush()  # before the kernel gets a request\n",
         "        pass\n",
     ),
     Mutant(
@@ -162,32 +162,32 @@ KEEPER = [
     ),
     Mutant(
         "a successor numbers its messages anew",
-        "agent.log.hub_reader",
-        "        self._replay = False\n        self._restore()\n",
-        "        self._replay = False\n",
+        "agent.keeper.server",
+        "            self.endpoint.outbox.restore(lane, state.serials[lane], state.lanes[lane])\n",
+        "            pass\n",
     ),
     Mutant(
         "a successor passes on what the kernel repeats",
-        "agent.relay.relay",
-        "        if self._was_taken_over and is_repeated(message, self._log, self.waiting, self._is_up):\n",
+        "agent.core.relay",
+        "        if self._was_taken_over and not is_keepers_own(message) and self._is_repeated(message):\n",
         "        if False:\n",
     ),
     Mutant(
         "a successor sends no request again",
-        "agent.failover.successor",
-        "        self.relay.send_again()\n",
-        "",
+        "agent.core.relay",
+        "            self._send_again()\n",
+        "            pass\n",
     ),
     Mutant(
         "a successor forgets requests that were not sent to the kernel",
-        "agent.relay.relay",
+        "agent.core.relay",
         "            self.waiting.add(pending.request, Reason.KERNEL)\n",
         "            pass\n",
     ),
     Mutant(
         "a successor ignores the kernel's last replies",
         "agent.failover.successor",
-        "                self._from_kernel(channel, int(client), tuple(part.encode() for part in parts))\n",
+        "                self._from_kernel(Message(channel, int(client), tuple(part.encode() for part in parts)))\n",
         "                pass\n",
     ),
     Mutant(
@@ -199,7 +199,7 @@ KEEPER = [
     Mutant(
         "a request that comes again is handled again",
         "agent.log.log",
-        "        if self.state.requests.was_received(message):\n",
-        "        if False:\n",
+        "        is_new = not self.state.requests.was_received(message)\n",
+        "        is_new = True\n",
     ),
 ]

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from ....wire.texts import duration
+from ...core.events import GreetingChanged
 
 if TYPE_CHECKING:
     from ..keeper import Keeper
@@ -104,16 +105,16 @@ class HoldLimit:
 
     def _tell(self, text: str, hooks: bool) -> None:
         self._keeper.story.tell("gpu", text)
-        self._keeper.relay.internal_requests.show_notice(text, hooks)
-        self._keeper.relay.greeting_text.set_warning(text if hooks else "")
+        self._keeper.requests.show_notice(text, hooks)
+        self._keeper.handle(GreetingChanged("warning", text if hooks else ""))
 
     def _end(self, waiting: int) -> None:
         """Give the GPUs back, after the SIGTERM functions have had the time to save what is new."""
         self._ending = True
         why = self._why(waiting)
         text = f"{why}. This kernel gives its GPUs back now."
-        self._keeper.relay.internal_requests.show_notice(text, hooks=True)
-        self._keeper.relay.greeting_text.set_warning("")
+        self._keeper.requests.show_notice(text, hooks=True)
+        self._keeper.handle(GreetingChanged("warning", ""))
         self._loop.later(HOOK_TIME, lambda: self._ended(why))
 
     def _ended(self, why: str) -> None:

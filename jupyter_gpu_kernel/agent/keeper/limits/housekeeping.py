@@ -57,7 +57,7 @@ class Housekeeping:
         self._keeper.loop.later(self._keeper.idle_timer.tick, self._tick)
         trim(self._keeper.folder / "log")
         self._keeper.gpus.gpu_time.update()
-        if self._keeper.ready.up:
+        if self._keeper.requests.up:
             self._check_idle()
 
     def _check_idle(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping
 
 from ....wire.fields import number, text
 from ....wire.texts import duration
+from ...core.events import GreetingChanged
 from ...in_kernel.signal_rules import Sender, classify
 from ...job.end_notices import EndNotices
 from ...job.member import Membership
@@ -109,5 +110,6 @@ class JobNotices:
 
     def _show(self, line: str, signal: str = "") -> None:
         """Show the line in the running cell, or in the next one. `signal`: the one that the job's process has got."""
-        self._keeper.relay.internal_requests.show_notice(line, signal in _RUN_HOOKS, signal)
-        self._keeper.relay.greeting_text.set_warning("" if self._keeper.relay.busy else line)
+        self._keeper.requests.show_notice(line, signal in _RUN_HOOKS, signal)
+        warning = "" if self._keeper.core.relay.busy else line
+        self._keeper.handle(GreetingChanged("warning", warning))

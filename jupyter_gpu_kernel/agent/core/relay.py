@@ -8,20 +8,19 @@ others are held back while a greeting is read, and then the hub gets them. This 
 from __future__ import annotations
 
 import enum
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set
+from typing import Any, Dict, Optional, Sequence, Set
 
 from ...wire.kernel_messages.answers import Answers
-from ...wire.kernel_messages.compose import Parts, error_reply, make
+from ...wire.kernel_messages.compose import error_reply, make
 from ...wire.messages import Channel, Lane, Message, MessageError, lane_of
-from ..gpus.manager import GpuManager
-from ..kernel_context import KernelContext
+from ..kernel_settings import KernelSettings
 from ..log.log import Log
 from ..log.requests import ReceivedRequest
-from .code_request import CodePin, Pin
-from .internal_requests import InternalRequests, ReservedCount, ToKernel, is_keepers_own, is_misattributed
-from .message_limit import MESSAGE_LIMITS, limit_size
-from .reattach import Greeting, GreetingText, Reattach, ToHub
-from .repeated import is_repeated
+from .cell_texts import Greeting, GreetingText, WaitText
+from .effects import ReplySent, ToKernel, Want
+from .internal_requests import ReservedCount, is_keepers_own, is_misattributed, keeper_request
+from .message_limit import limit_size
+from .reattach import Reattach
 from .waiting import Reason, Waiting, WaitingRequest
 
 _DEAD = "DeadKernelError"
@@ -36,47 +35,29 @@ class RelayState(enum.Enum):
 
 
 class Relay:
-    """`handle_request` and `handle_kernel_message` pass messages on; `kernel_…` methods report the process's life.
+    """`handle_request` and `handle_kernel_message` pass messages on; `kernel_…` methods report the process's life."""
 
-    context: The kernel's.
-    gpus: Create the manager of the kernel's GPUs, for which user cells wait.
-    pin: Pin the code that the first cell names.
-    message_limits: The size of one message of the kernel, in bytes.
-    """
-
-    def __init__(
-        self,
-        context: KernelContext,
-        log: Log,
-        to_kernel: ToKernel,
-        to_hub: ToHub,
-        gpus: Callable[[Relay], GpuManager],
-        pin: Pin,
-        message_limits: Mapping[Lane, int] = MESSAGE_LIMITS,
-    ) -> None:
-        loop = context.loop
-        self.internal_requests = InternalRequests(loop.runtime, to_kernel)
-        self._reserved_count = ReservedCount(self.internal_requests)
+    def __init__(self, log: Log, settings: KernelSettings, node: str) -> None:
+        self._reserved_count = ReservedCount(log)
         self.answers = Answers(self.send, self._reserved_count.reserve)
         self.waiting = Waiting()
-        self.aborts = log.state.requests.aborts
         self.reattach = Reattach(log, self.answers, self.send)
-        self.greeting_text = GreetingText(context.settings.now, self.reattach)
+        self.greeting_text = GreetingText(settings, node, self.reattach)
+        self.greeting = Greeting(log, self.send, self._pass_to_hub)
+        self.wait_text = WaitText(log, self.send)
         self._log = log
         self._was_taken_over = False  # the kernel, from a killed keeper
-        self._runtime = loop.runtime
-        self._to_kernel = to_kernel
-        self._to_hub = to_hub
-        self._message_limits = message_limits
-        self.greeting = Greeting(loop, self._pass_to_hub)
         self._state = RelayState.DOWN
         self._end_reason = ""
         self._kernel_info: Dict[str, Any] = {}
         self._busy_with: Set[str] = set()  # keys of requests; a control request overlaps with a cell
-        self._after_replies: Dict[str, Callable[[], object]] = {}  # by the msg_id of the request
         self._latest_header = b""  # of the latest execute_request of a front end
-        self._code_pin = CodePin(pin, self._pinned)
-        self.gpus = gpus(self)
+        self._has_gpus = False
+        self._gpu_names: Sequence[str] = ()
+        self._wanted = Want(None, None)
+
+    def __repr__(self) -> str:
+        return f"<Relay {self._state.value}, busy with {sorted(self._busy_with)}, {self.waiting!r}>"
 
     @property
     def busy(self) -> bool:
@@ -89,21 +70,29 @@ class Relay:
 
     # -------------------------------------------------------------------------------------- the life of both ends
 
-    def kernel_starting(self) -> None:
-        """A process was started, which takes no requests yet."""
+    def kernel_starting(self, taken_over: bool) -> None:
+        """A process of the kernel is about to be started, or runs under a keeper that was killed."""
+        if not taken_over:
+            self._log.add("requests.kernel_started")
         self._state = RelayState.DOWN
-        self._was_taken_over = False
+        self._was_taken_over = taken_over
         self._busy_with.clear()
-        self.waiting.may_pin = True
-        self.internal_requests.clear()
+        self.waiting.may_pin = not taken_over
         self.answers.clear()
         self._reserved_count.reserve(0)
+        if taken_over:
+            self._kernel_taken_over()
 
-    def kernel_taken_over(self) -> None:
-        """The kernel runs, and may be busy with requests of a killed keeper: the log has those without a reply."""
-        self.kernel_starting()
-        self.waiting.may_pin = False
-        self._was_taken_over = True
+    def validate(self) -> None:
+        """Raise AssertionError if something is not as it is whenever there is nothing to do."""
+        self.waiting.validate()
+        assert not (self._is_up and self.waiting.all(Reason.KERNEL)), f"the kernel is up: {self}"
+        assert self._state is not RelayState.ENDED or not self.waiting.line, f"there is no kernel: {self}"
+        first = self.waiting.first_cell
+        assert (self._wanted.code or self._wanted.gpus) == (first and first.request), f"not wanted: {self}"
+
+    def _kernel_taken_over(self) -> None:
+        """The kernel may be busy with requests of a killed keeper: the log has those without a reply."""
         self.answers.count_from(self._log.state.requests.count)
         self._reserved_count.reserve(self.answers.count)
         for request in self._log.state.requests.pending.values():
@@ -120,16 +109,18 @@ class Relay:
             self._latest_header = pending.request.parts[0]
             self.waiting.add(pending.request, Reason.REPLY).is_idle = pending.state == "idle"
 
-    def send_again(self) -> None:
+    def _send_again(self) -> None:
         """Send the kernel the requests that a killed keeper has sent, or was about to send. The kernel drops those that
         it has received."""
         for pending in self._log.state.requests.pending.values():
             if pending.forwarded:
-                self._to_kernel(pending.request.channel, pending.request.client, pending.request.parts)
+                self._to_kernel(pending.request)
 
     def kernel_up(self, kernel_info: Dict[str, Any]) -> None:
         """The kernel takes requests: send it those that waited. `kernel_info`: the content of its kernel_info_reply."""
         self._state, self._kernel_info = RelayState.UP, kernel_info
+        if self._was_taken_over:
+            self._send_again()
         for one in self.waiting.take(Reason.KERNEL):
             self.handle_request(one.request)
 
@@ -137,7 +128,7 @@ class Relay:
         """The process has ended, and the reason is not known yet: requests wait for `kernel_ended`."""
         self._state = RelayState.DOWN
 
-    def kernel_ended(self, reason: str, *, for_good: bool) -> None:
+    def kernel_ended(self, reason: str, for_good: bool) -> None:
         """End every pending cell with this error. `for_good`: no other process follows."""
         self._state = RelayState.DOWN
         self.greeting.end()
@@ -154,7 +145,8 @@ class Relay:
         self._fail(Reason.KERNEL, _DEAD, "the kernel was restarted")
 
     def front_end_returned(self, other_kernels: Sequence[str]) -> None:
-        """Another front end attaches, which knows nothing of the requests so far. `Log.leave` was called before."""
+        """Another front end attaches, which knows nothing of the requests so far."""
+        self._log.leave()
         for _, message in self.greeting.withdraw():
             self._log.add("keep", message)
         self.reattach.begin(one.key for one in self.waiting.line)
@@ -188,7 +180,7 @@ class Relay:
             self._forward(request, request.key)
 
     def _execute(self, request: Message) -> None:
-        if self.aborts.should_abort(request):
+        if self._log.state.requests.aborts.should_abort(request):
             return self.answers.abort(request)
         cell = self.waiting.add(request, Reason.KERNEL)
         if self._place(cell) is Reason.FORMER_CELLS:
@@ -198,7 +190,7 @@ class Relay:
 
     def _place(self, cell: WaitingRequest) -> Reason:
         """Send a cell to the kernel, unless it has to wait. Return what it waits for."""
-        reason = self.waiting.admit(cell, self._log.state.requests.orphaned, self.gpus.are_ready)
+        reason = self.waiting.admit(cell, self._log.state.requests.orphaned, self._has_gpus)
         if reason is Reason.REPLY:
             if cell.by_user:
                 self._reserved_count.skip()
@@ -209,11 +201,14 @@ class Relay:
 
     def _forward(self, request: Message, key: str) -> None:
         self._log.add("requests.forward", key)
-        self._to_kernel(request.channel, request.client, request.parts)
+        self._to_kernel(request)
+
+    def _to_kernel(self, request: Message) -> None:
+        self._log.effects.append(ToKernel(request))
 
     def _greet(self, cell: WaitingRequest) -> None:
         if cell.by_user and not self.reattach.is_orphaned(cell.key):
-            text, seconds = self.greeting_text.take(self.gpus.acquisition.names, self.gpus.wait_text.text)
+            text, seconds = self.greeting_text.take(self._gpu_names, self.wait_text.text)
             self.greeting.show(cell.request, text, seconds)
 
     # -------------------------------------------------------------------------------------- requests that wait
@@ -226,10 +221,20 @@ class Relay:
                 self._place(cell)
             self._serve_first_cell()
 
-    def _pinned(self, problem: str) -> None:
+    def gpus_changed(self, ready: bool, names: Sequence[str], waiting_text: Optional[str]) -> None:
+        """The kernel's GPUs have changed, or what is known of them: see `GpusChanged`."""
+        self._has_gpus, self._gpu_names = ready, names
+        if waiting_text is not None:
+            self.wait_text.set_text(waiting_text)
+        if ready:
+            self.wait_text.clear()
+            self.wait_text.text = ""
+            self.resume(Reason.GPUS)
+
+    def code_pinned(self, problem: str) -> None:
         """The code that a cell has named is pinned, unless there is a problem."""
         if problem:
-            self.fail_first_cell("CodeError", problem)
+            self.fail_cells("CodeError", problem, only_first=True)
         elif self._is_up:
             self.waiting.may_pin = False
             self.resume(Reason.CODE)
@@ -239,28 +244,25 @@ class Relay:
         first = self.waiting.first_cell
         if first is not None:
             self.answers.begin(first.request)
-        self._code_pin.want(first.request if first is not None and first.reason is Reason.CODE else None)
-        self.gpus.want(first.request if first is not None and first.reason is Reason.GPUS else None)
+        reason, request = (None, None) if first is None else (first.reason, first.request)
+        wanted = Want(request if reason is Reason.CODE else None, request if reason is Reason.GPUS else None)
+        self.wait_text.move_to(wanted.gpus)
+        if request is not None or wanted != self._wanted:
+            self._wanted = wanted
+            self._log.effects.append(wanted)
 
-    def fail_cells(self, name: str, reason: str) -> None:
-        """End every cell that waits for code or GPUs, as far as it is not aborted by the failure of one before it."""
-        while self._fail_first_cell(name, reason):
+    def fail_cells(self, name: str, reason: str, only_first: bool = False) -> None:
+        """End cells that wait for code or GPUs with this error: see `CellsFailed`."""
+        while self._fail_first_cell(name, reason) and not only_first:
             pass
+        self.resume(Reason.CODE)  # the next cell may name code
         self._serve_first_cell()
 
-    def fail_first_cell(self, name: str, reason: str) -> bool:
-        """End the first cell that waits for code or GPUs with this error, and abort those behind it if it stops others
-        on error. Return whether there was one."""
-        failed = self._fail_first_cell(name, reason)
-        if failed:
-            self.resume(Reason.CODE)  # the next cell may name code
-            self._serve_first_cell()
-        return failed
-
     def _fail_first_cell(self, name: str, reason: str) -> bool:
+        """End the first cell, and abort those behind it if it stops others on error. Return whether there was one."""
         cells = self.waiting.take_first_cell()
         if cells:
-            self.gpus.wait_text.clear()  # which would remove the error as well, if it came later
+            self.wait_text.clear()  # which would remove the error as well, if it came later
             self.answers.fail(cells[0].request, name, reason)
             for cell in cells[1:]:
                 self.answers.abort(cell.request)
@@ -281,9 +283,9 @@ class Relay:
         """Interrupt the cell that runs, or end the first cell that waits for code or GPUs."""
         first = self.waiting.first_cell
         if self._can_be_interrupted:
-            self.internal_requests.send(Channel.CONTROL, "interrupt_request", {})
+            self._to_kernel(keeper_request(self._log.runtime, Channel.CONTROL, "interrupt_request", {}))
         elif first is not None:
-            self.fail_first_cell("KeyboardInterrupt", first.reason.value)
+            self.fail_cells("KeyboardInterrupt", first.reason.value, only_first=True)
 
     def _interrupt_waiting(self, interrupt: Message) -> None:
         """Handle an interrupt while nothing runs that could be interrupted, or a cell waits for GPUs or the kernel."""
@@ -300,11 +302,10 @@ class Relay:
 
     # -------------------------------------------------------------------------------------- from the kernel
 
-    def handle_kernel_message(self, channel: Channel, client: int, parts: Parts) -> None:
+    def handle_kernel_message(self, message: Message) -> None:
         """Handle a message of the kernel. One that is malformed is dropped."""
         try:
-            message = Message(channel, client, parts)
-            messages = limit_size(self._runtime, message, self._message_limits)
+            messages = limit_size(self._log.runtime, message)
         except MessageError:
             return
         for message in messages:
@@ -317,14 +318,14 @@ class Relay:
             msg_type, parent = message.msg_type, message.parent_key
         except MessageError:
             return
-        if self._was_taken_over and is_repeated(message, self._log, self.waiting, self._is_up):
+        if self._was_taken_over and not is_keepers_own(message) and self._is_repeated(message):
             if not self._log.found:
                 self._log.add("keep", message)
             return
         is_news = self.answers.observe(message)
-        if self.internal_requests.handle(message) or msg_type == "iopub_welcome":
-            return
-        if is_keepers_own(message):  # a request of a killed keeper
+        if is_keepers_own(message):
+            return self._reserved_count.handle_reply(message)
+        if msg_type == "iopub_welcome":
             return
         if msg_type == "execute_reply" and message.channel is Channel.SHELL:
             return self._send_held(self.waiting.handle_reply(message))
@@ -334,6 +335,14 @@ class Relay:
             self._log.add("keep", message)
         if message.channel is Channel.IOPUB and msg_type == "status":
             self._handle_status(parent, message.content().get("execution_state"))
+
+    def _is_repeated(self, message: Message) -> bool:
+        """Return whether the kernel repeats this message, which a killed keeper has received."""
+        replies = self.waiting.replies(message.parent_key)
+        if message.channel is Channel.SHELL and None in replies:
+            return False  # also if the log has a reply: the request was answered before the kernel ran it
+        held = [reply.msg_id for reply in replies if reply is not None]
+        return message.msg_id in held or self._log.has_received(message, self._is_up)
 
     def _handle_status(self, parent: str, state: object) -> None:
         (self._busy_with.add if state == "busy" else self._busy_with.discard)(parent)
@@ -360,12 +369,8 @@ class Relay:
         self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
     ) -> None:
         """Send a message in the kernel's name."""
-        message = Message(channel, client, make(self._runtime, msg_type, content, parent))
+        message = Message(channel, client, make(self._log.runtime, msg_type, content, parent))
         self._send(lane_of(message, message.msg_type), message)
-
-    def after_reply(self, msg_id: str, action: Callable[[], object]) -> None:
-        """Call `action()` once, when the reply to the cell with this msg_id has been sent."""
-        self._after_replies[msg_id] = action
 
     def _send_status(self, state: str) -> None:
         """Send the kernel's state, as a status without a parent."""
@@ -379,18 +384,17 @@ class Relay:
         parent = message.parent_key
         if self.reattach.is_answered(parent):
             self._log.add("keep", message)
-            return
-        if self.reattach.is_orphaned(parent):
+        elif self.reattach.is_orphaned(parent):
             self._log.add("keep", message)
             self._sent(message)
         elif self.greeting.passes(lane, message):
             self._pass_to_hub(lane, message)
 
     def _pass_to_hub(self, lane: Lane, message: Message) -> None:
-        self._to_hub(lane, message)
+        self._log.send(lane, message)
         self._sent(message)
 
     def _sent(self, message: Message) -> None:
         if message.channel is Channel.SHELL and message.msg_type == "execute_reply":
             self.resume(Reason.FORMER_CELLS)
-            self._after_replies.pop(message.parent_id, lambda: None)()
+            self._log.effects.append(ReplySent(message.parent_id))

@@ -26,14 +26,12 @@ _MAX_HEADER = 64 * 1024
 """The size of a request's header up to which a replacement repeats it, in bytes."""
 
 
-def limit_size(
-    runtime: Runtime, message: Message, limits: Mapping[Lane, int] = MESSAGE_LIMITS
-) -> List[Message]:
+def limit_size(runtime: Runtime, message: Message) -> List[Message]:
     """Return the message, or a notice or an error in its place if it is too large for the hub."""
     size = message.size
-    if size <= min(limits.values()):
+    if size <= min(MESSAGE_LIMITS.values()):
         return [message]
-    limit = limits[lane_of(message, message.msg_type)]
+    limit = MESSAGE_LIMITS[lane_of(message, message.msg_type)]
     if size <= limit:
         return [message]
     msg_type = message.msg_type[:64]

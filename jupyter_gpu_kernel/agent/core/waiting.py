@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from itertools import takewhile
-from typing import AbstractSet, List, Optional
+from typing import AbstractSet, Dict, Iterator, List, Optional
 
 from ...wire.kernel_messages.compose import is_user_cell
 from ...wire.messages import Message
@@ -36,6 +36,7 @@ _RESOURCES = (Reason.CODE, Reason.GPUS)
 class WaitingRequest:
     """A request that waits.
 
+    place: The number of the request in the order of arrival.
     by_user: Whether the request is a cell that a user has run.
     names_code: Whether the cell begins with `%gpu code REV`. only_names_code: Whether it has nothing else.
     reply: The kernel's reply, which is held until the kernel is idle again. A reply and the output before it come from
@@ -43,9 +44,9 @@ class WaitingRequest:
     is_idle: Whether the kernel is idle again after the cell, so that only its reply is missing.
     """
 
-    def __init__(self, request: Message, reason: Reason) -> None:
+    def __init__(self, request: Message, reason: Reason, place: int) -> None:
         self.request = request.unparsed()
-        self.reason = reason
+        self.reason, self.place = reason, place
         self.key = request.key
         self.is_cell = request.msg_type == "execute_request"
         self.by_user = is_user_cell(request)
@@ -64,7 +65,9 @@ class Waiting:
     """`add` a request, `admit` a cell: it has a reason then; `take…` and `handle…` remove those that wait no longer."""
 
     def __init__(self) -> None:
-        self.line: List[WaitingRequest] = []
+        self._line: Dict[int, WaitingRequest] = {}  # by their places
+        self._by_reason: Dict[Reason, Dict[int, WaitingRequest]] = {reason: {} for reason in Reason}
+        self._last_place = 0
         self.may_pin = False
         """Whether no user cell of the kernel's process has passed yet, so that the next one may name code."""
 
@@ -80,61 +83,97 @@ class Waiting:
         )
         assert self.may_pin or not self.all(Reason.CODE), f"cells wait for code that is pinned: {self}"
         for one in self.line:
+            assert one.place in self._by_reason[one.reason], f"a request is not where its reason is: {self}"
             assert one.reason not in _RESOURCES or one.by_user, f"a user's cell is none: {self}"
             assert one.reason is Reason.KERNEL or one.is_cell, f"no cell: {self}"
             assert one.reply is None or (one.reason is Reason.REPLY and not one.is_idle), f"replied: {self}"
 
+    @property
+    def line(self) -> List[WaitingRequest]:
+        """All that wait, in the order of their arrival."""
+        return list(self._line.values())
+
     def all(self, reason: Reason) -> List[WaitingRequest]:
-        """Return all that wait for this."""
-        return [one for one in self.line if one.reason is reason]
+        """Return all that wait for this, in the order of their arrival."""
+        requests = self._by_reason[reason]
+        return [requests[place] for place in sorted(requests)]
 
     @property
     def first_cell(self) -> Optional[WaitingRequest]:
         """The first of the cells that wait for code or GPUs, which is shown as busy."""
-        return next((one for one in self.line if one.reason in _RESOURCES), None)
+        firsts = [first for first in map(self._first, _RESOURCES) if first is not None]
+        return min(firsts, key=lambda one: one.place) if firsts else None
 
     @property
     def is_executing(self) -> bool:
         """Whether the kernel has cells whose replies have not been sent yet."""
-        return any(one.reason is Reason.REPLY for one in self.line)
+        return bool(self._by_reason[Reason.REPLY])
 
-    def executing(self, key: str) -> List[WaitingRequest]:
-        """Return the cells with this key that the kernel has. Clients of one KernelManager use the same msg_ids."""
-        return [one for one in self.all(Reason.REPLY) if one.key == key]
+    def replies(self, key: str) -> List[Optional[Message]]:
+        """Return the replies that are held to the cells with this key that the kernel has; None for each other cell."""
+        return [one.reply for one in self._executing(key)]
 
     # -------------------------------------------------------------------------------------- what a request waits for
 
     def add(self, request: Message, reason: Reason) -> WaitingRequest:
         """Let a request wait at the end of the line."""
-        self.line.append(WaitingRequest(request, reason))
-        return self.line[-1]
+        self._last_place += 1
+        added = self._line[self._last_place] = WaitingRequest(request, reason, self._last_place)
+        self._enter(added, reason)
+        return added
 
     def admit(self, cell: WaitingRequest, orphaned: AbstractSet[str], has_gpus: bool) -> Reason:
         """The kernel is up: return what this cell waits for from now on. REPLY: it may go to the kernel.
 
         orphaned: The keys of the requests of front ends that have left.
         """
-        ahead = list(takewhile(lambda one: one is not cell, self.line))
-        cell.reason = Reason.REPLY
-        if _is_behind_former(cell, ahead, orphaned):
-            cell.reason = Reason.FORMER_CELLS
+        reason = Reason.REPLY
+        if self._is_behind_former(cell, orphaned):
+            reason = Reason.FORMER_CELLS
         elif cell.by_user:
-            cell.reason = self._resource(cell, {one.reason for one in ahead}, has_gpus)
-        return cell.reason
+            reason = self._resource(cell, has_gpus)
+        del self._by_reason[cell.reason][cell.place]
+        self._enter(cell, reason)
+        return reason
 
-    def _resource(self, cell: WaitingRequest, reasons: AbstractSet[Reason], has_gpus: bool) -> Reason:
-        """`reasons`: of those ahead of the cell."""
-        if self.may_pin and (cell.names_code or Reason.CODE in reasons):
+    def _resource(self, cell: WaitingRequest, has_gpus: bool) -> Reason:
+        if self.may_pin and (cell.names_code or self._is_behind(cell, Reason.CODE)):
             return Reason.CODE
         self.may_pin = False
-        passes = has_gpus or (cell.only_names_code and Reason.GPUS not in reasons)
+        passes = has_gpus or (cell.only_names_code and not self._is_behind(cell, Reason.GPUS))
         return Reason.REPLY if passes else Reason.GPUS
+
+    def _is_behind(self, cell: WaitingRequest, reason: Reason) -> bool:
+        """Return whether a user's cell before this one waits for this."""
+        first = self._first(reason)
+        return first is not None and first.place < cell.place
+
+    def _is_behind_former(self, cell: WaitingRequest, orphaned: AbstractSet[str]) -> bool:
+        """Return whether the cell has to wait for cells of a front end that has left, or for cells that wait for those.
+        Of users' cells, code that a front end runs for itself waits only for those that the kernel has."""
+        if not orphaned or cell.key in orphaned:
+            return False
+        ahead = takewhile(lambda one: one is not cell, self._line.values())
+        former = (one for one in ahead if one.reason is Reason.FORMER_CELLS or one.key in orphaned)
+        return any(cell.by_user or not one.by_user or one.reason is Reason.REPLY for one in former)
+
+    def _first(self, reason: Reason) -> Optional[WaitingRequest]:
+        """Return the first of the users' cells that wait for this: none of them ever passes another one."""
+        return next(iter(self._by_reason[reason].values()), None)
+
+    def _enter(self, request: WaitingRequest, reason: Reason) -> None:
+        request.reason = reason
+        self._by_reason[reason][request.place] = request
+
+    def _executing(self, key: str) -> Iterator[WaitingRequest]:
+        """Return the cells with this key that the kernel has. The kernel runs the first ones first."""
+        return (one for one in self._by_reason[Reason.REPLY].values() if one.key == key)
 
     # -------------------------------------------------------------------------------------- who waits no longer
 
     def handle_reply(self, reply: Message) -> Optional[Message]:
         """Take an execute_reply of the kernel. Return it if it may be sent now."""
-        cells = (one for one in self.executing(reply.parent_key) if one.reply is None)
+        cells = (one for one in self._executing(reply.parent_key) if one.reply is None)
         cell = next((one for one in cells if one.request.client == reply.client), None)
         if cell is not None and not cell.is_idle:
             cell.reply = reply
@@ -144,7 +183,7 @@ class Waiting:
 
     def handle_idle(self, key: str) -> Optional[Message]:
         """The kernel is idle again after the request with this key. Return its reply if that was held."""
-        cell = next((one for one in self.executing(key) if not one.is_idle), None)
+        cell = next((one for one in self._executing(key) if not one.is_idle), None)
         if cell is None:
             return None
         cell.is_idle = cell.reply is None
@@ -158,20 +197,13 @@ class Waiting:
     def take_first_cell(self) -> List[WaitingRequest]:
         """Remove the first of the cells that wait for code or GPUs, and those behind it that must not run if it fails.
         Return them; [] if there is none."""
-        cells = [one for one in self.line if one.reason in _RESOURCES]
-        return self._remove(cells if cells and stops_others(cells[0].request) else cells[:1])
+        first = self.first_cell
+        if first is None or not stops_others(first.request):
+            return self._remove([] if first is None else [first])
+        return self._remove([*self.all(Reason.GPUS), *self.all(Reason.CODE)])
 
     def _remove(self, requests: List[WaitingRequest]) -> List[WaitingRequest]:
-        if requests:
-            removed = set(requests)
-            self.line = [one for one in self.line if one not in removed]
+        for request in requests:
+            del self._by_reason[request.reason][request.place]
+            del self._line[request.place]
         return requests
-
-
-def _is_behind_former(cell: WaitingRequest, ahead: List[WaitingRequest], orphaned: AbstractSet[str]) -> bool:
-    """Return whether the cell has to wait for cells of a front end that has left, or for cells that wait for those. Of
-    users' cells, code that a front end runs for itself waits only for those that the kernel has."""
-    if not orphaned or cell.key in orphaned:
-        return False
-    former = [one for one in ahead if one.reason is Reason.FORMER_CELLS or one.key in orphaned]
-    return any(cell.by_user or not one.by_user or one.reason is Reason.REPLY for one in former)

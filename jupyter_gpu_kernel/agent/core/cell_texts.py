@@ -1,0 +1,200 @@
+"""Texts about the kernel in a user's cell, which are for the user who runs the cell, and not for the saved notebook.
+
+The greeting is shown in a new front end's first cell until that cell has output of its own. `clear_output` removes the
+greeting, and would remove real output as well. Therefore the cell's first output waits until there was time to read the
+greeting. Another text is shown in the first cell that waits for GPUs, and says what the cell waits for.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, List, Optional, Sequence, Set, Tuple
+
+from ...wire.kernel_messages.compose import Send, TransientDisplay
+from ...wire.messages import Channel, Lane, Message
+from ...wire.texts import COMMAND
+from ..kernel_settings import KernelSettings
+from ..log.log import Log
+from ..paths import is_kernel_id
+from .effects import SetTimer
+from .reattach import Reattach, describe
+
+READING_TIME = 2.0
+"""Seconds that a text is shown at least if it says more than that this is the kernel as it was left."""
+MAX_WAITING = 256 * 1024
+"""Bytes of output that wait. With more, the text is removed at once."""
+SHOW_AFTER = 1.5
+"""Seconds that a cell waits for GPUs before it shows why: its user may want a reason then."""
+GREETING_TIMER = "greeting"
+WAIT_TIMER = "wait text"
+
+
+class GreetingText:
+    """The text that the next user cell shows, once, after a front end has returned or a kernel was replaced."""
+
+    def __init__(self, settings: KernelSettings, node: str, reattach: Reattach) -> None:
+        """`settings`: the kernel's. `node`: the name of this machine."""
+        self._kernel_id = settings.id
+        self._program = settings.program or COMMAND
+        self._node = node
+        self._reattach = reattach
+        self._returned = False
+        self._other_kernels: Sequence[str] = ()
+        self._texts = {"replaced": "", "notice": "", "warning": ""}
+        self._reported: Set[str] = set()  # the keys of ended cells that an earlier greeting has named
+
+    def change(self, kind: str, text: str) -> None:
+        """The next user cell also shows this: see `GreetingChanged`."""
+        self._texts[kind] = text
+
+    def front_end_returned(self, other_kernels: Sequence[str]) -> None:
+        """Another front end attaches. `other_kernels`: ids of older kernels that its notebook has left."""
+        self._returned, self._texts["replaced"] = True, ""
+        self._other_kernels = list(filter(is_kernel_id, other_kernels))
+
+    def take(self, gpu_names: Sequence[str], wait_text: str = "") -> Tuple[str, float]:
+        """Return the text and how many seconds it should be shown; ("", 0.0) if there is none.
+
+        wait_text: What the first of the missed cells waits for, if it does.
+        """
+        replaced, *texts = self._texts.values()
+        seconds, lines = 0.0, []
+        if replaced:
+            lines.append(self._about_new_kernel(replaced, gpu_names))
+        elif self._returned:
+            lines = [*self._about_return(), *filter(None, [wait_text])]
+            seconds = READING_TIME if len(lines) > 1 else 0.0
+        if any(texts):
+            seconds, lines = READING_TIME, [*lines, *filter(None, texts)]
+        self._returned, self._other_kernels = False, ()
+        self._texts = dict.fromkeys(self._texts, "")
+        return "\n".join(lines), seconds
+
+    def _about_new_kernel(self, replaced: str, gpu_names: Sequence[str]) -> str:
+        gpus = f" with {', '.join(gpu_names)}" if gpu_names else ""
+        return f"This is a new kernel on {self._node}{gpus}; the previous one, {replaced}, has ended."
+
+    def _about_return(self) -> List[str]:
+        missed = self._reattach.missed
+        cells = [cell for cell in missed if cell.key not in self._reported]
+        self._reported = {cell.key for cell in missed if cell.ended}
+        lines: List[str] = []
+        if any(not (self._reattach.page_fills_cells and cell.cell_id) for cell in cells):
+            lines.append("Output of the cells below is missing in this notebook. To see it, run: %gpu missed")
+        lines.append(f"Back on kernel {self._kernel_id} on {self._node}; its variables are as you left them.")
+        for other in self._other_kernels:
+            stop = f"“{self._program} stop {other}”"
+            lines.append(f"Another kernel of this notebook is still running: {other}. To end it, run {stop}.")
+        lines += map(describe, cells)
+        if any(cell.asks is not None and not cell.ended for cell in cells):
+            lines.append("Its question is not asked again. To end the cell, interrupt the kernel.")
+        return lines
+
+
+class Greeting:
+    """Shows the text in a cell, and holds messages to the hub back meanwhile."""
+
+    def __init__(self, log: Log, send: Send, to_hub: Callable[[Lane, Message], None]) -> None:
+        """`send` sends a message in the kernel's name, unless it waits; `to_hub` sends one that has waited."""
+        self.waiting: List[Tuple[Lane, Message]] = []
+        """The messages that are held back."""
+        self._log = log
+        self._to_hub = to_hub
+        self._display = TransientDisplay(log.runtime, send)
+        self._cell = ""  # the key of the cell with the text
+        self._until = 0.0
+        self._size = 0
+
+    def show(self, request: Message, text: str, seconds: float) -> None:
+        """Show the text, if there is one, in the cell of this request, for so many seconds at least."""
+        if not text:
+            return
+        self.end()
+        self._display.show(text, request.parts[0])
+        self._cell = request.key
+        self._until = self._log.runtime.monotonic() + seconds
+
+    def passes(self, lane: Lane, message: Message) -> bool:
+        """Return whether this message may be sent to the hub now; if not, it is sent later."""
+        if not self._cell or (lane is not Lane.ORDERED and message.channel is not Channel.STDIN):
+            return True
+        if not self.waiting and not (message.parent_key == self._cell and _ends_greeting(message)):
+            return True
+        self.waiting.append((lane, message.unparsed()))
+        self._size += sum(map(len, message.parts))
+        if self._size > MAX_WAITING or message.channel is Channel.STDIN:  # input() must not wait
+            self.end()
+        elif not self.end_when_read() and len(self.waiting) == 1:
+            self._log.effects.append(SetTimer(GREETING_TIMER, self._until))
+        return False
+
+    def end_when_read(self) -> bool:
+        """Remove the text if there was time to read it, and send what waits. Return whether this was so."""
+        was_read = bool(self._cell) and self._until <= self._log.runtime.monotonic()
+        if was_read:
+            self.end()
+        return was_read
+
+    def end(self) -> None:
+        """Remove the text, and send what waits."""
+        waiting = self._take()
+        self._display.clear()
+        for lane, message in waiting:
+            self._to_hub(lane, message)
+
+    def withdraw(self) -> List[Tuple[Lane, Message]]:
+        """Return what waits, which is no longer kept: the front end that shows the text has left."""
+        self._display.forget()
+        return self._take()
+
+    def _take(self) -> List[Tuple[Lane, Message]]:
+        waiting, self.waiting = self.waiting, []
+        self._cell, self._size = "", 0
+        return waiting
+
+
+def _ends_greeting(message: Message) -> bool:
+    """Return whether this is a cell's output, its question to the user, or its end."""
+    if message.msg_type == "status":
+        return message.content().get("execution_state") == "idle"
+    return message.msg_type != "execute_input"
+
+
+class WaitText:
+    """Shows `text` in the cell of the last call of `move_to`."""
+
+    def __init__(self, log: Log, send: Send) -> None:
+        self.text = ""
+        """What the cell waits for."""
+        self._log = log
+        self._display = TransientDisplay(log.runtime, send)
+        self._header = b""  # of the cell
+        self._is_due = False
+
+    def move_to(self, cell: Optional[Message]) -> None:
+        """This cell is the first that waits. None: no cell waits."""
+        if cell is not None:
+            if not self._header:
+                self._log.effects.append(SetTimer(WAIT_TIMER, self._log.runtime.monotonic() + SHOW_AFTER))
+            self._header = cell.parts[0]
+            self._show()
+        elif self._header:
+            self._display.clear()
+            self._header, self._is_due, self.text = b"", False, ""
+
+    def set_text(self, text: str) -> None:
+        """Set what the cell waits for."""
+        self.text = text
+        self._show()
+
+    def clear(self) -> None:
+        """Remove the text, as the cell is about to run or to fail."""
+        self._display.clear()
+
+    def become_due(self) -> None:
+        """The user may want a reason now."""
+        self._is_due = bool(self._header)
+        self._show()
+
+    def _show(self) -> None:
+        if self._is_due and self.text:
+            self._display.show(self.text, self._header)

@@ -1,0 +1,80 @@
+"""The keeper's own requests to the kernel, of which front ends know nothing: such as to skip a count."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict
+
+from ...wire.kernel_messages.compose import make
+from ...wire.messages import Channel, Message
+from ...wire.runtime import Runtime
+from ..kernel_protocol import SESSION
+from ..log.log import Log
+from .effects import ToKernel
+
+Evaluate = Callable[[str, Callable[[Dict[str, Any]], None]], None]
+"""Evaluate(expression, on_result): evaluate an expression in the kernel; on_result({"status", "data" or "evalue"})."""
+_CLIENT = 0
+"""The client number of the keeper itself."""
+
+
+def keeper_request(runtime: Runtime, channel: Channel, msg_type: str, content: Dict[str, Any]) -> Message:
+    """Return a request of the keeper itself."""
+    return Message(channel, _CLIENT, make(runtime, msg_type, content, session=SESSION))
+
+
+def evaluation(runtime: Runtime, expression: str) -> Message:
+    """Return the request to evaluate an expression in the kernel: see `result_of` its reply."""
+    content: Dict[str, Any] = {"code": "", "silent": True, "store_history": False, "allow_stdin": False}
+    content.update(stop_on_error=False, user_expressions={"value": expression})
+    return keeper_request(runtime, Channel.SHELL, "execute_request", content)
+
+
+def result_of(reply: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the result of an `evaluation`: {"status", "data" or "evalue"}, or {} if it was aborted."""
+    result: Dict[str, Any] = reply.get("user_expressions", {}).get("value", {})
+    return result
+
+
+def is_misattributed(message: Message) -> bool:
+    """Return whether this is output whose parent is an internal request.
+
+    In some ipykernels, the latest request is the parent of what a user's thread prints. If that is an internal request,
+    of which front ends know nothing, the output belongs to the latest request of a front end.
+    """
+    return _is_output(message) and message.parent().get("session") == SESSION
+
+
+def is_keepers_own(message: Message) -> bool:
+    """Return whether this message is about an internal request. Output may be of a user's thread, see above."""
+    return not _is_output(message) and message.parent().get("session") == SESSION
+
+
+def _is_output(message: Message) -> bool:
+    return message.channel is Channel.IOPUB and message.msg_type not in ("status", "execute_input")
+
+
+class ReservedCount:
+    """The execution count of the last cell that was answered in the kernel's place, until the kernel knows it: no other
+    cell must get this count."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._count = 0
+        self._asked: Dict[str, int] = {}  # by the msg_ids of the requests to skip a count
+
+    def reserve(self, count: int) -> None:
+        """A cell was answered with this count. 0: no count is reserved."""
+        self._count = count
+
+    def skip(self) -> None:
+        """A cell is about to be sent to the kernel: make the kernel skip the count."""
+        if self._count:
+            request = evaluation(self._log.runtime, "__import__('gpu_kernel').skip(%d)" % self._count)
+            self._asked[request.msg_id] = self._count
+            self._log.effects.append(ToKernel(request))
+
+    def handle_reply(self, message: Message) -> None:
+        """Handle a message about an internal request, which may be the reply to that of `skip`."""
+        asked = self._asked.pop(message.parent_id, 0) if message.channel is Channel.SHELL else 0
+        if asked and asked == self._count and result_of(message.content()):  # else the request was aborted
+            self._count = 0

@@ -1,0 +1,60 @@
+"""Runs the core of a keeper: gives it events, and has its effects carried out in order."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from pathlib import Path
+from typing import Any, Callable, Deque, Dict, Type
+
+from ...wire.runtime import EventRuntime
+from ..core.effects import Effect, Logged, SetTimer
+from ..core.events import Event, TimerDue
+from ..core.keeper_core import KeeperCore
+from ..kernel_settings import KernelSettings
+from ..log.log import Log
+from ..log.log_file import LogFile
+from ..system.loop import Loop, Timer
+
+
+class CoreRunner:
+    """`handle` each event. `log_file` is to be flushed before hub or kernel see what has followed from it.
+
+    actions: What carries out an effect of this type; it is called with the fields of the effect.
+    """
+
+    def __init__(
+        self, loop: Loop, folder: Path, settings: KernelSettings, report: Callable[[str], object]
+    ) -> None:
+        """`report(text)` is called once for each problem with the log's file in `folder`."""
+        self._loop = loop
+        self.log_file = LogFile(loop.runtime, folder, settings, report)
+        log = Log(EventRuntime(loop.runtime.new_id()), self.log_file.state, self.log_file.found)
+        self.core = KeeperCore(log, settings, os.uname().nodename)
+        self.actions: Dict[Type[Any], Callable[..., object]] = {SetTimer: self._set_timer}
+        self._timers: Dict[str, Timer] = {}
+        self._effects: Deque[Effect] = deque()  # those that are not carried out yet
+        self._is_carrying_out = False
+
+    def handle(self, event: Event) -> None:
+        """Give the core an event, and carry out the effects; those of an event within an effect follow it."""
+        runtime = self._loop.runtime
+        for effect in self.core.handle(event, runtime.monotonic(), runtime.time()):
+            if isinstance(effect, Logged):
+                self.log_file.add(*effect)  # at once: any flush may write a checkpoint of the state
+            else:
+                self._effects.append(effect)
+        if not self._is_carrying_out:
+            self._is_carrying_out = True
+            try:
+                while self._effects:
+                    effect = self._effects.popleft()
+                    self.actions[type(effect)](*effect)
+            finally:
+                self._is_carrying_out = False
+
+    def _set_timer(self, name: str, at: float) -> None:
+        if name in self._timers:
+            self._timers[name].cancel()
+        delay = at - self._loop.time()
+        self._timers[name] = self._loop.later(delay, lambda: self.handle(TimerDue(name)))
