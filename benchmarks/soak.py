@@ -59,7 +59,7 @@ class Kit:
         self.node = exits.enter_context(Clocked())
         loop = exits.enter_context(LoopThread())
         self.link = loop.link(self.node)
-        self.remote = loop.kernel(self.link)
+        self.loop, self.remote = loop, loop.kernel(self.link)
         self.tally = Tally()
         self.front = exits.enter_context(Front(self.remote.edge.connection, self.tally))
         self.frames: list[float] = []
@@ -120,7 +120,8 @@ class Kit:
     def _limit_rate(self, limited: bool) -> None:
         """Whether the front end counts as one that drops messages above a rate."""
         (shown,) = self.remote.front_ends
-        shown.reconnect(FrontEndSpec(shown.edge.connection, rate_limited=limited))
+        spec = FrontEndSpec(shown.edge.connection, rate_limited=limited)
+        self.loop.call(self.remote.front_ends.reconnect, shown, spec)
 
     def state(self) -> str:
         """For whoever looks for the cause."""

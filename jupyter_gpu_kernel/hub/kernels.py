@@ -135,7 +135,7 @@ class Kernels:
         """Return a row for each kernel that front ends here have on a node which cannot be reached, or in a job of a
         login node which cannot be reached; and the kernel's node. The node that cannot be reached has a row of its own
         with the error."""
-        started = (one for one in self if not one.late_start.pending)
+        started = (one for one in self if not one.not_started)
         away = [one for one in started if one.link_state not in (LinkState.UP, LinkState.LOST)]
         found = [(self._node(one), one.describe()) for one in away if _leads_through(one.settings, node)]
         for _, row in found:
@@ -184,7 +184,7 @@ class Kernels:
             for front in remote.absent:
                 if _ports_of(front.edge.connection) == ports:
                     remote.absent.pop(front).cancel()
-                    front.reconnect(front_end_of(call))
+                    remote.front_ends.reconnect(front, front_end_of(call))
                     return remote
         self.release_returning(settings.name, settings.notebook)
         return None
@@ -216,7 +216,7 @@ class Kernels:
         link is up."""
         if len(remote.front_ends) == 1:
             return remote.stop(why)
-        if front is remote.front_ends.owner:
+        if remote.owns(front):
             remote.command("stop", why=why)  # the other front ends are notified
         self.remove(remote, front)
 
@@ -225,7 +225,7 @@ class Kernels:
         the link, and would be lost with the front end."""
         if remote.phase is Phase.SHUT_DOWN and not remote.ended:
             remote.stop("shut down by its front end")
-        elif remote.restarts and not remote.ended:
+        elif remote.life.restarts and not remote.ended:
             remote.stop("its front end has left while it restarted")
         else:
             remote.close()
@@ -244,7 +244,7 @@ class Kernels:
         front = remote.front_ends.of(client)
         if front is None:
             return  # released before
-        restarts = remote.phase is Phase.RESTART and front is remote.front_ends.owner
+        restarts = remote.phase is Phase.RESTART and remote.owns(front)
         alone = len(remote.front_ends) == 1
         if client.sent_bye and front.spec.parent and alone and not restarts:
             return self._abandon(remote)  # it was a launcher, whose front end has gone
@@ -287,8 +287,7 @@ class Kernels:
         if remote is None:
             return False
         cause, remedy = "the kernel was stopped before it was started", "Start it again to run the cell."
-        remote.late_start.failed(KernelStartError(cause, hop=remote.link.name, remedy=remedy))
-        remote.late_start.shut_down(restart=False)
+        remote.start_failed(KernelStartError(cause, hop=remote.link.name, remedy=remedy), stopped=True)
         return True
 
     # -------------------------------------------------------------------------------------- helpers
@@ -365,5 +364,5 @@ def _pending_row(remote: RemoteKernel) -> dict[str, Any]:
     notebook = remote.settings.notebook
     known = {"attached": True, "attached_from": "", "notebook": notebook, "job": None, **remote.describe()}
     place = known.get("place") or (known["job"] or {}).get("place") or None
-    row = {**NO_CELLS, **known, "place": place, "cells": remote.late_start.cells}
+    row = {**NO_CELLS, **known, "place": place, "cells": len(remote.waiting_cells)}
     return {key: value for key, value in row.items() if key not in _NOT_IN_ROWS}

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,7 +65,8 @@ def test_the_error_of_a_task_is_logged_once(
 class Kernel(KernelState):
     """A kernel that waits for its job."""
 
-    late_start = SimpleNamespace(show=lambda text: None)
+    def explain_wait(self, text: str) -> None:
+        """Nobody sees it."""
 
 
 class RefusedNodes(JobNodes):
@@ -95,7 +95,7 @@ def test_a_users_cancel_while_the_jobs_node_refuses_is_no_error(
         job = table.get(JOB, SETTINGS, "login")
         reaching = asyncio.ensure_future(starter._reach(kernel, job))  # type: ignore[arg-type]
         await asyncio.sleep(0)
-        kernel.set_phase(Phase.SHUT_DOWN)
+        kernel.life.set_phase(Phase.SHUT_DOWN)
         kernel.wake()
         assert await asyncio.wait_for(reaching, DEADLINE) is None
 

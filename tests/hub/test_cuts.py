@@ -26,9 +26,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def remote(node: Node) -> Iterator[RemoteKernel]:
-    with LoopThread() as loop:
-        yield loop.kernel(loop.link(node))
+def remote(node: Node, loop: LoopThread) -> RemoteKernel:
+    return loop.kernel(loop.link(node))
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +48,18 @@ def undisturbed(front: Front) -> list[Item]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_exactly_once_and_in_order(
-    seed: int, node: Node, remote: RemoteKernel, front: Front, undisturbed: list[Item], tally: Tally
+    seed: int,
+    node: Node,
+    loop: LoopThread,
+    remote: RemoteKernel,
+    front: Front,
+    undisturbed: list[Item],
+    tally: Tally,
 ) -> None:
     rng = random.Random(seed)
     (shown,) = remote.front_ends
-    shown.reconnect(FrontEndSpec(shown.edge.connection, rate_limited=rng.random() < 0.5))
+    spec = FrontEndSpec(shown.edge.connection, rate_limited=rng.random() < 0.5)
+    loop.call(remote.front_ends.reconnect, shown, spec)
     node.faults = lambda: Faults.drawn(rng)
     before = len(node.streams)
     node.streams[-1].cut()

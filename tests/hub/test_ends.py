@@ -138,7 +138,7 @@ def test_after_a_reboot_running_and_next_cell_say_so(loop: LoopThread, link: Lin
     """As good as one: kernel and keeper are killed while nobody is there, and the boot id was another one."""
     with started(loop, link) as (remote, front):
         for shown in remote.front_ends:
-            shown.reconnect(FrontEndSpec(shown.edge.connection, revives=True))
+            loop.call(remote.front_ends.reconnect, shown, FrontEndSpec(shown.edge.connection, revives=True))
         old, kernel = remote.kernel_id, int(front.run("import os, time; print(os.getpid())").text)
         child = int(front.run(DETACHED).text)  # what survives changes nothing
         request = front.client.execute("print('begun', flush=True); time.sleep(600)")

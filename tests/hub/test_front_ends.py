@@ -29,6 +29,7 @@ class Kernel:
             lambda front, message: self.received.append(message),
             self._subscribes,
             lambda: None,
+            lambda: None,
             None,
         )
         self._context = zmq.Context()
@@ -74,23 +75,6 @@ def on(test: Callable[[Kernel], Awaitable[None]]) -> None:
             kernel.close()
 
     asyncio.run(main())
-
-
-def test_who_came_first_owns_the_kernel_and_then_who_came_next() -> None:
-    async def test(kernel: Kernel) -> None:
-        first, second, third = (kernel.add() for _ in range(3))
-        assert kernel.fronts.owner is first
-        kernel.fronts.remove(first)
-        assert kernel.fronts.owner is second
-        kernel.fronts.remove(third)
-        assert kernel.fronts.owner is second
-        kernel.fronts.remove(second)
-        assert kernel.fronts.owner is None and kernel.fronts.owners_label == "nobody"
-        assert len(kernel.fronts) == 0
-        fourth = kernel.add()
-        assert kernel.fronts.owner is fourth
-
-    on(test)
 
 
 def test_no_front_end_gets_the_number_of_another() -> None:

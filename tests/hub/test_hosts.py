@@ -449,16 +449,16 @@ def test_the_hub_after_a_killed_one_has_the_kernel_where_it_is(lab: Lab) -> None
         return lab.remote(served.id)
 
     remote = adopted(lab.start("/home/me/a.ipynb"))
-    assert remote.late_start.pending and not any(host.kernels() for host in lab.hosts.values())
+    assert remote.not_started and not any(host.kernels() for host in lab.hosts.values())
     with Front(remote.edge.connection) as front:
         front.run("treasure = 42")
     assert remote.link.name == "gpu2"
     again = adopted(remote)
-    assert not again.late_start.pending and (again.link.name, again.kernel_id) == ("gpu2", remote.kernel_id)
+    assert not again.not_started and (again.link.name, again.kernel_id) == ("gpu2", remote.kernel_id)
     with Front(again.edge.connection) as front:
         assert "42" in str(front.run("treasure").outputs)
         lab.loop.call(again.lost, ConnectError("gone"))
-    assert not again.late_start.pending and again.ended, "no kernel is started unasked"
+    assert not again.not_started and again.ended, "no kernel is started unasked"
 
 
 def test_a_hop_before_all_hosts_that_fails_is_told_once() -> None:

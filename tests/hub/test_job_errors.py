@@ -7,7 +7,6 @@ import logging
 import sys
 from multiprocessing import Pipe
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from login_nodes import LoginNode
@@ -50,7 +49,7 @@ class Cluster(LoginNode):
 class Started(KernelState):
     """A kernel that was started in its job."""
 
-    late_start = SimpleNamespace(pending=False)
+    not_started = False
 
 
 @pytest.mark.parametrize(("state", "errors"), [("RUNNING", ["gpu1"]), ("TIMEOUT", [])])

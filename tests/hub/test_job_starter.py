@@ -7,7 +7,6 @@ import logging
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,17 +40,17 @@ class Pending(KernelState):
         super().__init__(kernel_id, settings, NoLink("login"), "adopt")
         self.shown: list[str] = []
         self.failures: list[Exception] = []
-        self.late_start = SimpleNamespace(
-            pending=True,
-            wanted=False,
-            show=self._show,
-            failed=self.failures.append,
-            undo=lambda *_: None,
-        )
+        self.not_started, self.start_wanted = True, False
 
-    def _show(self, text: str) -> None:
+    def explain_wait(self, text: str) -> None:
         self.shown.append(text)
         self.wake()
+
+    def start_failed(self, error: Exception) -> None:
+        self.failures.append(error)
+
+    def undo_start(self, *_: Any) -> None:
+        """Nothing was started."""
 
 
 Test = Callable[[JobStarter, Any], Coroutine[Any, Any, None]]
@@ -79,7 +78,7 @@ def with_starter(
             starter = JobStarter(RUNTIME, nodes, table, schedulers.of(SETTINGS), job_nodes, log)
             await asyncio.wait_for(test(starter, kernel), DEADLINE)
         finally:
-            kernel.set_phase(Phase.CLOSED)
+            kernel.life.set_phase(Phase.CLOSED)
             kernel.wake()
             schedulers.close()
             await nodes.hang_up(unused_only=False)

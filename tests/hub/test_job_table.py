@@ -21,7 +21,7 @@ from jupyter_gpu_kernel.hub.jobs.job_files import JobFile, JobFiles
 from jupyter_gpu_kernel.hub.jobs.job_nodes import JobNodes
 from jupyter_gpu_kernel.hub.jobs.job_table import JobTable
 from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
-from jupyter_gpu_kernel.hub.kernel.states import LinkState, Phase
+from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
@@ -78,7 +78,7 @@ class Table:
         return job
 
     def shut_down(self, kernel: Any) -> None:
-        kernel.set_phase(Phase.SHUT_DOWN)
+        kernel.life.set_phase(Phase.SHUT_DOWN)
 
     async def settled(self) -> None:
         async def wait() -> None:
@@ -257,8 +257,7 @@ def test_the_job_of_a_kernel_that_another_computer_has_is_not_cancelled(
         cluster.lists(j7="RUNNING k1")
         kernel = table.kernel("k1")
         job = table.submitted("7", kernel)
-        kernel._taken_cause = "alice@desk has this kernel now"
-        kernel.set_link_state(LinkState.TAKEN)
+        kernel.life.taken("alice@desk has this kernel now")
         table.shut_down(kernel)
         table.jobs.leave(job, kernel, started=True)
         await table.settled()

@@ -27,8 +27,8 @@ from jupyter_gpu_kernel.hub import kernels
 from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.jobs import job_kernels
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile
-from jupyter_gpu_kernel.hub.kernel.description import LeftKernel
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel.starter import LeftKernel
 from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernel.vscode import pending_stops
 from jupyter_gpu_kernel.hub.kernel.vscode.pending_stops import PendingStops
@@ -42,7 +42,17 @@ from jupyter_gpu_kernel.hub.paths import hub_folder
 from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
 from jupyter_gpu_kernel.served_kernel import ServedKernel
-from jupyter_gpu_kernel.wire.messages import Channel, Message
+from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
+
+
+def report(remote: RemoteKernel, status: dict[str, Any]) -> None:
+    """The keeper reports this status."""
+    remote.deliver(keeper_message(event="state", id=remote.kernel_id, **status).encode())
+
+
+def send(remote: RemoteKernel, request: Message) -> None:
+    """A front end sends a request."""
+    remote._receive_request(next(iter(remote.front_ends)), request)
 
 
 class Hub:
@@ -115,7 +125,7 @@ def test_a_front_end_that_leaves_while_the_owner_restarts_the_kernel_leaves_it(
         remote = hub.start(owner)
         remote.front_ends.add(front_end_of(other))
         hub.kernels.watch_client(remote, other)
-        remote.shutdown_requested(restart=True)
+        remote.life.shutdown_requested(restart=True)
         hub.leaves(owner)
         ports = next(iter(remote.front_ends)).edge.connection
         await hub.operations.op_release(hub.call("release", other.client))
@@ -140,11 +150,10 @@ def test_a_kernel_that_another_front_end_has_taken_over_outlives_the_restart_of_
         remote = hub.start(owner)
         front = remote.front_ends.add(front_end_of(other))
         hub.kernels.watch_client(remote, other)
-        remote.shutdown_requested(restart=True)
+        remote.life.shutdown_requested(restart=True)
         hub.leaves(owner)
         assert list(remote.absent) != [front] and remote.served
-        remote.front_ends.owner = front
-        remote.taken_over()
+        remote._receive_request(front, Message(Channel.SHELL, 1, make("execute_request", {"code": "1"})))
         await until(lambda: not remote.absent)
         assert remote.phase is Phase.RUN and list(remote.front_ends) == [front]
         assert hub.kernels.of(hub.call("command", other.client)) == (remote, front)
@@ -158,13 +167,13 @@ def test_a_restarted_kernel_whose_hosts_are_all_out_of_reach_starts_with_its_nex
     async def test(hub: Hub) -> None:
         call = hub.call("start")
         remote = hub.start(call, hosts=["node", "other"])
-        remote.shutdown_requested(restart=True)
+        remote.life.shutdown_requested(restart=True)
         hub.leaves(call)
         again = hub.call(
             "start", connection=remote.edge.connection, settings=remote.settings.to_json(), name="n"
         )
         answer = await hub.operations.op_start(again)
-        assert answer["id"] == remote.kernel_id != "k1" and remote.late_start.pending
+        assert answer["id"] == remote.kernel_id != "k1" and remote.not_started
         assert (answer["node"], answer["state"]) == ("node, other", "idle")
         hub.leaves(again)
         assert remote.phase is Phase.CLOSED and not len(remote.front_ends) and not hub.kernels.in_use
@@ -187,7 +196,7 @@ def test_the_hub_that_adopts_a_kernel_of_vs_code_knows_that_it_is_one(play: Any)
         served.id = "k1"
         served._handle(first.event())
         assert served.arguments["from_vs_code"] is False
-        first.observe_shell_request(Message(Channel.SHELL, 1, make("execute_request", code)))
+        send(first, Message(Channel.SHELL, 1, make("execute_request", code)))
         served._handle(first.event())
         hub.kernels.release(first)
         call = hub.call("adopt", parent=7, **{**served.arguments, "notebook": "/a.ipynb"})
@@ -204,7 +213,7 @@ async def start_in_vs_code(hub: Hub) -> tuple[Call, RemoteKernel]:
     old = hub.start(call)
     keep_trying(old)
     code = {"code": "__vsc_ipynb_file__ = '/a.ipynb'", "store_history": False}
-    old.observe_shell_request(Message(Channel.SHELL, 1, make("execute_request", code)))
+    send(old, Message(Channel.SHELL, 1, make("execute_request", code)))
     await until(lambda: old.session is not None and old.session.notebook)
     return call, old
 
@@ -257,10 +266,10 @@ def test_a_restart_that_needs_a_sign_in_ends_the_old_process_when_the_link_is_ba
         if others:
             remote.front_ends.add(front_end_of(other))
             hub.kernels.watch_client(remote, other)
-        remote.status_reported({"state": "busy", "pid": 7, "gpus": []})
+        report(remote, {"state": "busy", "pid": 7, "gpus": []})
         hub.problem = AuthError("asks for a code", hop="node", login=True)
         await until(lambda: remote.link.problem is hub.problem)
-        remote.shutdown_requested(restart=True)
+        remote.life.shutdown_requested(restart=True)
         with pytest.raises(AuthError):
             await hub.operations.op_restart(hub.call("restart", owner.client))
         assert (remote.phase is Phase.STOP) is not others and len(remote.front_ends) == others
@@ -276,10 +285,10 @@ def test_a_client_that_leaves_in_a_restart_leaves_no_kernel(play: Any) -> None:
         call = hub.call("start")
         remote = hub.start(call, notebook="/a.ipynb")
         keep_trying(remote)
-        remote.status_reported({"state": "busy", "pid": 7, "gpus": []})
-        remote.shutdown_requested(restart=True)
+        report(remote, {"state": "busy", "pid": 7, "gpus": []})
+        remote.life.shutdown_requested(restart=True)
         restart = asyncio.ensure_future(hub.operations.op_restart(hub.call("restart", call.client)))
-        await until(lambda: remote.restarts)
+        await until(lambda: remote.life.restarts)
         hub.leaves(call)
         restart.cancel()
         assert remote.phase is Phase.STOP and commands(remote) == ["restart", "stop"]
@@ -310,7 +319,7 @@ def test_a_kernel_waits_for_gpus_only_as_long_as_somebody_can_return(
     async def test(hub: Hub) -> None:
         call = hub.call("start", parent=parent)
         remote = hub.start(call, notebook=notebook)
-        remote.status_reported({"state": state, "gpus": []})
+        report(remote, {"state": state, "gpus": []})
         hub.leaves(call, sent_bye=bool(parent))
         await until(lambda: not hub.kernels.in_use)
         sent = [Message.decode(data).content().get("do") for data in remote.endpoint.outbox.withdraw()]

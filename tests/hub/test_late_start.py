@@ -11,10 +11,9 @@ from streams import log
 
 from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
-from jupyter_gpu_kernel.hub.kernel.description import LeftKernel
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
-from jupyter_gpu_kernel.hub.kernel.starter import Starter
+from jupyter_gpu_kernel.hub.kernel.starter import LeftKernel, Starter
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.hub.rpc import Call
@@ -51,7 +50,7 @@ def test_a_kernel_whose_cell_waits_for_the_start_is_busy() -> None:
         try:
             assert remote.describe()["state"] == "idle"
             cell = Message(Channel.SHELL, 1, make("execute_request", {"code": "1"}))
-            remote._relay._receive_request(next(iter(remote.front_ends)), cell)
+            remote._receive_request(next(iter(remote.front_ends)), cell)
             assert remote.describe()["state"] == "busy"
             remote.command("interrupt")
             assert remote.describe()["state"] == "idle"
@@ -69,9 +68,10 @@ def test_a_kernel_that_is_restarted_before_its_start_does_not_look_ended() -> No
         remote = RemoteKernel(context, "k1", settings, FrontEndSpec(dict(KEY)), NoLink("login"), origin)
         try:
             before = remote.status
-            remote.late_start.shut_down(restart=True)
+            shutdown = Message(Channel.CONTROL, 1, make("shutdown_request", {"restart": True}))
+            remote._receive_request(next(iter(remote.front_ends)), shutdown)
             assert remote.ended and remote.status["cause"] == "shut down"
-            assert remote.wanted_status(state="waiting") == {**before, "state": "waiting"}
+            assert remote.life.wanted_status(state="waiting") == {**before, "state": "waiting"}
             remote.restart()
             assert remote.status == before
         finally:

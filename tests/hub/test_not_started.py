@@ -61,16 +61,16 @@ class Hub:
         context = HubContext(RUNTIME, log, bind=PlayedSockets)  # type: ignore[arg-type]
         settings = KernelSettings(("login",), slurm=True)
         self.remote = RemoteKernel(context, "k1", settings, FrontEndSpec(dict(KEY)), NoLink("login"))
-        self.kernel = self.remote.late_start
-        self.table = self.remote._relay.table
+        self.table = self.remote.core.relay.table
         (self.front,) = self.remote.front_ends
         self.front.edge._number(b"a client")
         self.received: list[Message] = self.front.edge._sockets.received  # type: ignore[attr-defined]
 
     def start(self) -> list[Message]:
         """The kernel can be used: return what is sent to it."""
-        self.kernel.end()
-        return [one.message.replace(client=1) for one in self.table.release()]
+        self.remote.attached()
+        sent = map(Message.decode, self.remote.endpoint.outbox.withdraw())
+        return [one.replace(client=1) for one in sent if one.channel is not Channel.KEEPER]
 
     def take(self, asked: Message) -> None:
         self.front.edge._on_message(asked)
@@ -160,14 +160,14 @@ def test_code_of_front_ends_is_repeated_within_bounds(hub: Hub) -> None:
 
 def test_the_first_cell_shows_why_it_waits_and_nothing_is_left_of_that(hub: Hub) -> None:
     first, second = cell(), cell()
-    hub.kernel.show("nobody waits")
+    hub.remote.explain_wait("nobody waits")
     assert not [one for one in hub.received if one.header()["msg_type"] != "status"]
     hub.take(first)
     hub.take(second)
-    hub.kernel.show("place 3")
-    hub.kernel.show("place 2")
+    hub.remote.explain_wait("place 3")
+    hub.remote.explain_wait("place 2")
     assert hub.reported(first) == ["display_data", "update_display_data"] and hub.reported(second) == []
-    hub.kernel.end()
+    hub.start()
     assert hub.reported(first)[-1] == "clear_output"
 
 
@@ -175,7 +175,7 @@ def test_an_interrupt_ends_the_cells_like_a_kernel(hub: Hub) -> None:
     start_up, first, second = own_code(), cell(), cell()
     for asked in (start_up, first, second):
         hub.take(asked)
-    hub.kernel.cancel_cells()
+    hub.remote.command("interrupt")
     assert hub.reported(first) == ["status", "execute_input", "error", "execute_reply", "status"]
     assert hub.reply(first)["ename"] == "KeyboardInterrupt" and hub.reply(second)["status"] == "aborted"
     assert hub.table.waiting_cells == []
@@ -184,25 +184,15 @@ def test_an_interrupt_ends_the_cells_like_a_kernel(hub: Hub) -> None:
 
 def test_an_interrupt_ends_what_the_log_says_of_the_wait(hub: Hub) -> None:
     hub.take(cell())
-    hub.kernel.show("place 3")
-    assert hub.kernel.reason == "place 3"
-    hub.kernel.cancel_cells()
-    assert hub.kernel.reason == ""
+    hub.remote.explain_wait("place 3")
+    assert hub.remote.core.start_reason == "place 3"
+    hub.remote.command("interrupt")
+    assert hub.remote.core.start_reason == ""
 
 
 def test_cells_for_which_no_kernel_starts_end_with_the_reason(hub: Hub) -> None:
     work = cell()
     hub.take(work)
-    hub.kernel.failed(SettingsError("sbatch refused the job", remedy="Ask the site."))
+    hub.remote.start_failed(SettingsError("sbatch refused the job", remedy="Ask the site."))
     assert hub.reply(work)["evalue"] == "sbatch refused the job. Ask the site."
     assert hub.table.not_started and hub.table.waiting_cells == []
-
-
-def test_what_stays_in_the_first_cell_follows_what_is_removed(hub: Hub) -> None:
-    work = cell()
-    hub.kernel.tell("The kernel had ended.")
-    hub.take(work)
-    hub.kernel.show("place 3")
-    hub.kernel.end()
-    assert hub.reported(work) == ["display_data", "clear_output", "display_data"]
-    assert hub.received[-1].content()["data"] == {"text/plain": "The kernel had ended."}

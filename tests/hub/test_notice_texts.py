@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -39,12 +38,12 @@ class Hub:
         self.texts.append(str(message.content().get("data", {}).get("text/plain")))
         self.received.append((message.header()["msg_type"], message.parts[1]))
 
-    async def link_down(self, *arguments: Any) -> None:
+    def link_down(self, *arguments: Any) -> None:
         """The link has been down for so long that the cell shows the notice at once."""
         self.table.link_is_down()
         self.notice.link_down(*arguments or (None, NOTICE_DELAY))
-        while not self.received:
-            await asyncio.sleep(0)
+        assert self.notice.show_at is not None and self.notice.show_at <= RUNTIME.monotonic()
+        self.notice.show()
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def of_cell(asked: Message, msg_type: str, **content: Any) -> Message:
 def test_the_notice_says_what_becomes_of_the_kernel(hub: Hub, kernel: str, expected: str) -> None:
     hub.table.link_is_down()
     hub.table.add(cell())
-    asyncio.run(hub.link_down(None, NOTICE_DELAY, kernel))
+    hub.link_down(None, NOTICE_DELAY, kernel)
     assert expected in hub.texts[0]
 
 
@@ -83,11 +82,8 @@ def test_the_notice_in_a_cell_is_removed_without_its_output(
     if has_output:
         hub.table.received(of_cell(asked, "stream", name="stdout", text="1"))
 
-    async def main() -> None:
-        await hub.link_down()
-        hub.notice.link_up()
-
-    asyncio.run(main())
+    hub.link_down()
+    hub.notice.link_up()
     removed = "update_display_data" if has_output else "clear_output"
     assert hub.received == [("display_data", asked.parts[0]), (removed, asked.parts[0])]
     assert f"This cell {expected}" in hub.texts[0] and hub.texts[1] == ("" if has_output else "None")
@@ -98,33 +94,27 @@ def test_an_interrupt_in_an_outage_changes_what_the_notice_says(hub: Hub) -> Non
     runs, waits = cell(), cell()
     hub.table.sent(runs)
 
-    async def main() -> None:
-        await hub.link_down()
-        hub.table.add(waits)
-        hub.table.cancel_waiting()
-        hub.notice.update()
-        assert "This cell will be interrupted" in hub.texts[-1]
-        hub.table.end_in_flight()
-        hub.notice.update()
-
-    asyncio.run(main())
+    hub.link_down()
+    hub.table.add(waits)
+    hub.table.cancel_waiting()
+    hub.notice.update()
+    assert "This cell will be interrupted" in hub.texts[-1]
+    hub.table.end_in_flight()
+    hub.notice.update()
     assert hub.received[-1] == ("clear_output", runs.parts[0])
 
 
 def test_only_a_users_cell_shows_the_notice(hub: Hub) -> None:
     asked = cell()
 
-    async def main() -> None:
-        hub.table.link_is_down()
-        hub.table.add(Message(Channel.SHELL, 1, make("complete_request", {})))
-        hub.table.add(asked)
-        await hub.link_down()
-
-    asyncio.run(main())
+    hub.table.link_is_down()
+    hub.table.add(Message(Channel.SHELL, 1, make("complete_request", {})))
+    hub.table.add(asked)
+    hub.link_down()
     assert [parent for _, parent in hub.received] == [asked.parts[0]]
 
 
 def test_the_notice_names_the_kernelspec_to_sign_in_to(hub: Hub) -> None:
     hub.table.sent(cell())
-    asyncio.run(hub.link_down(NotAnswered("it asks for a code", hop="login"), NOTICE_DELAY))
+    hub.link_down(NotAnswered("it asks for a code", hop="login"), NOTICE_DELAY)
     assert "jupyter gpu-kernel login gpu2" in hub.texts[0]

@@ -47,7 +47,7 @@ def kinds(cell: Cell) -> list[str]:
 
 def sent_types(remote: RemoteKernel) -> list[str]:
     """The types of the requests that have no reply."""
-    return [one.msg_type for one in remote._relay.table._requests.values()]
+    return [one.msg_type for one in remote.core.relay.table._requests.values()]
 
 
 def test_the_cell_says_what_it_waits_for_and_then_is_as_ever(loop: LoopThread, node: Node) -> None:
@@ -107,14 +107,14 @@ def test_it_is_gone_when_the_kernel_is(
         asked = front.client.execute("print('here')")
         if shown:
             assert "out of reach" in str(next(front.iopub(asked)))
-        wait_for(lambda: remote._relay.table.waiting, "the cell")
+        wait_for(lambda: remote.core.relay.table.waiting, "the cell")
         keeper.kill()
         kernel.kill()
         node.plugged = True
         cell = front.finish(asked)
         answered = ["status", "execute_input", "error", "status"]  # busy first, as of every cell
         assert kinds(cell) == ["clear_output"] * shown + answered
-        assert remote._relay.notice._cell is None
+        assert remote.core.relay.notice._cell is None
 
 
 def away(loop: LoopThread, node: Node) -> RemoteKernel:
@@ -152,7 +152,7 @@ def test_a_cell_that_runs_and_is_to_be_interrupted_does_not_go_on(loop: LoopThre
         asked = front.client.execute("import time; time.sleep(600)")
         wait_for(lambda: remote.describe()["state"] == "busy", "the cell")
         node.pull()
-        wait_for(lambda: remote._relay.notice._display, "the text")
+        wait_for(lambda: remote.core.relay.notice._display, "the text")
         assert front.control("interrupt_request")["status"] == "ok"
         text = ""
         while "will be interrupted" not in text:
@@ -240,6 +240,7 @@ def test_an_interrupt_in_an_outage_ends_the_cell_for_vs_code(
     remote = away(loop, node)
     remote.session = session = VSCodeSession(VSCodeSessions(RUNTIME.monotonic), 1, "gpu2")
     session.from_vs_code = True
+    loop.call(remote.vs_code_seen)
     received: list[dict[str, Any]] = []
     with Front(remote.edge.connection, received.append) as front:
         code = "import time\ntry: print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('late')"
@@ -274,7 +275,7 @@ def test_an_interrupt_overtakes_a_cell_that_the_link_has_swallowed(
         front.run("1")
         node.streams[-1].stall()
         asked = front.client.execute(f"open({str(ran)!r}, 'w')")
-        wait_for(lambda: remote._relay.table.in_flight_ids, "the cell on its way")
+        wait_for(lambda: remote.core.relay.table.in_flight_ids, "the cell on its way")
         node.pull()
         wait_for(lambda: remote.link_state == "away", "the drop")
         assert front.control("interrupt_request")["status"] == "ok"
@@ -293,7 +294,7 @@ def test_a_cell_and_its_interrupt_that_the_link_has_swallowed(
         front.run("1")
         node.streams[-1].stall()
         asked = front.client.execute(f"open({str(ran)!r}, 'w')", stop_on_error=False)
-        wait_for(lambda: remote._relay.table.in_flight_ids, "the cell on its way")
+        wait_for(lambda: remote.core.relay.table.in_flight_ids, "the cell on its way")
         interrupt = front.ask("control", "interrupt_request")
         wait_for(lambda: "interrupt_request" in sent_types(remote), "the interrupt on its way")
         assert remote.link_state == "up"
@@ -312,7 +313,9 @@ def test_an_interrupt_is_answered_while_a_notebooks_kernel_is_looked_for(
         front.run("1")
         loop.call(remote.hold)
         cell = front.client.execute("1 / 0")
-        wait_for(lambda: remote._relay.table.waiting, "the cell")  # the interrupt has a channel of its own
+        wait_for(
+            lambda: remote.core.relay.table.waiting, "the cell"
+        )  # the interrupt has a channel of its own
         assert front.control("interrupt_request")["status"] == "ok"
         assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"
         loop.call(remote.resume)
@@ -327,7 +330,7 @@ def test_the_ids_of_what_is_shown_are_known_until_it_is_removed(loop: LoopThread
         wait_for(lambda: remote.link_state == "away", "the link's end")
         asked = front.client.execute("1")
         shown = next(front.iopub(asked))["content"]["transient"]["display_id"]
-        assert remote.displays.ids == [shown]
+        assert remote.core.relay.displays.ids == [shown]
         node.plugged = True
         front.finish(asked)
-        assert remote.displays.ids == []
+        assert remote.core.relay.displays.ids == []

@@ -13,7 +13,7 @@ class Kernel:
 
     def __init__(self) -> None:
         self.states: list[str] = []
-        self.placeholder = Placeholder(RUNTIME, self._record, None, lambda info: None)
+        self.placeholder = Placeholder(RUNTIME, self._record, None)
         self.placeholder.update_state("idle")
 
     def _record(self, message: Message) -> None:

@@ -91,7 +91,7 @@ def test_a_shutdown_does_not_wait_for_a_replay(node: Node, loop: LoopThread, tmp
         wait_for(done.exists, "the end of the cell")
         node.plugged = True
         front.until_text(request, "00000100")
-        wait_for(lambda: remote._relay._pacer.waiting > 2, "a queue")
+        wait_for(lambda: remote.core.relay.pacer.waiting > 2, "a queue")
         assert front.control("shutdown_request", restart=False)["status"] == "ok"
         until(remote, "ended")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from runtimes import make
 
-from jupyter_gpu_kernel.hub.front_end.delivered import Delivered, RequestFile, SavedRequest, remove_old
-from jupyter_gpu_kernel.hub.front_end.requests import header_key
+from jupyter_gpu_kernel.hub.front_end.delivered import Delivered, RequestFile, remove_old
+from jupyter_gpu_kernel.hub.front_end.requests import SavedRequest, header_key
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 

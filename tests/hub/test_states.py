@@ -50,6 +50,11 @@ def on(test: Callable[[RemoteKernel, Link], None]) -> None:
     asyncio.run(main())
 
 
+def report(remote: RemoteKernel, status: dict[str, Any]) -> None:
+    """The keeper reports this status."""
+    remote.deliver(keeper_message(event="state", id="k1", **status).encode())
+
+
 def test_only_a_new_kernel_follows_a_lost_one_and_nothing_follows_a_closed_one() -> None:
     assert transition(LINK_STATES, LinkState.LOST, LinkState.CONNECTING) is LinkState.CONNECTING
     for state in (LinkState.UP, LinkState.AWAY, LinkState.TAKEN):
@@ -73,7 +78,7 @@ def test_the_command_in_a_remedy_names_the_kernelspec() -> None:
 
 def test_a_restart_forgets_that_a_shutdown_was_requested() -> None:
     def test(remote: RemoteKernel, link: Link) -> None:
-        remote.shutdown_requested(restart=False)
+        remote.life.shutdown_requested(restart=False)
         assert remote.phase is Phase.SHUT_DOWN
         remote.restart()
         assert remote.phase is Phase.RUN
@@ -86,14 +91,14 @@ def test_an_end_that_is_reported_after_a_drop_does_not_end_the_kernel_that_was_r
     ended = {"state": "ended", "pid": 0, "asked": asked, "returncode": 0}
 
     def test(remote: RemoteKernel, link: Link) -> None:
-        remote.status_reported({"state": "idle", "pid": 7})
-        remote.shutdown_requested(restart=True)
+        report(remote, {"state": "idle", "pid": 7})
+        remote.life.shutdown_requested(restart=True)
         remote.restart()  # the link is down, so neither the end was reported nor has the keeper got the restart
         for status in ({"state": "idle", "pid": 7}, ended, ended):
-            remote.status_reported(status)
+            report(remote, status)
             assert remote.status["state"] != "ended"
-        remote.status_reported({"state": "starting", "pid": 8})
-        remote.status_reported(ended)
+        report(remote, {"state": "starting", "pid": 8})
+        report(remote, ended)
         assert remote.status["state"] == "ended"
 
     on(test)
@@ -102,11 +107,11 @@ def test_an_end_that_is_reported_after_a_drop_does_not_end_the_kernel_that_was_r
 def test_the_end_of_a_restarted_kernel_is_reported_if_it_cannot_start_or_is_shut_down_again() -> None:
     def test(remote: RemoteKernel, link: Link) -> None:
         remote.restart()
-        remote.status_reported({"state": "ended", "pid": 0, "cause": "the kernel cannot be started"})
+        report(remote, {"state": "ended", "pid": 0, "cause": "the kernel cannot be started"})
         assert remote.status["state"] == "ended"
         remote.restart()
-        remote.shutdown_requested(restart=True)
-        remote.status_reported({"state": "ended", "pid": 0, "asked": "restart", "returncode": 0})
+        remote.life.shutdown_requested(restart=True)
+        report(remote, {"state": "ended", "pid": 0, "asked": "restart", "returncode": 0})
         assert remote.status["state"] == "ended"
 
     on(test)
@@ -126,7 +131,7 @@ def test_a_kernel_that_stops_is_closed_when_it_is_gone_or_taken(error: Any) -> N
 def test_a_kernel_that_was_taken_before_it_stops_is_closed_at_once() -> None:
     def test(remote: RemoteKernel, link: Link) -> None:
         remote.lost(TAKEN)
-        assert remote.taken_cause == "taken over by alice@desk" and remote.describe()["link"] == "taken"
+        assert remote.life.taken_cause == "taken over by alice@desk" and remote.describe()["link"] == "taken"
         remote.stop("the test is over")
         assert remote.closed
 
@@ -138,8 +143,8 @@ def test_a_cell_starts_an_ended_kernel_anew_unless_it_is_stopped_meanwhile(stopp
     def test(remote: RemoteKernel, link: Link) -> None:
         (front,) = remote.front_ends
         cell = Message(Channel.SHELL, 1, make("execute_request", {"code": "1"}))
-        remote.status_reported({"state": "ended", "cause": "killed by SIGKILL"})
-        remote.revive_if_ended(front, cell)
+        report(remote, {"state": "ended", "cause": "killed by SIGKILL"})
+        remote._receive_request(front, cell)
         assert remote.phase is Phase.REVIVE and remote.describe()["state"] == "starting"
         if stopped:
             remote.stop("the test is over")
@@ -173,7 +178,7 @@ def test_a_kernel_is_created_anew_over_a_new_link_if_its_own_was_closed_meanwhil
             remote.lost(GONE)
             await nodes.hang_up(unused_only=True)
             (front,) = remote.front_ends
-            remote.revive_if_ended(front, Message(Channel.SHELL, 1, make("execute_request", {"code": "1"})))
+            remote._receive_request(front, Message(Channel.SHELL, 1, make("execute_request", {"code": "1"})))
             assert nodes.of(settings).kernel_ids == [remote.kernel_id] != ["k1"]
             assert nodes.started_on(remote.kernel_id) is nodes.of(settings)
         finally:

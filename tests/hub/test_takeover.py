@@ -57,13 +57,13 @@ def test_all_cells_that_are_sent_while_a_kernel_is_taken_back_run(computers: Com
     with Front(first.edge.connection) as front:
         front.run("seen = []")
         second = computers.come("second", "attach", name="test", python="")
-        wait_for(lambda: first.taken_cause, "the first computer knows")
+        wait_for(lambda: first.life.taken_cause, "the first computer knows")
         codes = [f"seen.append({number}); print(seen)" for number in range(4)]
         asked = [front.client.execute(code) for code in codes]
         cells = [front.finish(request) for request in asked]
         assert [cell.reply["status"] for cell in cells] == ["ok"] * 4
         assert [cell.text.splitlines()[-1] for cell in cells] == [str(list(range(n + 1))) for n in range(4)]
-        wait_for(lambda: second.taken_cause, "the second computer knows")
+        wait_for(lambda: second.life.taken_cause, "the second computer knows")
 
 
 def test_what_was_asked_before_a_switch_is_asked_of_the_other_kernel(computers: Computers) -> None:
@@ -79,7 +79,7 @@ def test_what_was_asked_before_a_switch_is_asked_of_the_other_kernel(computers: 
         )
         front.until_text(asleep, "asleep\n")
         behind = front.client.execute("stop = 1; print('behind')")
-        wait_for(lambda: len(first._relay.table.in_flight) == 2, "both were asked")
+        wait_for(lambda: len(first.core.relay.table.in_flight) == 2, "both were asked")
         loop.call(first.switch, other)
         front.client.execute("0", store_history=False)
         assert front.until_text(asleep, "asleep\n")

@@ -38,7 +38,7 @@ def remote(loop: LoopThread, link: Link) -> RemoteKernel:
     remote = loop.kernel(link)
     until(remote, "idle")
     (front,) = remote.front_ends
-    front.reconnect(FrontEndSpec(front.edge.connection, rate_limited=False))
+    loop.call(remote.front_ends.reconnect, front, FrontEndSpec(front.edge.connection, rate_limited=False))
     return remote
 
 
@@ -59,7 +59,7 @@ def subscriber(connection: dict[str, Any]) -> Iterator[zmq.Socket[bytes]]:
 
 def unread(remote: RemoteKernel) -> int:
     """Bytes in the hub for front ends."""
-    return remote._relay._pacer._size + sum(
+    return remote.core.relay.pacer._size + sum(
         one.size for front in remote.front_ends for one in front.edge._sockets._unread.values()
     )
 
@@ -83,13 +83,13 @@ def test_what_a_front_end_does_not_read_waits_on_the_node(loop: LoopThread, remo
     connection = remote.edge.connection
     with subscriber(connection) as slow, Front(connection) as front:
         request = front.client.execute(f"for i in range({LINES}): {MEGABYTE}")
-        wait_for(lambda: remote._relay._pacer.waiting > 0, "the hub waits")
+        wait_for(lambda: remote.core.relay.pacer.waiting > 0, "the hub waits")
         most = 0
         for _ in range(50):
             most = max(most, loop.call(unread, remote))
             time.sleep(0.02)
         assert most <= MAX_UNREAD + 2 * MOST + 4_000_000
-        assert loop.call(lambda: remote._relay._pacer.oldest) > 0, "the rest is not acknowledged"
+        assert loop.call(lambda: remote.core.relay.pacer.oldest) > 0, "the rest is not acknowledged"
         session = Session(key=b"key")
         printed = lines(slow, session, lambda printed: printed.count("\n") >= LINES)
         assert numbers(printed) == list(range(LINES))
@@ -122,7 +122,7 @@ def test_a_reader_keeps_its_output_where_a_stranger_does_not_read(
     monkeypatch.setattr(fronts_module, "STALL_TIMEOUT", 0.5)
     with subscriber(remote.edge.connection), Front(remote.edge.connection) as front:
         request = front.client.execute(f"for i in range({LINES}): {MEGABYTE}")
-        wait_for(lambda: remote._relay._pacer.waiting > 0, "the hub waits")
+        wait_for(lambda: remote.core.relay.pacer.waiting > 0, "the hub waits")
         printed = ""
         while len(numbers(printed)) < LINES:
             front.client.kernel_info()
@@ -154,16 +154,16 @@ def test_what_waits_for_the_node_is_bounded_and_refused_beyond(
     front.edge.send = received  # type: ignore[method-assign]
     loop.call(remote.hold)
     try:
-        loop.call(remote._relay._receive_request, front, request("comm_msg", MAX_MESSAGE - MARGIN - 10_000))
-        loop.call(remote._relay._receive_request, front, request("comm_msg", 2 * MARGIN))
+        loop.call(remote._receive_request, front, request("comm_msg", MAX_MESSAGE - MARGIN - 10_000))
+        loop.call(remote._receive_request, front, request("comm_msg", 2 * MARGIN))
         assert b"comm_msg was dropped: the requests that wait for" in printed[-1][1]
-        loop.call(remote._relay._receive_request, front, request("execute_request", 2 * MARGIN))
+        loop.call(remote._receive_request, front, request("execute_request", 2 * MARGIN))
         replies = [
             content for channel, content in printed if channel is Channel.SHELL
         ]  # also to requests of before
         assert sum(b"QueueFull" in reply for reply in replies) == 1
-        assert len(remote._relay.table.waiting) == 1
+        assert len(remote.core.relay.table.waiting) == 1
     finally:
         front.edge.send = send  # type: ignore[method-assign]
-        loop.call(remote._relay.table.clear)
+        loop.call(remote.core.relay.table.clear)
         loop.call(remote.resume)

@@ -15,9 +15,9 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.background import DiskThread
-from jupyter_gpu_kernel.hub.kernel.description import LeftKernel
 from jupyter_gpu_kernel.hub.kernel.kernel_info import KernelInfoCache
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel.starter import LeftKernel
 from jupyter_gpu_kernel.hub.kernel.vscode import sessions as vscode_sessions
 from jupyter_gpu_kernel.hub.kernel.vscode.pending_stops import PendingStops
 from jupyter_gpu_kernel.hub.kernel.vscode.sessions import _MAX_ENDED, VSCodeSession, VSCodeSessions
@@ -225,7 +225,7 @@ def test_a_restart_in_an_outage_outlives_its_window(
         others = [front.ask("shell", "complete_request", code="1", cursor_pos=1)]
         others.append(front.ask("control", "debug_request", command="debugInfo"))
         wanted = {"execute_request", "complete_request", "debug_request"}  # what VS Code runs waits, too
-        wait_for(lambda: wanted <= {one.msg_type for one in new._relay.table.waiting}, "the requests")
+        wait_for(lambda: wanted <= {one.msg_type for one in new.core.relay.table.waiting}, "the requests")
         loop.call(new.refuse, ConnectError("cannot be reached", hop="node"))
         assert "cannot be reached" in front.reply(cell)["evalue"]
         assert front.reply(others[0])["status"] == front.control_reply(others[1])["status"] == "error"
@@ -235,7 +235,7 @@ def test_a_restart_in_an_outage_outlives_its_window(
     with Front(again.edge.connection) as front:
         name(front, "/outage.ipynb")
         cell = front.client.execute("'treasure' in dir()")
-        wait_for(lambda: again._relay.table.waiting[-1:], "the cell")
+        wait_for(lambda: again.core.relay.table.waiting[-1:], "the cell")
         node.plugged = True
         printed = str(front.finish(cell).outputs)
     assert "False" in printed and f"the previous one, {old.kernel_id}, has ended" in printed
@@ -402,7 +402,7 @@ def test_two_restarts_in_one_outage(
     with Front(second.edge.connection) as front:
         name(front, "/twice.ipynb")
         cell = front.client.execute("1")
-        wait_for(lambda: second._relay.table.waiting[-1:], "the cell")
+        wait_for(lambda: second.core.relay.table.waiting[-1:], "the cell")
         node.plugged = True
         assert f"the previous one, {old.kernel_id}, has ended" in str(front.finish(cell).outputs)
     assert not (node.root / "k" / old.kernel_id).exists()

@@ -136,7 +136,7 @@ class Episode(Users, Faults, Endings):
 
     def _owner(self) -> UserFrontEnd:
         """Return the front end that may interrupt and end the kernel."""
-        owners = (one for one in self.fronts if one.remote and one.front is one.remote.front_ends.owner)
+        owners = (one for one in self.fronts if one.remote and one.front and one.remote.owns(one.front))
         return next(owners, self.fronts[0])
 
     def _disturb(self, kind: str) -> None:

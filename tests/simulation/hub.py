@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.errors import ConnectError
-from jupyter_gpu_kernel.hub.front_end.delivered import Change, Delivered, RequestFile
+from jupyter_gpu_kernel.hub.front_end.delivered import Delivered, RequestFile
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEndSpec
+from jupyter_gpu_kernel.hub.front_end.requests import Change
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import Phase

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpu_kernel.hub.kernel.core.pacing import Pacer
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import LinkState
 
 from .kernel import essence
@@ -21,11 +21,11 @@ def state(episode: Episode) -> str:
     """Return the state of the whole, without numbers."""
     parts = [episode.hub.alive]
     for remote in episode.hub.kernels:
-        relay = remote._relay
-        relay.table.validate()
+        relay = remote.core.relay
+        remote.core.validate()
         parts += [remote.link.state, remote.link_state.value, remote.phase.name, remote.endpoint.state.value]
-        parts += [remote.status["state"], relay.placeholder.state, relay._pacer._pace.name]
-        parts += [bool(relay._pacer.waiting), bool(relay.table.waiting), bool(relay.table.in_flight)]
+        parts += [remote.status["state"], relay.placeholder.state, relay.pacer._pace.name]
+        parts += [bool(relay.pacer.waiting), bool(relay.table.waiting), bool(relay.table.in_flight)]
     for keeper in episode.node.keepers.values():
         relay = keeper.keeper.core.relay
         parts += [keeper.alive, keeper.keeper.status.state, relay._state.name, relay.busy]
@@ -71,16 +71,12 @@ def check_story(process: KeeperProcess) -> None:
 
 def timers_of_closed_kernels(process: Process) -> list[str]:
     """Return what is still to be called in the kernels that a hub has closed."""
-    found: list[str] = []
-    for event in process.world.pending():
-        owner = getattr(event.callback, "__self__", None)
-        if event.process is process and isinstance(owner, Pacer) and owner not in _pacers(process):
-            found.append(f"{event.callback}")
-    return found
-
-
-def _pacers(process: Process) -> list[Pacer]:
-    return [remote._relay._pacer for remote in getattr(process, "kernels", ()) if not remote.closed]
+    owners = [(event, getattr(event.callback, "__self__", None)) for event in process.world.pending()]
+    return [
+        f"{event.callback}"
+        for event, owner in owners
+        if event.process is process and isinstance(owner, RemoteKernel) and owner.closed
+    ]
 
 
 def left(episode: Episode) -> list[str]:
@@ -90,15 +86,15 @@ def left(episode: Episode) -> list[str]:
     for remote in episode.hub.kernels:
         if remote.closed or remote.link_state is LinkState.LOST:  # what has waited goes to the next kernel
             continue
-        relay = remote._relay
+        relay = remote.core.relay
         waits = {
-            "pacer": relay._pacer.waiting,
+            "pacer": relay.pacer.waiting,
             "outbox": remote.endpoint.outbox.size,
             "waiting": len(relay.table.waiting),
             "in flight": len(relay.table.in_flight),
         }
         found += [f"hub's {name}: {size}" for name, size in waits.items() if size]
-        if relay._pacer._pace.name != "LIVE":
+        if relay.pacer._pace.name != "LIVE":
             found.append("a replay goes on")
         if remote.link_state is not LinkState.UP and remote.link_state is not LinkState.LOST:
             found.append(f"link {remote.link_state.value}")

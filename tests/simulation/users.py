@@ -73,7 +73,7 @@ class Users(Base):
             self._in_hub(self._command, front, "interrupt")
 
     def _command(self, front: UserFrontEnd, do: str) -> None:
-        if front.remote is not None and front.front is front.remote.front_ends.owner:
+        if front.remote is not None and front.remote.owns(front.front):
             front.remote.command(do)
             if do == "interrupt":
                 self.interrupted_at.append(self.world.now)
@@ -109,7 +109,7 @@ class Users(Base):
             return
         front.wants_restart = False
         self._disturb("restart")
-        if front.front is front.remote.front_ends.owner and not front.remote.taken_cause:
+        if front.remote.owns(front.front) and not front.remote.life.taken_cause:
             front.state = "starting"
             front.remote.restart()
         else:
@@ -121,7 +121,7 @@ class Users(Base):
         wanted = any(one.wants_restart for one in self.fronts)
         by_itself = front.asked == "restart" or (not front.asked and not self.plan.revives)
         dead = front.state == "ended" and by_itself and not wanted
-        if dead and front.here and front.remote is not None and front.front is front.remote.front_ends.owner:
+        if dead and front.here and front.remote is not None and front.remote.owns(front.front):
             front.wants_restart = True
             self.world.later(self.random.uniform(0.1, 3.0), self._in_hub, self._restart, front)
 

@@ -17,11 +17,10 @@ import os
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from ...wire.files import replace_file
 from ...wire.messages import Channel, Lane, Message, MessageError
-from .requests import header_key
+from .requests import Change, SavedRequest, header_key
 
 _LAYOUT = struct.Struct(f"<{len(Lane) + 1}Q")
 _RECORD = struct.Struct("<BI")
@@ -33,17 +32,6 @@ _BINARY = getattr(os, "O_BINARY", 0)
 _SUFFIX = ".requests"
 _KEEP = 7 * 24 * 3600.0
 """Seconds for which the file of a killed hub is kept, if nobody asks for its requests."""
-
-
-class SavedRequest(NamedTuple):
-    """A request in the file. `mark`: a number below 255, whose meaning `RequestTable` knows."""
-
-    mark: int
-    message: Message
-
-
-Change = tuple[bytes, SavedRequest | None]
-"""What the file has to have for the request with this `header_key` from now on; None: nothing."""
 
 
 class RequestFile:

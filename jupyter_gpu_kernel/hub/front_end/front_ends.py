@@ -1,21 +1,18 @@
-"""The front ends of one kernel. Each front end has its own edge, and one front end owns the kernel.
+"""The front ends of one kernel. Each front end has its own edge.
 
-The owner is the front end that ran a cell last, or the first one. It alone may interrupt, restart and end the kernel.
-The others see the kernel's output. This module knows neither link nor keeper.
+This module knows neither link nor keeper, nor which front end owns the kernel.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from ...wire.kernel_messages.compose import is_user_cell
 from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
 from .delivered import Delivered
 from .edge import Edge
-from .requests import needs_owner
+from .requests import FrontEndFacts
 from .sockets import Bind, Sockets
 
 STALL_TIMEOUT = 10.0
@@ -58,10 +55,6 @@ class FrontEnd:
         self.label = spec.label or "another front end"
         self.spec = spec
 
-    def reconnect(self, spec: FrontEndSpec) -> None:
-        """Another process serves the front end now."""
-        self.spec = spec
-
     def disconnect(self) -> None:
         """The process that served the front end has gone."""
         self.spec = self.spec._replace(listener=None)
@@ -72,19 +65,8 @@ class FrontEnd:
             self.spec.listener.send(event)
 
 
-class Access(enum.Enum):
-    """What becomes of a front end's request, by who owns the kernel."""
-
-    GRANTED = "granted"
-    TAKES_OVER = "takes over"
-    """The request is a cell, by which the front end becomes the owner."""
-    DENIED = "denied"
-    NO_KERNEL = "no kernel"
-    """The kernel does not get the request, as another computer has the kernel."""
-
-
 class FrontEnds:
-    """The front ends of one kernel, by number. `owner` is one of these front ends; None if there are none."""
+    """The front ends of one kernel, by number, the oldest first."""
 
     def __init__(
         self,
@@ -92,18 +74,20 @@ class FrontEnds:
         on_message: Callable[[FrontEnd, Message], None],
         on_subscribe: Callable[[], None],
         on_complete: Callable[[], None],
+        on_change: Callable[[], None],
         delivered: Delivered | None,
         bind: Bind = Sockets,
     ) -> None:
         """`on_message(front, request)`: the request's client number says where the reply has to go. `on_subscribe()`:
         called for each new subscriber. `on_complete()`: called when all front ends that a killed hub had are here, and
-        their clients have connected.
+        their clients have connected. `on_change()`: called when a front end has come or left, or
+        has another process.
         `bind`: binds the sockets of one front end."""
-        self.owner: FrontEnd | None = None
         self._runtime = runtime
         self._on_message = on_message
         self._on_subscribe = on_subscribe
         self._on_complete = on_complete
+        self._on_change = on_change
         self._bind = bind
         self._delivered = delivered
         self._front_ends: dict[int, FrontEnd] = {}
@@ -124,14 +108,13 @@ class FrontEnds:
         return self._delivered is None or self._front_ends.keys() >= set(self._delivered.front_ends)
 
     @property
-    def owners_label(self) -> str:
-        """The name by which users know the owner."""
-        return self.owner.label if self.owner is not None else "nobody"
+    def facts(self) -> dict[int, FrontEndFacts]:
+        """The facts of the front ends, by number."""
+        return {one.number: FrontEndFacts(one.label, one.spec.rate_limited, one.spec.revives) for one in self}
 
-    @property
-    def rate_limited(self) -> bool:
-        """Whether one of the front ends drops messages above a rate."""
-        return any(front.spec.rate_limited for front in self)
+    def get(self, number: int) -> FrontEnd | None:
+        """Return the front end with this number; None if it has left."""
+        return self._front_ends.get(number)
 
     def add(self, spec: FrontEndSpec) -> FrontEnd:
         """Add a front end. Raise HubError if its ports cannot be bound."""
@@ -148,8 +131,13 @@ class FrontEnds:
         front = FrontEnd(number, edge, spec)
         self._front_ends[number] = front
         self._next = max(self._next, number + 1)
-        self.owner = self.owner or front
+        self._on_change()
         return front
+
+    def reconnect(self, front: FrontEnd, spec: FrontEndSpec) -> None:
+        """Another process serves the front end now."""
+        front.spec = spec
+        self._on_change()
 
     def _subscribed(self) -> None:
         self._on_subscribe()
@@ -157,13 +145,12 @@ class FrontEnds:
             self._on_complete()
 
     def remove(self, front: FrontEnd) -> None:
-        """Remove a front end that has left. If that front end owned the kernel, the oldest other front end does now."""
+        """Remove a front end that has left."""
         self._front_ends.pop(front.number, None)
         front.edge.close()
-        if self.owner is front:
-            self.owner = next(iter(self._front_ends.values()), None)
         if self._delivered is not None:
             self._delivered.forget_front_end(front.number)
+        self._on_change()
 
     def close(self) -> None:
         """Remove all front ends."""
@@ -173,16 +160,6 @@ class FrontEnds:
     def of(self, listener: object) -> FrontEnd | None:
         """Return the front end that this process serves; None if there is none."""
         return next((front for front in self if front.spec.listener is listener), None)
-
-    def access(self, front: FrontEnd, request: Message, *, kernel_taken: bool) -> Access:
-        """Return what becomes of a request. `kernel_taken`: whether another computer has the kernel."""
-        if front is self.owner and not kernel_taken:
-            return Access.GRANTED
-        if is_user_cell(request):
-            return Access.TAKES_OVER
-        if needs_owner(request):
-            return Access.DENIED
-        return Access.NO_KERNEL if kernel_taken else Access.GRANTED
 
     def send(self, message: Message) -> None:
         """Send a message of the kernel to its client; a message on iopub to all clients."""

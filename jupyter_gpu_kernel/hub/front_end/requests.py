@@ -6,7 +6,7 @@ A front end may sign something malformed: then these functions return "" or Fals
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...wire.kernel_messages.compose import is_user_cell
 from ...wire.messages import Channel, Lane, Message, MessageError, content_of, type_of
@@ -19,6 +19,26 @@ QUEUE_FULL = f"the requests that wait for {{}} would exceed {MAX_MESSAGE // 2**2
 
 EXECUTED: dict[str, Any] = {"status": "ok", "execution_count": 0, "user_expressions": {}, "payload": []}
 """The content of the reply to code that a front end runs by itself."""
+
+
+class FrontEndFacts(NamedTuple):
+    """What decides what a front end may do and gets; the fields are those of `FrontEndSpec`."""
+
+    label: str
+    rate_limited: bool
+    revives: bool
+
+
+class SavedRequest(NamedTuple):
+    """A request in the file of a kernel (`delivered.py`). `mark`: a number below 255, whose meaning `RequestTable`
+    knows."""
+
+    mark: int
+    message: Message
+
+
+Change = tuple[bytes, SavedRequest | None]
+"""What that file has to have for the request with this `header_key` from now on; None: nothing."""
 
 
 def header_key(request: Message) -> bytes:

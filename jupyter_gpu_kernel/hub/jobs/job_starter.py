@@ -12,9 +12,8 @@ from collections.abc import Awaitable, Callable
 
 from ...errors import AgentError, GpuKernelError, HostKeyError, KernelStartError, SettingsError
 from ...wire.runtime import Runtime
-from ..kernel.description import LeftKernel
 from ..kernel.remote_kernel import RemoteKernel
-from ..kernel.starter import Starter
+from ..kernel.starter import LeftKernel, Starter
 from ..kernel.states import LinkState, Phase
 from ..kernel_settings import KernelSettings
 from ..node.install.agent_file import pack
@@ -100,7 +99,7 @@ class JobStarter(Starter):
         """Start the kernel `remote` in the job of the kernel `left`, which the front end restarts by starting `remote`.
         Call `stop` for the kernel `left` only afterwards, as a job ends with its last kernel. Return False if `remote`
         has a job of its own already."""
-        if not remote.late_start.pending or (self._job is not None and self._replaced != left.kernel_id):
+        if not remote.not_started or (self._job is not None and self._replaced != left.kernel_id):
             return False
         self._search = self._search or self._job is None
         self._replaced, self._stop_replaced = left.kernel_id, stop
@@ -119,7 +118,7 @@ class JobStarter(Starter):
         login = self._job_nodes.login(remote.settings).name
         job = await self._find(remote, login)
         self._ours_to_cancel = job is None or job.state.state == "PENDING"
-        if job is None and remote.late_start.wanted:
+        if job is None and remote.start_wanted:
             job = await self._submit(remote, login)
             if job is None:
                 return await self._give_up(remote)
@@ -137,7 +136,7 @@ class JobStarter(Starter):
             try:
                 job = await self._table.find(remote, login, self._replaced)
             except GpuKernelError as error:
-                remote.late_start.show(f"{login}: looking for the job of this kernel: {error}")
+                remote.explain_wait(f"{login}: looking for the job of this kernel: {error}")
                 await asyncio.sleep(_RETRY)
             else:
                 self._search = False
@@ -148,7 +147,7 @@ class JobStarter(Starter):
         """Return a new job, or the job that is shared; None if the job is not wanted any more. While Slurm does not
         answer, try again."""
         self._show_waiting(remote)
-        remote.late_start.show(f"{login}: submitting a Slurm job for this kernel")
+        remote.explain_wait(f"{login}: submitting a Slurm job for this kernel")
         package = await asyncio.to_thread(pack)
         script = batch_script(remote.settings.at_login(), remote.kernel_id, package)
         async with self._table.submitting(remote.settings, login):
@@ -163,7 +162,7 @@ class JobStarter(Starter):
                         if not isinstance(error, SettingsError):  # else Slurm has refused the job
                             self._table.withdraw(job_name(script), self._scheduler, login)
                         raise
-                    remote.late_start.show(words.not_submitted_text(login, error))
+                    remote.explain_wait(words.not_submitted_text(login, error))
                 await asyncio.sleep(_RETRY)
         self._table.withdraw(job_name(script), self._scheduler, login)
         return None
@@ -179,8 +178,8 @@ class JobStarter(Starter):
         while (self._wanted(remote) or await self._restarts(remote)) and not job.state.over:
             if job.state.node and job.state.state == "RUNNING":
                 return True
-            remote.status = remote.wanted_status(state="waiting", job=job.state.to_json())
-            remote.late_start.show(words.waiting_text(job.login, job.state, self._runtime.time()))
+            remote.status = remote.life.wanted_status(state="waiting", job=job.state.to_json())
+            remote.explain_wait(words.waiting_text(job.login, job.state, self._runtime.time()))
             await remote.change()
         await self._not_started(remote, job)
         return False
@@ -218,7 +217,7 @@ class JobStarter(Starter):
 
         def tell(step: str) -> None:
             remote.show_wanted(state="waiting", job=job.state.to_json())
-            remote.late_start.show(words.starting_text(job.login, job.state, step))
+            remote.explain_wait(words.starting_text(job.login, job.state, step))
 
         reaching = asyncio.ensure_future(self._job_nodes.reach(remote.settings, job.state, tell))
         given_up = asyncio.ensure_future(remote.until(lambda: job.state.over or not self._wanted(remote)))
@@ -261,17 +260,17 @@ class JobStarter(Starter):
         """Watch the kernel and its job, until neither exists any more and the next cell may start another one."""
         job, away = self._job, False
         assert job is not None
-        while not (remote.closed or self._is_over(remote, job) or remote.late_start.pending):
+        while not (remote.closed or self._is_over(remote, job) or remote.not_started):
             if remote.link_state is LinkState.AWAY and not away:
                 self._table.look(job)
             away = remote.link_state is LinkState.AWAY
             self._show(remote, job)
             await remote.change()
-        if not remote.closed and not remote.late_start.pending:
+        if not remote.closed and not remote.not_started:
             await self._end(remote, job)
             if job.state.over:
                 await self._job_nodes.leave(job.id, job.login)
-        await remote.until(lambda: remote.late_start.pending)
+        await remote.until(lambda: remote.not_started)
         if not remote.closed:
             self._job = None
             self._table.leave(job, remote, started=True)
@@ -300,12 +299,11 @@ class JobStarter(Starter):
         asked = bool(remote.status.get("asked")) or remote.phase is not Phase.RUN
         if job.state.over or not asked:
             end = await self._table.end(job, _END_KNOWN_WITHIN)
-        if remote.closed or remote.late_start.pending:
+        if remote.closed or remote.not_started:
             return
         error = self._lost or AgentError(f"job {job.id} has ended", hop=job.login)
         if end is not None:
-            owner = remote.front_ends.owner
-            end = end.for_front_end(revives=owner is not None and owner.spec.revives)
+            end = end.for_front_end(revives=remote.core.ownership.revives)
             error = AgentError(end.cause, hop=job.login, remedy=end.remedy)
         remote.link.release(remote)
         if end is not None and not asked and remote.ended:  # the keeper reported only what it saw

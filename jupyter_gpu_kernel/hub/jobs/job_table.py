@@ -185,7 +185,7 @@ class JobTable:
         """
         if remote in job.kernels:
             job.kernels.remove(remote)
-        runs_on = started and not remote.ended and bool(remote.taken_cause or not remote.end_wanted)
+        runs_on = started and not remote.ended and bool(remote.life.taken_cause or not remote.end_wanted)
         job.has_detached = job.has_detached or runs_on
         if job.kernels:
             return

@@ -1,35 +1,36 @@
-"""How a remote kernel is described to clients, and what remains known of a kernel after its front end has left."""
+"""How a remote kernel is described to clients."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...errors import GpuKernelError
-from ..kernel_settings import KernelSettings
-from ..node.node_link import NodeLink
+from .core.kernel_core import KernelCore
+from .kernel_state import KernelState
 from .states import LinkState
 
 NO_CELLS = {"priority": 0, "place": None, "cells": 0, "last_cell": None}
 """What `ps` tells of a kernel that has run no cell."""
 
 
-class LeftKernel(NamedTuple):
-    """A kernel that its front end has left. `settings` lead to its node."""
-
-    kernel_id: str
-    link: NodeLink
-    settings: KernelSettings
-
-
-def describe(
-    settings: KernelSettings,
-    status: dict[str, Any],
-    link: NodeLink,
-    link_state: LinkState,
-    problem: GpuKernelError | None,
-    away_since: float,
-) -> dict[str, Any]:
-    """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error", …}, as JSON for clients."""
+def describe(kernel: KernelState, core: KernelCore, front_ends: int) -> dict[str, Any]:
+    """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error", …}, as JSON for clients.
+    `front_ends`: how many front ends the kernel has."""
+    settings, link, link_state, shown = (
+        kernel.settings,
+        kernel.link,
+        kernel.link_state,
+        core.relay.placeholder,
+    )
+    if core.not_started:  # no link is needed before the start
+        settings, link_state = settings.before_start(), LinkState.UP
+    problem = kernel.error or (link.problem if link_state is LinkState.AWAY else None)
+    away_since = core.relay.notice.since if link_state is LinkState.AWAY else 0.0
+    status = {
+        **kernel.status,
+        "id": kernel.kernel_id,  # whatever the node says
+        "state": shown.newest_state(kernel.status["state"]),
+        "since": shown.since or kernel.status.get("since"),
+    }
     described = {
         "node": link.name,
         "name": settings.name,
@@ -38,8 +39,9 @@ def describe(
         "link": link_state.value,
         "hop": link.name,
         "error": problem.to_json(settings.name) if problem else None,
-        "away_since": away_since if link_state is LinkState.AWAY and away_since else None,
+        "away_since": away_since or None,
         "kernel_id": settings.kernel_id,
+        "front_ends": front_ends,
     }
     if settings.hosts:  # where it is now, for another hub, which adopts it
         known = {"python": settings.python, "given_python": settings.given_python}

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 from ...wire.files import replace_file
@@ -51,15 +50,6 @@ class KernelInfoCache:
         with contextlib.suppress(OSError):  # a full disk: then the next hub does not know it
             self._folder.mkdir(mode=0o700, exist_ok=True)
             replace_file(self._folder / name, content)
-
-
-def recall(
-    infos: KernelInfoCache | None, node: str, python: str
-) -> tuple[bytes | None, Callable[[bytes], None]]:
-    """Return the reply of the last kernel of this node and Python, and the function that keeps a newer reply."""
-    if infos is None:
-        return None, lambda content: None
-    return infos.get(node, python), functools.partial(infos.put, node, python)
 
 
 def _file_name(node: str, python: str) -> str:

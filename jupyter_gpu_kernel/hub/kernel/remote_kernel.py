@@ -1,35 +1,35 @@
-"""One remote kernel in the hub: its life cycle, its attachment to the link, and its last known status.
+"""One remote kernel in the hub: what its core decides is carried out here, and what happens is reported to the core.
 
-The kernel's messages pass through `relay.py`. This module knows no SSH.
+This module has the kernel's sockets, files, timer and attachment to the link. It knows no SSH.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ...errors import AgentError, GpuKernelError, KernelStartError
-from ...wire.kernel_messages.compose import is_user_cell
-from ...wire.messages import Data, Lane, Message, keeper_message
-from ...wire.stream.endpoint import Endpoint
+from ...wire.messages import Channel, Data, Lane, Message, keeper_message
+from ...wire.stream.endpoint import Endpoint, EndpointState
 from ..front_end.edge import Edge
-from ..front_end.front_ends import FrontEnd, FrontEndSpec
-from ..front_end.requests import wants_restart
+from ..front_end.front_ends import FrontEnd, FrontEnds, FrontEndSpec
 from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink, NoLink
-from .core.displays import KEEPS_RUNNING, STARTS
-from .core.relay import HubRelay
+from .attach_timing import AttachTiming
+from .core import effects, events
+from .core.kernel_core import KernelCore
+from .core.relay import CoreSetup
 from .description import describe
 from .kernel_state import CREATED, HubContext, KernelState, Origin
-from .late_start import LateStart
-from .states import AttachTiming, LinkState, Phase
-
-_RUNS = ("starting", "waiting", "idle", "busy")
-"""The states in which the placeholder answers for the kernel."""
+from .resumable_endpoint import ResumableEndpoint
+from .states import LinkState, Phase
 
 
 class RemoteKernel(KernelState):
-    """A kernel with its front ends (`front_ends`). For the link it is an `Attachment`."""
+    """A kernel and its `front_ends`; an `Attachment` for the link. The `core` may only be read."""
 
     def __init__(
         self,
@@ -42,27 +42,36 @@ class RemoteKernel(KernelState):
     ) -> None:
         """`front_end`: the kernel's first front end."""
         super().__init__(kernel_id, settings, link, origin.how)
-        self._runtime = context.runtime
+        self._runtime, self._log = context.runtime, context.log
         self.owner = dict(context.owner)
-        self.session = origin.session
+        self.session, self.starter = origin.session, origin.starter
         self.on_create: Callable[[str], NodeLink] = lambda kernel_id: self.link
         """Called with the new id when the kernel is created anew; returns the link, which may be another one by now."""
-        self._delivered = origin.delivered
+        self._end = ResumableEndpoint(self._runtime, origin.delivered)
+        self._infos, self._infos_key = context.infos, (link.name, settings.python)
+        info = self._infos.get(*self._infos_key) if self._infos is not None else None
+        id_prefix, has_starter = self._runtime.new_id(), self.starter is not None
+        setup = CoreSetup(id_prefix, link.name, settings, info, self._end.was_up, has_starter)
+        self.core = KernelCore(setup, self.life)
+        self._carriers = self._effect_carriers()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_time: float | None = None
         self._attach_timing = AttachTiming(link, self)
-        self._relay = HubRelay(context, self, link, self._attach_timing, settings, origin.delivered)
-        self.front_ends, self.displays = self._relay.front_ends, self._relay.displays
+        subscribed, complete = partial(self._report, events.Subscribed()), self._attach_timing.complete
+        calls = (self._receive_request, subscribed, complete, self._front_ends_changed)
+        self.front_ends = FrontEnds(self._runtime, *calls, origin.delivered, context.bind)
+        self._report(events.Recalled(self._end.requests.recall()))
+        if self.is_of_vs_code:
+            self.vs_code_seen()
         self.front_ends.add(front_end)
-        self.starter = origin.starter
-        self.late_start = LateStart(self, self._relay, self._attach_timing)
         if isinstance(link, NoLink):
-            self.late_start.begin()
+            self._report(events.Unstarted(link.name, ""))
         self._attach_timing.begin(at_once=origin.how != "adopt")
         if self.waits_for_link:
             self.detached("")
 
     def __repr__(self) -> str:
-        state = self.status["state"]
-        return f"<RemoteKernel {self.kernel_id} {state} link={self.link_state.value} {self.endpoint!r}>"
+        return f"<RemoteKernel {self.kernel_id} {self.core} {self.endpoint!r}>"
 
     @property
     def edge(self) -> Edge:
@@ -71,22 +80,16 @@ class RemoteKernel(KernelState):
 
     def describe(self) -> dict[str, Any]:
         """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error", "away_since"}, for clients."""
-        problem = self.error or (self.link.problem if self.link_state is LinkState.AWAY else None)
-        state = self._relay.placeholder.newest_state(self.status["state"])
-        since = self._relay.placeholder.since or self.status.get("since")
-        status = {**self.status, "state": state, "since": since}
-        away_since = self._relay.notice.since
-        settings, link_state = self.settings, self.link_state
-        if self.late_start.pending:  # no link is needed before the start
-            settings, link_state = settings.before_start(), LinkState.UP
-        described = describe(settings, status, self.link, link_state, problem, away_since)
-        return {**described, "front_ends": len(self.front_ends)}
+        return describe(self, self.core, len(self.front_ends))
 
     def event(self) -> dict[str, Any]:
-        """Return the description as an event for front ends. `from_vs_code`: for the hub that adopts the kernel if this
-        one is killed."""
+        """Return the description as an event for front ends. `from_vs_code`: for the hub that succeeds a killed one."""
         known = {"event": "kernel", "kernel": self.kernel_id, "from_vs_code": self.is_of_vs_code}
         return {**known, **self.describe()}
+
+    def owns(self, front: FrontEnd) -> bool:
+        """Whether this front end owns the kernel."""
+        return front.number == self.core.ownership.owner
 
     @property
     def served(self) -> bool:
@@ -95,38 +98,88 @@ class RemoteKernel(KernelState):
 
     @property
     def can_be_found(self) -> bool:
-        """Whether a front end can find the kernel again by its notebook. VS Code can, also while it has not named the
-        notebook yet, or the notebook is not saved."""
+        """Whether a front end can find the kernel again by its notebook. VS Code can, also if it has not named it."""
         return bool(self.settings.notebook) or self.is_of_vs_code
+
+    @property
+    def is_of_vs_code(self) -> bool:
+        """Whether the kernel's front end is known to be VS Code."""
+        return self.session is not None and self.session.from_vs_code
+
+    @property
+    def waits_for_link(self) -> bool:
+        """Whether VS Code restarts a kernel, or returns to it, while the link is down, for which the start waits."""
+        return self.session is not None and self.session.expected and self.link.state == "away"
+
+    @property
+    def not_started(self) -> bool:
+        """Whether the kernel, which a cell of its user starts, has not been started, or cannot be used yet."""
+        return self.core.not_started
 
     @property
     def pending(self) -> bool:
         """Whether the kernel has no node, and a cell of its user may start it."""
-        return self.late_start.pending and not (self.closed or self.end_wanted)
+        return self.not_started and not (self.closed or self.end_wanted)
+
+    @property
+    def waiting_cells(self) -> list[Message]:
+        """The cells of the user that wait for the start, or for the link."""
+        return self.core.relay.table.waiting_cells
+
+    @property
+    def start_wanted(self) -> bool:
+        """Whether a cell of the user waits for the start, and the front ends do not get another kernel."""
+        return self.not_started and not self.core.held and bool(self.waiting_cells)
+
+    def explain_wait(self, text: str) -> None:
+        """Show why the kernel has not been started yet."""
+        self._report(events.WaitExplained(text))
+
+    def start_on(self, link: NodeLink, settings: KernelSettings, kernel_id: str) -> None:
+        """Create the kernel with this id, or find it, on this host."""
+        is_other = kernel_id != self.kernel_id
+        self.link, self.settings = link, settings
+        self._report(events.Switched(link.name, kernel_id if is_other else ""))
+        if is_other:
+            self.notify()  # as the files have the new id from now on
+        self._create()
+
+    def start_failed(self, error: GpuKernelError, *, stopped: bool = False) -> None:
+        """End the cells that wait, as the kernel cannot be started, or as the user has `stopped` the kernel."""
+        self._report(events.StartFailed(error, stopped))
+
+    def undo_start(self, link: NodeLink, settings: KernelSettings, kernel_id: str) -> None:
+        """Return to the state without a kernel, which does not exist any more: a cell starts one with this id."""
+        self._attach_timing.move(link)
+        self.link, self.settings = link, settings
+        self._report(events.Unstarted(link.name, kernel_id))
 
     # -------------------------------------------------------------------------------------- operations
 
     def command(self, do: str, **arguments: Any) -> None:
         """Send a command to the keeper: interrupt, restart, kill, signal, stop."""
-        if do == "restart":
-            self.status = dict(self.status, state="starting")
-        self._relay.command(do, **arguments)
+        self._report(events.Commanded(do, arguments))
 
     def set_notebook(self, notebook: str) -> None:
         """The kernel's notebook is known now, or was renamed."""
         self.settings = self.settings.replace(notebook=notebook)
-        self._relay.send(Lane.URGENT, keeper_message(do="notebook", notebook=notebook))
+        self._to_keeper(effects.ToKeeper(Lane.URGENT, keeper_message(do="notebook", notebook=notebook)))
+
+    def vs_code_seen(self) -> None:
+        """The front end is VS Code, which its process tells to the next hub."""
+        self._report(events.VSCodeSeen())
+
+    def inherit_displays(self, ids: Sequence[str]) -> None:
+        """The notebook may still show the displays with these ids, from the session before."""
+        self._report(events.DisplaysInherited(ids))
 
     def hold(self) -> None:
         """From now on requests wait for `resume`, as their kernel is still to be started or found."""
-        self._relay.table.held = True
+        self._report(events.Held(True))
 
     def resume(self) -> None:
         """Send the requests that were held."""
-        if self.closed:
-            return
-        self._relay.resume()
-        self.wake()
+        self._report(events.Held(False))
 
     def pause(self) -> None:
         """The front end has gone and may return: the ports stay bound, and the output stays with the keeper."""
@@ -135,37 +188,19 @@ class RemoteKernel(KernelState):
 
     def restart(self, *, host_lost: bool = False) -> None:
         """Start a new kernel process, with the same ports, and with the same GPUs unless the kernel's host is lost."""
-        requested = self.phase is Phase.RESTART
-        self.set_phase(Phase.RUN)
-        for front in self.front_ends:
-            front.edge.restore_ipc_files()
-        if self.late_start.pending:
-            self.late_start.restart(requested=requested)
-        elif host_lost or self.link_state is LinkState.LOST:
-            self._relay.discard_requests()
-            self.status, self.error = dict(self.status, state="starting"), None
-            self._create_anew()
-        else:
-            self.restart_begins()
-            self._attach_timing.attach()
-            self.command("restart")
-        self.resume()
+        self._report(events.Restarted(host_lost))
 
     def switch(self, kernel_id: str) -> None:
-        """Give the front ends the kernel with this id: a kernel that their notebook had left, or a new one. That kernel
-        gets the requests to which there is no reply yet."""
+        """Give the front ends the kernel with this id, and that kernel the requests without a reply."""
         self._attach_timing.release()
-        self._relay.switch(kernel_id)
-        self.kernel_id = kernel_id
+        self._report(events.Switched(self.link.name, kernel_id))
         self._attach_timing.attach()
-
-    # -------------------------------------------------------------------------------------- the end
 
     def refuse(self, error: GpuKernelError) -> None:
         """The front end does not get this kernel: answer all its requests, as VS Code waits for the replies."""
         if self.link_state is not LinkState.UP:
             self.endpoint.outbox.withdraw()  # such as a restart, which is not wanted any more
-        self._relay.kernel_lost(str(error))
+        self._report(events.KernelRefused(str(error)))
 
     def stop(self, why: str) -> None:
         """End a kernel that no front end needs: unbind its ports at once, and close it when the keeper has gone."""
@@ -173,33 +208,26 @@ class RemoteKernel(KernelState):
             return
         self.forget_absent()
         self.front_ends.close()
-        self.set_phase(Phase.STOP)
-        self.command("stop", why=why)
-        self._attach_timing.attach()
+        self._report(events.Stopped(why))
         self._close_if_stopped()
+
+    def end(self, error: GpuKernelError) -> None:
+        """The kernel does not exist any more, for this reason."""
+        self._report(events.KeeperLost(self._as_end(error)))
 
     def close(self) -> None:
         """Give up the kernel's ports and its attachment. The keeper lives on."""
         if self.closed:
             return
-        self.set_phase(Phase.CLOSED)
         self.forget_absent()
-        self.late_start.hide()
-        self._relay.close()
+        self._report(events.Closed())
         self._attach_timing.close()
         self.front_ends.close()
-        if self._delivered is not None and self.front_ends.complete:
-            self._delivered.forget()
-        elif self._delivered is not None:
-            self._delivered.close()  # another front end of a killed hub is still to adopt the kernel
+        # Another front end of a killed hub may still be about to adopt the kernel.
+        self._end.close(forget=self.front_ends.complete)
         self.notify()
 
     # -------------------------------------------------------------------------------------- calls of the link
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """The hub's end of the message stream to the keeper."""
-        return self._relay.endpoint
 
     def open_request(self) -> dict[str, Any]:
         """Return arguments for the agent's `open`: what to do, for whom, and in which boot the kernel ran."""
@@ -209,151 +237,160 @@ class RemoteKernel(KernelState):
     def opened(self, kernel_id: str) -> None:
         """The agent has opened a stream to the kernel with this id, which may be one that the notebook had left."""
         self.kernel_id = kernel_id
-        self._relay.opened(kernel_id)
+        self._end.rename(kernel_id)  # at once: the front end's process may hear this id next
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The hub's end of the message stream to the keeper."""
+        return self._end.endpoint
 
     def deliver(self, data: Data) -> None:
         """Take a message of the keeper."""
-        self._relay.deliver(data)
+        event = self._end.arrived(data)
+        self._report(event._replace(has_room=self.front_ends.make_room(event.message)))
+        self._wake(0.0)
 
     def attached(self) -> None:
         """The stream to the keeper is open, for the first time or after an outage."""
         self.open_arguments = {}
-        self.set_link_state(LinkState.UP)
-        if text := self.link.connection:
-            self._relay.send(Lane.URGENT, keeper_message(do="tell", event="connection", text=text))
-        self._relay.notice.link_up()
-        self.late_start.end()
-        self._relay.link_up()
+        self._report(events.Attached(self.endpoint.peer, self.link.connection))
 
     def detached(self, reason: str) -> None:
         """The link is down, and reconnects by itself."""
-        if self.phase is Phase.REVIVE:
-            # The keeper may have started the kernel: its cell must not run once more, in another one.
-            self.set_phase(Phase.RUN)
-        if not self.open_arguments or self.waits_for_link:
-            silence = self._runtime.monotonic() - self.link.last_received
-            kernel = STARTS if self.open_arguments else KEEPS_RUNNING
-            self._relay.link_down(self.link.problem, silence, kernel)
-        self.set_link_state(LinkState.CONNECTING if self.open_arguments else LinkState.AWAY)
+        silence = self._runtime.monotonic() - self.link.last_received
+        problem, waits = self.link.problem, self.waits_for_link
+        self._report(events.Detached(problem, silence, self.was_attached, waits))
 
     def lost(self, error: GpuKernelError) -> None:
         """The keeper does not exist any more, or could not be started; or another computer has the kernel now."""
-        self._relay.notice.link_up()  # the node has answered: no cell waits for the link any more
         if getattr(error, "code", "") == "taken":
-            self._taken_cause = error.cause
-            self._relay.kernel_taken(error.cause, error.remedy)
-            return self.set_link_state(LinkState.TAKEN)
-        if self.starter is not None and self.starter.lost(self, error):
-            return
-        if self.phase is Phase.REVIVE:  # the keeper was about to exit
-            return self._create_anew()
-        self.end(error)
+            return self._report(events.KernelTaken(error.cause, error.remedy))
+        is_handled = self.starter is not None and self.starter.lost(self, error)
+        self._report(events.KeeperLost(None if is_handled else self._as_end(error)))
 
-    def end(self, error: GpuKernelError) -> None:
-        """The kernel does not exist any more, for this reason."""
-        if not self.ended:
-            kind = KernelStartError if "create" in self.open_arguments else AgentError
-            self.error = kind(error.cause, hop=error.hop, remedy=error.remedy)
-            self._relay.kernel_lost(f"{error.cause}. {error.remedy}")  # which may bring older states
-            self.status = dict(self.status, state="ended", cause=error.cause, remedy=error.remedy)
-        self.set_link_state(LinkState.LOST)
+    def _as_end(self, error: GpuKernelError) -> GpuKernelError:
+        kind = KernelStartError if "create" in self.open_arguments else AgentError
+        return kind(error.cause, hop=error.hop, remedy=error.remedy)
 
-    # -------------------------------------------------------------------------------------- calls of the relay
+    # -------------------------------------------------------------------------------------- events for the core
 
-    @property
-    def is_reachable(self) -> bool:
-        """Whether the kernel was attached before, or can be attached at present."""
-        return not self.open_arguments or self.link.state == "up" or self.waits_for_link
+    def _report(self, what: events.What, at: float = 0.0) -> None:
+        """Report an event to the core, and carry out what follows. A bug costs one effect. `at`: the least time."""
+        now = max(at, self._runtime.monotonic())
+        for effect in self.core.handle(events.Event(now, self._runtime.time(), what)):
+            try:
+                self._carriers[type(effect)](effect)
+            except Exception:
+                self._log.exception("kernel %s: %s failed", self.kernel_id, type(effect).__name__)
 
-    @property
-    def is_of_vs_code(self) -> bool:
-        """Whether the kernel's front end is known to be VS Code."""
-        return self.session is not None and self.session.from_vs_code
+    def _front_ends_changed(self) -> None:
+        self._report(events.FrontEndsChanged(self.front_ends.facts))
 
-    @property
-    def waits_for_link(self) -> bool:
-        """Whether VS Code restarts a kernel, or returns to one, while the link is down: the start waits for the link,
-        as cells do."""
-        return self.session is not None and self.session.expected and self.link.state == "away"
-
-    def observe_shell_request(self, request: Message) -> None:
-        """A front end sends this request on the shell channel."""
-        if self.session is not None:
+    def _receive_request(self, front: FrontEnd, request: Message) -> None:
+        """Take a request of a front end. A session of VS Code sees it first, and may hold the kernel."""
+        is_used = not (self.core.held or self.life.lost_cause or self.life.taken_cause)
+        if self.session is not None and request.channel is Channel.SHELL and is_used:
             self.session.observe(self, request)
+        # Before the node was reached front ends must get the error, such as that of a refused key.
+        is_reachable = self.was_attached or self.link.state == "up" or self.waits_for_link
+        is_away = self.endpoint.state is not EndpointState.OPEN and is_reachable
+        unsent = self.endpoint.outbox.size
+        self._report(events.Requested(front.number, request, unsent, is_away))
 
-    def interrupted_before_start(self) -> None:
-        """The user has interrupted the kernel, which has not been started."""
-        self.late_start.cancel_cells()
-        if self.starter is not None:
-            self.starter.interrupted()
-        self.wake()
+    def _wake(self, at: float) -> None:
+        """The time `at` has come, though the clock may be a little behind: report it while the core waits for it."""
+        until = max(at, self._runtime.monotonic())
+        while self._wake_time is not None and self._wake_time <= until:
+            message = self.core.relay.pacer.next_message
+            has_room = message is None or self.front_ends.make_room(message)
+            self._report(events.Woken(has_room), self._wake_time)
+            self.link.pump(self.endpoint)  # what was passed on is acknowledged
 
-    def shut_down_before_start(self, request: Message) -> None:
-        """A front end has requested the shutdown of the kernel, which has not been started."""
-        restart = wants_restart(request)
-        self.late_start.discard_cells()
-        self._relay.placeholder.reply(request, {"status": "ok", "restart": restart})
-        self.late_start.shut_down(restart=restart)
+    # -------------------------------------------------------------------------------------- effects of the core
 
-    def take_back(self) -> None:
-        """A user's cell takes the kernel back from another computer."""
+    def _effect_carriers(self) -> dict[type, Callable[[Any], object]]:
+        """Return what carries out the effects, by their types."""
+        return {
+            effects.WriteRequests: lambda effect: self._end.requests.write(effect.changes),
+            effects.ToKeeper: self._to_keeper,
+            effects.ToFrontEnds: lambda effect: self.front_ends.send(effect.message),
+            effects.SaveProgress: self._end.save,
+            effects.WakeAt: self._wake_at,
+            effects.Learn: self._learn,
+            effects.Notify: lambda effect: self.notify(),
+            effects.Wake: lambda effect: self.wake(),
+            effects.ReportShutdown: self._report_shutdown,
+            effects.RestoreSockets: self._restore_sockets,
+            effects.UseKernel: lambda effect: self._use_kernel(effect.kernel_id),
+            effects.TakeBack: self._take_back,
+            effects.CreateAnew: self._create_anew,
+            effects.AttachKernel: lambda effect: self._attach_timing.attach(),
+            effects.TellStarter: self._tell_starter,
+            effects.LogText: self._log_text,
+        }
+
+    def _to_keeper(self, effect: effects.ToKeeper) -> None:
+        self.endpoint.send(effect.lane, effect.message.encode())
+        self.link.pump(self.endpoint)
+
+    def _wake_at(self, effect: effects.WakeAt) -> None:
+        if effect.at != self.core.wake_at:
+            return  # an effect before has led to another event
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._wake_time = None, effect.at
+        if effect.at is not None:
+            self._timer = asyncio.get_running_loop().call_at(effect.at, self._wake, effect.at)
+
+    def _report_shutdown(self, effect: effects.ReportShutdown) -> None:
+        front = self.front_ends.get(effect.front_end)
+        ended = {"state": "ended", "asked": "shutdown", "returncode": 0}
+        if front is not None:
+            about = {"event": "shutdown", "kernel": self.kernel_id}
+            front.notify({**self.event(), **ended} if effect.denied else about)
+
+    def _restore_sockets(self, _: effects.RestoreSockets) -> None:
+        for front in self.front_ends:
+            front.edge.restore_ipc_files()
+
+    def _use_kernel(self, kernel_id: str) -> None:
+        self.kernel_id = kernel_id
+        self._end.change_kernel(kernel_id)
+
+    def _take_back(self, _: effects.TakeBack) -> None:
         self.open_arguments = {"attach": {}}  # so the keeper greets the front end
-        self.set_link_state(LinkState.CONNECTING)
-        self.switch(self.kernel_id)
+        self._attach_timing.release()
+        self._use_kernel(self.kernel_id)
+        self._attach_timing.attach()
 
-    def taken_over(self) -> None:
-        """A front end has taken the kernel over from the one that owned it, and that may have asked for a restart."""
-        if self.phase is Phase.RESTART:
-            self.restart()
-
-    def status_reported(self, status: dict[str, Any]) -> None:
-        """The keeper reports the kernel's status."""
-        if status.get("cause"):
-            status["cause"] = f"the node says: {status['cause']}"
-        if status["state"] in _RUNS:
-            self._relay.placeholder.update_state(status["state"])
-        if self.is_outdated(status):
-            return
-        self.status = dict(status, id=self.kernel_id)  # the id that it has here, whatever the node says
-        if self.phase is Phase.REVIVE and status["state"] != "ended":
-            self.set_phase(Phase.RUN)
-        self.notify()
-
-    def revive_if_ended(self, front: FrontEnd, request: Message) -> None:
-        """Start the kernel anew if it has ended by itself and this request is a cell of its user. Nobody else may do
-        so."""
-        if not (front.spec.revives and self.ended and is_user_cell(request)) or self.phase is Phase.RESTART:
-            return
-        cause = self.status.get("cause") or (self.error.cause if self.error else "?")
-        text = f"The kernel had ended: {cause}. This is a new one, without its variables."
-        self.status, self.error = dict(self.status, state="starting"), None
-        self.set_phase(Phase.REVIVE)
-        if self.starter is not None and self.link_state is LinkState.LOST:
-            self.late_start.tell(text)
-        else:
-            self._relay.placeholder.show_text(request, text)
-        if self.link_state is LinkState.LOST:
-            return self._create_anew()
-        self._relay.send(Lane.ORDERED, keeper_message(do="revive"))
-
-    # -------------------------------------------------------------------------------------- helpers
-
-    def _create_anew(self) -> None:
-        """Create the kernel anew, at once, or with the next cell if there is a starter. The kernel gets another id, as
-        processes of the old kernel may still run."""
-        if self.starter is not None:
-            return self.starter.restart(self)
-        self.set_phase(Phase.RUN)
-        self.status, self.error = dict(self.status, state="starting", gpus=[]), None
-        self.set_link_state(LinkState.CONNECTING)
+    def _create_anew(self, _: effects.CreateAnew) -> None:
         self._attach_timing.release()
         kernel_id = self._runtime.new_id()[:12]
-        self.late_start.start_on(self.on_create(kernel_id), self.settings, kernel_id)
+        self.link = self.on_create(kernel_id)
+        self._use_kernel(kernel_id)
+        self.notify()
+        self._create()
+
+    def _create(self) -> None:
+        self.open_arguments = {"create": self.settings.to_json()}
+        self._attach_timing.start(self.link)
+
+    def _tell_starter(self, effect: effects.TellStarter) -> None:
+        if self.starter is not None:
+            self.starter.interrupted() if effect.interrupted else self.starter.restart(self)
+
+    def _learn(self, effect: effects.Learn) -> None:
+        if self._infos is not None:
+            self._infos.put(*self._infos_key, effect.kernel_info)
+
+    def _log_text(self, effect: effects.LogText) -> None:
+        level = logging.WARNING if effect.error is None else logging.ERROR
+        known = (self.link.name, self.kernel_id, effect.text)
+        self._log.log(level, "%s: kernel %s: %s", *known, exc_info=effect.error)
 
     def _close_if_stopped(self) -> None:
         gone = self.link_state in (LinkState.LOST, LinkState.TAKEN) or self.link.state == "failed"
-        gone = gone or self.late_start.pending
-        if self.phase is Phase.STOP and gone:
+        if self.phase is Phase.STOP and (gone or self.not_started):
             self.close()
 
     def notify(self) -> None:

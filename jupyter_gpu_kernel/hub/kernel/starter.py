@@ -1,7 +1,7 @@
 """What starts a kernel with a cell of its user, whether the kernel then runs in a job or on one of several hosts.
 
-Until its start such a kernel is pending: it has no node, and front ends get what `late_start.py` says. A kernel that
-does not exist any more is started again by the next cell. What differs between the two kinds of kernels is in
+Until its start such a kernel is pending: it has no node, and `core/kernel_core.py` says what front ends get. A kernel
+that does not exist any more is started again by the next cell. What differs between the two kinds of kernels is in
 `jobs/job_starter.py` and `several_hosts/host_starter.py`.
 """
 
@@ -10,18 +10,25 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import GpuKernelError, HubError
 from ...wire.runtime import Runtime
 from ..background import BackgroundTasks
 from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink, NoLink
-from .description import LeftKernel
 from .states import Phase
 
 if TYPE_CHECKING:
     from .remote_kernel import RemoteKernel
+
+
+class LeftKernel(NamedTuple):
+    """A kernel that its front end has left. `settings` lead to its node."""
+
+    kernel_id: str
+    link: NodeLink
+    settings: KernelSettings
 
 
 class Starter(ABC):
@@ -68,11 +75,10 @@ class Starter(ABC):
     async def _live(self, remote: RemoteKernel) -> None:
         """Start the kernel when a cell waits, or when a place for the kernel is known; return when the kernel does not
         exist any more. Raise the reason if the kernel cannot be started."""
-        late_start = remote.late_start
-        await remote.until(lambda: not late_start.pending or late_start.wanted or self._knows_place)
-        if late_start.pending and not remote.closed:
+        await remote.until(lambda: not remote.not_started or remote.start_wanted or self._knows_place)
+        if remote.not_started and not remote.closed:
             await self._start(remote)
-        if not (late_start.pending or remote.closed):
+        if not (remote.not_started or remote.closed):
             await self._serve(remote)
 
     @property
@@ -88,7 +94,7 @@ class Starter(ABC):
     async def _serve(self, remote: RemoteKernel) -> None:
         """Return when the kernel, which was started, does not exist any more and the next cell may start another
         one."""
-        await remote.until(lambda: remote.late_start.pending)
+        await remote.until(lambda: remote.not_started)
 
     # -------------------------------------------------------------------------------------- calls of the kernel
 
@@ -98,10 +104,10 @@ class Starter(ABC):
 
     def lost(self, remote: RemoteKernel, error: GpuKernelError) -> bool:
         """The kernel's keeper does not exist any more, or could not be started. Return whether the starter handles
-        this; it then calls `LateStart.failed` or `RemoteKernel.end` a moment later."""
+        this; it then calls `RemoteKernel.start_failed` or `RemoteKernel.end` a moment later."""
         self._lost = error
         remote.wake()
-        return remote.late_start.pending
+        return remote.not_started
 
     def restart(self, remote: RemoteKernel) -> None:
         """The kernel does not exist any more, or only on a host that is lost: the next cell starts another one."""
@@ -141,15 +147,14 @@ class Starter(ABC):
     ) -> bool:
         """Start the kernel on the node of the link. Return whether the kernel can be used; if not, `_lost` is the
         reason, unless the start is not wanted any more, or has taken more than `within` seconds."""
-        late_start = remote.late_start
-        late_start.start_on(link, settings, remote.kernel_id)
+        remote.start_on(link, settings, remote.kernel_id)
 
         def settled() -> bool:
-            return not late_start.pending or self._lost is not None or not self._wanted(remote)
+            return not remote.not_started or self._lost is not None or not self._wanted(remote)
 
         await remote.until(settled, within)
         await self._end_replaced()
-        return not late_start.pending
+        return not remote.not_started
 
     def _wanted(self, remote: RemoteKernel) -> bool:
         """Return whether the start goes on that has begun."""
@@ -163,7 +168,7 @@ class Starter(ABC):
     async def _give_up(self, remote: RemoteKernel) -> None:
         """The present start is not wanted any more. Prepare for another one as soon as a cell waits again, or the front
         end has restarted the kernel that it has shut down."""
-        await remote.until(lambda: remote.phase is Phase.RUN or remote.late_start.wanted)
+        await remote.until(lambda: remote.phase is Phase.RUN or remote.start_wanted)
         if not remote.closed:
             self._undo(remote)
 
@@ -172,10 +177,10 @@ class Starter(ABC):
         settings = remote.settings.before_start()
         no_link = self._no_link(settings)
         assert no_link is not None  # else the kernel would have no starter
-        remote.late_start.undo(no_link, settings, self._runtime.new_id()[:12])
+        remote.undo_start(no_link, settings, self._runtime.new_id()[:12])
 
     def _fail(self, remote: RemoteKernel, error: GpuKernelError) -> None:
         """End the cells that wait with the error, as the kernel cannot be started."""
-        remote.late_start.failed(error)
+        remote.start_failed(error)
         if not remote.closed:
             self._undo(remote)

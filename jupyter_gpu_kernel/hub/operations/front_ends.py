@@ -121,8 +121,8 @@ class FrontEndOperations:
     async def op_restart(self, call: Call) -> dict[str, Any]:
         """Start a new kernel process, with the same ports and GPUs."""
         remote, front = self._kernels.of(call)
-        if front is not remote.front_ends.owner or remote.taken_cause:
-            cause = remote.taken_cause or f"{remote.front_ends.owners_label} has this kernel now"
+        if not remote.owns(front) or remote.life.taken_cause:
+            cause = remote.life.taken_cause or f"{remote.core.ownership.label} has this kernel now"
             remedy = "Run a cell here first: that takes it over."
             raise KernelStartError(cause, hop=remote.link.name, remedy=remedy)
         try:
@@ -141,7 +141,7 @@ class FrontEndOperations:
         Commands of a front end that does not own the kernel are ignored.
         """
         remote, front = self._kernels.of(call)
-        if front is remote.front_ends.owner:
+        if remote.owns(front):
             remote.command(str(call.arguments["do"]), **call.arguments.get("more", {}))
         return {"ok": True}
 
@@ -194,7 +194,7 @@ class FrontEndOperations:
         """Return {"kernel", "cells"}: the last cells of a kernel that is here, with outputs. `kernel` may be Jupyter's
         id."""
         remote = self._by_any_id(str(call.arguments["kernel"]))
-        if remote.late_start.pending:  # it has run no cell yet
+        if remote.not_started:  # it has run no cell yet
             return {"kernel": remote.kernel_id, "cells": []}
         cells = await read_logged_cells(remote.link, remote.kernel_id, str(call.arguments.get("cell") or ""))
         return {"kernel": remote.kernel_id, "cells": cells}
@@ -318,8 +318,8 @@ async def _until_up(remote: RemoteKernel) -> None:
 def _raise_if_failed(remote: RemoteKernel) -> None:
     if remote.ended:
         raise remote.error or _ended_early(remote)
-    if remote.taken_cause:
-        raise KernelStartError(remote.taken_cause, hop=remote.link.name, remedy="Use it there.")
+    if remote.life.taken_cause:
+        raise KernelStartError(remote.life.taken_cause, hop=remote.link.name, remedy="Use it there.")
     problem = remote.link.problem
     needs_user = problem is not None and (problem.login or isinstance(problem, HostKeyError))
     if problem is not None and needs_user and not remote.waits_for_link:

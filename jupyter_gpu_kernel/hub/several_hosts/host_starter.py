@@ -14,9 +14,8 @@ from collections.abc import Awaitable, Callable
 
 from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
-from ..kernel.description import LeftKernel
 from ..kernel.remote_kernel import RemoteKernel
-from ..kernel.starter import Starter
+from ..kernel.starter import LeftKernel, Starter
 from ..kernel.states import LinkState
 from ..kernel_settings import KernelSettings
 from ..node.hosts import none_usable
@@ -91,7 +90,7 @@ class HostStarter(Starter):
         call `stop`. Return False if that host cannot be reached, or the kernel `left` was not started."""
         settings = left.settings
         linked = settings.given_python is not None and self._nodes.of(settings).linked
-        if not (remote.late_start.pending and linked):
+        if not (remote.not_started and linked):
             return False
         known = remote.settings.replace(route=settings.route, fresh=True)
         self._known_host = known.placed(settings.python, settings.placement)
@@ -106,16 +105,16 @@ class HostStarter(Starter):
         if not best.detached_since or not len(remote.front_ends):
             return False
         remote.settings = remote.settings.replace(notebook=notebook)
-        if not remote.late_start.pending:
+        if not remote.not_started:
             self._undo(remote)
         self._known_host = self._placed(remote.settings, best, best.reason)
         remote.wake()
-        await remote.until(lambda: not remote.late_start.pending or self._known_host is None)
-        return not remote.late_start.pending
+        await remote.until(lambda: not remote.not_started or self._known_host is None)
+        return not remote.not_started
 
     async def host_lost(self, remote: RemoteKernel) -> bool:
         """Return whether the kernel's host cannot be reached, or one of its GPUs cannot be used any more."""
-        if remote.late_start.pending:
+        if remote.not_started:
             return False
         if remote.link_state is LinkState.AWAY:  # perhaps for a moment only
             with contextlib.suppress(GpuKernelError, asyncio.TimeoutError):
@@ -213,12 +212,12 @@ class HostStarter(Starter):
         """Return the first host that grants the GPUs; None if no cell waits any more."""
         loop, first = asyncio.get_running_loop(), self._waits[0]
         begun = loop.time()
-        while remote.late_start.cells and not (remote.closed or remote.end_wanted or self._known_host):
+        while remote.waiting_cells and not (remote.closed or remote.end_wanted or self._known_host):
             is_over = loop.time() >= begun + OPEN_AFTER
             for wait in self._waits if is_over or first.unable else [first]:
                 wait.begin()
             granted = next((one for one in self._waits if one.granted), None)
-            if granted is not None and not remote.late_start.held:
+            if granted is not None and not remote.core.held:
                 return granted
             self._raise_if_unable()
             if is_over:
@@ -239,7 +238,7 @@ class HostStarter(Starter):
     def _show(self, remote: RemoteKernel) -> None:
         first, *others = self._waits
         text = "\n".join([first.text, *(one.other_text for one in others)])
-        remote.late_start.show(text[:_MAX_TEXT])
+        remote.explain_wait(text[:_MAX_TEXT])
         statuses = [one.reservation.status for one in self._waits if one.reservation is not None]
         place = min((int(one["place"]) for one in statuses if one.get("place")), default=None)
         if place != remote.status.get("place"):
@@ -263,11 +262,11 @@ class HostStarter(Starter):
         chosen on which they go on waiting."""
         waits, self._waits = self._waits, []
         reservations = [one for one in (wait.take() for wait in waits) if one is not None]
-        if remote.closed and not remote.end_wanted and remote.late_start.cells:
+        if remote.closed and not remote.end_wanted and remote.waiting_cells:
             kept = next((one for one in reservations if one.link_state is LinkState.UP), None)
             if kept is not None:
                 reservations.remove(kept)
                 placement = f"{kept.link.name} was chosen: the notebook was closed while its cell waited"
-                self._tasks.spawn(kept.keep(remote.late_start.messages, placement))
+                self._tasks.spawn(kept.keep(remote.core.relay.table.waiting, placement))
         for one in reservations:
             self._tasks.spawn(one.cancel("its kernel does not wait for GPUs on this host any more"))

@@ -114,7 +114,7 @@ class Reservation(KernelState):
 
     def lost(self, error: GpuKernelError) -> None:
         """The keeper does not exist (any more), or could not be started."""
-        self.error = error
+        self.life.error = error
         self.set_link_state(LinkState.LOST)
 
 

@@ -14,44 +14,31 @@ HUB = [
     Mutant(
         "messages are passed on before those that wait",
         "hub.kernel.core.pacing",
-        "        if self._pace is _Pace.LIVE and not self._queue and not pieces and self._has_room(message):\n",
-        "        if self._pace is _Pace.LIVE and not pieces and self._has_room(message):\n",
+        "        at_once = self._pace is _Pace.LIVE and not self._queue and not pieces\n",
+        "        at_once = self._pace is _Pace.LIVE and not pieces\n",
     ),
     Mutant(
         "a front end that does not read is sent more",
         "hub.kernel.core.pacing",
-        "        if not self._has_room(self._queue[0].message):\n",
+        "        if not has_room:\n",
         "        if False:\n",
     ),
     Mutant(
         "the pacer's progress is not acknowledged",
-        "hub.kernel.core.pacing",
-        ("            self.end_replay()\n        self._on_progress()\n"),
-        "            self.end_replay()\n",
+        "hub.kernel.remote_kernel",
+        "            self.link.pump(self.endpoint)  # what was passed on is acknowledged\n",
+        "",
     ),
     Mutant(
         "a replay never ends",
         "hub.kernel.core.pacing",
-        (
-            "        self._pace = _Pace.LIVE\n"
-            "        if self._timer is not None:\n"
-            "            self._timer.cancel()\n"
-            "            self._run()\n"
-        ),
-        (
-            "        self._pace = _Pace.LIVE\n"
-            "        if self._timer is not None:\n"
-            "            self._timer.cancel()\n"
-        ),
+        "        self._pace = _Pace.LIVE\n        self.look_at = 0.0 if self._queue else None\n",
+        "        self.look_at = 0.0 if self._queue else None\n",
     ),
     Mutant(
         "the pacer's timer runs on",
         "hub.kernel.core.pacing",
-        (
-            "        self.waiting_by_lane, self._size = [0 for _ in Lane], 0\n"
-            "        if self._timer is not None:\n"
-            "            self._timer.cancel()\n"
-        ),
+        "        self.waiting_by_lane, self._size, self.look_at = [0 for _ in Lane], 0, None\n",
         "        self.waiting_by_lane, self._size = [0 for _ in Lane], 0\n",
     ),
     Mutant(
@@ -104,9 +91,9 @@ HUB = [
     ),
     Mutant(
         "the killed hub's cells are not recalled",
-        "hub.kernel.core.relay",
-        "        saved = self._file.recall()\n",
-        "        saved = self._file.recall() and []\n",
+        "hub.kernel.remote_kernel",
+        "events.Recalled(self._end.requests.recall())",
+        "events.Recalled(self._end.requests.recall() and [])",
     ),
     Mutant(
         "a failure is not acknowledged",
@@ -116,14 +103,14 @@ HUB = [
     ),
     Mutant(
         "counts are saved before the message is sent",
-        "hub.kernel.core.relay",
-        "            self._delivered.save(self.endpoint.delivered, self._pacer.pieces or self._delivered.pieces)\n",
+        "hub.kernel.resumable_endpoint",
+        "            self._delivered.save(self.endpoint.delivered, progress.pieces or self._delivered.pieces)\n",
         "            self._delivered.save([count + 1 for count in self.endpoint.delivered])\n",
     ),
     Mutant(
         "counts are never saved",
-        "hub.kernel.core.relay",
-        "            self._delivered.save(self.endpoint.delivered, self._pacer.pieces or self._delivered.pieces)\n",
+        "hub.kernel.resumable_endpoint",
+        "            self._delivered.save(self.endpoint.delivered, progress.pieces or self._delivered.pieces)\n",
         "            pass\n",
     ),
     Mutant(
@@ -135,8 +122,8 @@ HUB = [
     Mutant(
         "what a lost kernel has sent comes after the errors",
         "hub.kernel.core.relay",
-        "        self._pacer.flush()  # before their replies, whether it is read or not\n",
-        "        self._pacer.end_replay()\n",
+        "        self.flush()  # before their replies, whether it is read or not\n",
+        "        self.pacer.end_replay()\n",
     ),
     Mutant(
         "an interrupt that was answered is answered again with an error",

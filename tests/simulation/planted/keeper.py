@@ -193,7 +193,7 @@ KEEPER = [
     Mutant(
         "a hub lets a successor acknowledge what it has not passed on",
         "hub.kernel.core.relay",
-        "            self._pacer.keeper_changed()\n",
+        "            self.pacer.keeper_changed()\n",
         "",
     ),
     Mutant(

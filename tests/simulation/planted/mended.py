@@ -26,8 +26,8 @@ MENDED = [
     Mutant(
         "a front end that leaves takes the files that another one needs",
         "hub.kernel.remote_kernel",
-        "        if self._delivered is not None and self.front_ends.complete:\n",
-        "        if self._delivered is not None:\n",
+        "self._end.close(forget=self.front_ends.complete)",
+        "self._end.close(forget=True)",
     ),
     Mutant(
         "requests of a lost kernel are forgotten before they are answered",
@@ -37,9 +37,9 @@ MENDED = [
     ),
     Mutant(
         "what the keeper says in another lane counts as output that waits",
-        "hub.kernel.core.relay",
-        "endpoint.received, endpoint.lane, pieces)",
-        "endpoint.received, Lane.ORDERED, pieces)",
+        "hub.kernel.resumable_endpoint",
+        "end.received, end.lane, pieces,",
+        "end.received, type(end.lane).ORDERED, pieces,",
     ),
     Mutant(
         "a shutdown that a killed hub has left ends the restarted kernel",
@@ -49,11 +49,11 @@ MENDED = [
     ),
     Mutant(
         "the state of a lost kernel is an older one",
-        "hub.kernel.remote_kernel",
-        '            self._relay.kernel_lost(f"{error.cause}. {error.remedy}")  # which may bring older states\n'
-        '            self.status = dict(self.status, state="ended", cause=error.cause, remedy=error.remedy)\n',
-        '            self.status = dict(self.status, state="ended", cause=error.cause, remedy=error.remedy)\n'
-        '            self._relay.kernel_lost(f"{error.cause}. {error.remedy}")\n',
+        "hub.kernel.core.kernel_core",
+        '            relay.kernel_lost(f"{error.cause}. {error.remedy}")  # which may bring older states\n'
+        '            life.update(state="ended", cause=error.cause, remedy=error.remedy)\n',
+        '            life.update(state="ended", cause=error.cause, remedy=error.remedy)\n'
+        '            relay.kernel_lost(f"{error.cause}. {error.remedy}")\n',
     ),
     Mutant(
         "messages go to clients that have not connected to the next hub",
@@ -69,14 +69,14 @@ MENDED = [
     ),
     Mutant(
         "a cell that may have started a kernel is sent to another one",
-        "hub.kernel.remote_kernel",
-        "in another one.\n            self.set_phase(Phase.RUN)\n",
+        "hub.kernel.core.kernel_core",
+        "in another one.\n            self.life.set_phase(Phase.RUN)\n",
         "in another one.\n            pass\n",
     ),
     Mutant(
         "a request to a lost kernel waits without a word",
-        "hub.kernel.core.relay",
-        "        if self._kernel.lost_cause and",
+        "hub.kernel.core.kernel_core",
+        "        if self.life.lost_cause and",
         "        if False and",
     ),
     Mutant(
@@ -87,9 +87,9 @@ MENDED = [
     ),
     Mutant(
         "a kernel that is taken over while it restarts stays ended",
-        "hub.kernel.core.relay",
-        "            self._kernel.taken_over()\n",
-        "            pass\n",
+        "hub.kernel.core.kernel_core",
+        "                self._restart(host_lost=False)\n",
+        "                pass\n",
     ),
     Mutant(
         "a reply to code that was answered before it ran is a repeated one",
@@ -112,7 +112,7 @@ MENDED = [
     Mutant(
         "a kernel's files have an id that its front end does not know any more",
         "hub.kernel.remote_kernel",
-        "        self._relay.opened(kernel_id)\n",
+        "        self._end.rename(kernel_id)  # at once: the front end's process may hear this id next\n",
         "",
     ),
 ]

@@ -1,6 +1,8 @@
-"""The messages of one kernel.
+"""The core of one kernel: `KernelCore.handle(event)` returns effects. Nothing here does I/O, or knows a clock.
 
-- `relay.py` passes them on, at the rate of `pacing.py`, and takes the events of the keeper.
+- `events.py` are what happens, `effects.py` what is to be done. `kernel_core.py` decides what an event means for the
+  kernel: `life.py` is the kernel's state, `access.py` says which front end owns the kernel.
+- `relay.py` passes messages on, at the rate of `pacing.py`, and takes the events of the keeper.
 - `request_table.py` has the requests without a reply, each a `pending_request.py`, and decides what waits, and which
   messages about a request front ends get.
 - What front ends get from the hub: `placeholder.py` answers in the kernel's place, and `displays.py` is what cells

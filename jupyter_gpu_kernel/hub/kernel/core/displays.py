@@ -7,7 +7,6 @@ neither link nor sockets.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -58,6 +57,9 @@ class TransientDisplays:
         self._send = send
         self._shown: dict[str, _ShownDisplay] = {}  # by display id
         self._inherited: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<TransientDisplays {self.ids}>"
 
     @property
     def ids(self) -> list[str]:
@@ -141,8 +143,12 @@ class OfflineNotice:
         self._problem: GpuKernelError | None = None
         self._kernel = KEEPS_RUNNING
         self._cell: PendingRequest | None = None  # which shows the notice, or is about to show it
-        self._timer: asyncio.TimerHandle | None = None
+        self.show_at: float | None = None
+        """When `show` is to be called, by `Runtime.monotonic`."""
         self._display = displays.new(_OFFLINE)
+
+    def __repr__(self) -> str:
+        return f"<OfflineNotice since={self.since} in={self._cell and self._cell.key!r}>"
 
     def set_node(self, node: str) -> None:
         """The kernel is on another node now."""
@@ -170,23 +176,22 @@ class OfflineNotice:
         """The table may have changed. A cell shows the notice when it has waited for NOTICE_DELAY, less `silence`."""
         cell = self._table.first_cell if self.since else None
         if cell is self._cell:
-            return self._show(cell) if self._display.is_shown else None
-        if self._timer is not None:  # of another cell, or of an earlier outage
-            self._timer.cancel()
+            return self.show() if self._display.is_shown else None
         self._display.clear(has_output=self._cell is not None and self._cell.has_output)
         self._cell = cell
-        if cell is not None:
-            delay = max(0.0, NOTICE_DELAY - silence)
-            self._timer = asyncio.get_running_loop().call_later(delay, self._show, cell)
+        delay = max(0.0, NOTICE_DELAY - silence)
+        self.show_at = None if cell is None else self._runtime.monotonic() + delay
+
+    def show(self) -> None:
+        """Show the notice, or what has changed of it, as the cell has waited long enough."""
+        self.show_at = None
+        if self._cell is not None:
+            self._display.show(self._text(self._cell), self._cell.message.parts[0])
 
     def for_user(self, text: str) -> str:
         """Return the text with our commands as this user can run them."""
         text = text.replace(" login NAME", f" login {self._name}") if self._name else text
         return with_program(text, self._program)
-
-    def _show(self, cell: PendingRequest | None) -> None:
-        if cell is not None:
-            self._display.show(self._text(cell), cell.message.parts[0])
 
     def _text(self, cell: PendingRequest) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self.since))

@@ -8,11 +8,9 @@ nothing. This module knows neither link nor sockets.
 
 from __future__ import annotations
 
-import asyncio
 import enum
-import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ....wire.kernel_messages.stream_output import split
@@ -20,6 +18,7 @@ from ....wire.messages import Channel, Lane, Message, type_of
 from ....wire.stream.endpoint import ProtocolError
 from ....wire.stream.queues import MAX_MESSAGE
 from ....wire.stream.window import MOST
+from .events import Arrived
 
 MAX_BYTES = 750_000
 MAX_MESSAGES = 750
@@ -58,35 +57,30 @@ class _PacedMessage(NamedTuple):
 
 
 class Pacer:
-    """The queue of the keeper's messages. `begin_replay` and `end_replay` say whether the rate is limited."""
+    """The queue of the keeper's messages. `begin_replay` and `end_replay` say whether the rate is limited. `put` and
+    `next` are given the time in seconds, and whether the recipients of a message can receive more."""
 
-    def __init__(
-        self,
-        pass_on: Callable[[Message], None],
-        on_progress: Callable[[], None],
-        log: logging.Logger,
-        *,
-        has_room: Callable[[Message], bool] = lambda message: True,
-        rate_limited: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """`pass_on(message)` is called in order, at once or later; `on_progress()` when fewer messages wait.
-        `has_room(message)`: whether its recipients can receive more; `rate_limited()`: whether one of them drops
-        messages above a rate."""
+    def __init__(self) -> None:
         self.waiting_by_lane = [0 for _ in Lane]
         """How many messages wait, per lane."""
         self.pieces = 0
         """How many pieces of the oldest message that waits were passed on, if it was split."""
-        self._pass_on = pass_on
-        self._on_progress = on_progress
-        self._log = log
-        self._has_room = has_room
-        self._rate_limited = rate_limited
+        self.look_at: float | None = None
+        """When `next` is to be called; None: not before the next `put`."""
         self._pace = _Pace.LIVE
         self._queue: deque[_PacedMessage] = deque()
         self._size = 0
         self._due = 0.0
         self._stalled_since: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<Pacer {self._pace.value} waiting={self.waiting_by_lane} {self._size} bytes>"
+
+    def validate(self) -> None:
+        """Raise AssertionError if what waits and what is known of it contradict each other, which is a bug."""
+        assert self._size == sum(one.size for one in self._queue), self
+        assert sum(self.waiting_by_lane) == sum(not one.pieces for one in self._queue), self
+        assert (self.look_at is not None) == bool(self._queue), self
 
     @property
     def waiting(self) -> int:
@@ -98,95 +92,94 @@ class Pacer:
         """The number of the oldest message that waits; 0 if no message waits."""
         return self._queue[0].number if self._queue else 0
 
-    def begin_replay(self) -> None:
-        """The messages that come now may have waited at the keeper."""
-        self._limit_rate(_Pace.REPLAY)
+    @property
+    def next_message(self) -> Message | None:
+        """The oldest message that waits."""
+        return self._queue[0].message if self._queue else None
+
+    def begin_replay(self, *, rate_limited: bool) -> None:
+        """The messages that come now may have waited at the keeper. `rate_limited`: whether a front end drops messages
+        above a rate."""
+        self._pace = _Pace.REPLAY if rate_limited else _Pace.LIVE
 
     def end_replay(self) -> None:
         """The messages that come now are live. Those that wait are passed on at once, as far as they are read."""
         self._pace = _Pace.LIVE
-        if self._timer is not None:
-            self._timer.cancel()
-            self._run()
+        self.look_at = 0.0 if self._queue else None
 
     def keeper_changed(self) -> None:
         """The next messages have the numbering of a killed keeper's successor, which repeats those that wait here:
         acknowledge none of its messages before these are passed on."""
         self._queue = deque(waiting._replace(number=1) for waiting in self._queue)
 
-    def flush(self) -> None:
-        """Pass on all that wait at once, read or not: the next ones come from another keeper."""
-        self._pace = _Pace.LIVE
-        while self._queue:
-            self._pass_on_next()
-        self.end_replay()
-
-    def put(self, message: Message, number: int, lane: Lane, pieces: int = 0) -> None:
-        """Pass on a message, now or later. `number` and `lane`: those of its last chunk. `pieces`: how many pieces of
-        the message a hub that was killed has passed on. Raise ProtocolError if more wait than a keeper may send without
-        acknowledgement."""
-        if self._pace is _Pace.LIVE and not self._queue and not pieces and self._has_room(message):
-            return self._pass_on(message)
-        msg_type = "" if message.channel is Channel.KEEPER else type_of(message)
-        if lane is not Lane.ORDERED and self._has_room(message):
-            return self._pass_on(message)
+    def put(self, event: Arrived, now: float) -> bool:
+        """Take a message that has come. Return whether it is passed on at once; else it waits. Raise ProtocolError if
+        more wait than a keeper may send without acknowledgement."""
+        message, lane, pieces = event.message, event.lane, event.pieces
+        at_once = self._pace is _Pace.LIVE and not self._queue and not pieces
+        if event.has_room and (at_once or lane is not Lane.ORDERED):
+            return True
         self.waiting_by_lane[lane] += 1
         self.pieces = pieces or self.pieces
+        msg_type = "" if message.channel is Channel.KEEPER else type_of(message)
         whole = split(message, msg_type)
         for at, piece in list(enumerate(whole, 1))[min(pieces, len(whole) - 1) :]:
-            paced = _PacedMessage(number, piece.unparsed(), lane, _seconds(piece, msg_type), at % len(whole))
+            seconds = _seconds(piece, msg_type)
+            paced = _PacedMessage(event.number, piece.unparsed(), lane, seconds, at % len(whole))
             self._queue.append(paced)
             self._size += paced.size
-        if self._timer is None:
-            self._run()
+        if self.look_at is None:
+            self.look_at = now
         if self._size > MAX_WAITING:
             raise ProtocolError("the keeper sends more than was acknowledged")
+        return False
+
+    def next(self, now: float, *, has_room: bool, rate_limited: bool) -> Message | None:
+        """Return the oldest message if it may be passed on now. Else `look_at` says when it may be."""
+        self.look_at = None
+        if not self._queue:
+            return None
+        delay = self._delay(now, has_room, rate_limited)
+        if delay > 0:
+            self.look_at = now + delay
+            return None
+        return self._pop(now)
+
+    def flush(self, now: float) -> Iterator[Message]:
+        """Yield all that wait, read or not: the next ones come from another keeper."""
+        self._pace = _Pace.LIVE
+        while self._queue:
+            yield self._pop(now)
+        self.end_replay()
 
     def close(self) -> None:
         """Drop all that wait."""
         self._queue.clear()
-        self.waiting_by_lane, self._size = [0 for _ in Lane], 0
-        if self._timer is not None:
-            self._timer.cancel()
+        self.waiting_by_lane, self._size, self.look_at = [0 for _ in Lane], 0, None
 
-    def _run(self) -> None:
-        """Pass on the messages that are due."""
-        self._timer = None
-        while self._queue:
-            delay = self._delay()
-            if delay > 0:
-                self._timer = asyncio.get_running_loop().call_later(delay, self._run)
-                break
-            self._pass_on_next()
-        if not self._queue and self._pace is _Pace.CATCH_UP:
-            self.end_replay()
-        self._on_progress()
-
-    def _delay(self) -> float:
+    def _delay(self, now: float, has_room: bool, rate_limited: bool) -> float:
         """Return the seconds until the next message may be passed on. A long stall begins a replay."""
-        now = asyncio.get_running_loop().time()
-        if not self._has_room(self._queue[0].message):
+        if not has_room:
             self._stalled_since = self._stalled_since or now
             return min(max(POLL, (now - self._stalled_since) / 10), MAX_POLL)
-        if self._stalled_since is not None and now - self._stalled_since > STALL and self._pace is _Pace.LIVE:
-            self._limit_rate(_Pace.CATCH_UP)
+        stalled = self._stalled_since is not None and now - self._stalled_since > STALL
+        if stalled and self._pace is _Pace.LIVE and rate_limited:
+            self._pace = _Pace.CATCH_UP
         self._stalled_since = None
         early = self._due - now
         return early if self._pace is not _Pace.LIVE and early > BURST else 0.0
 
-    def _limit_rate(self, pace: _Pace) -> None:
-        self._pace = pace if self._rate_limited() else _Pace.LIVE
-
-    def _pass_on_next(self) -> None:
+    def _pop(self, now: float) -> Message:
         waiting = self._queue.popleft()
         self._size -= waiting.size
-        self._due = max(self._due, asyncio.get_running_loop().time()) + waiting.seconds
+        self._due = max(self._due, now) + waiting.seconds
         self.waiting_by_lane[waiting.lane] -= not waiting.pieces
         self.pieces = waiting.pieces
-        try:
-            self._pass_on(waiting.message)
-        except Exception:  # a bug of ours costs this message, not those after it
-            self._log.exception("a message was lost")
+        if self._queue:
+            self.look_at = now
+        elif self._pace is _Pace.CATCH_UP:
+            self._pace = _Pace.LIVE
+        return waiting.message
 
 
 def _seconds(message: Message, msg_type: str) -> float:

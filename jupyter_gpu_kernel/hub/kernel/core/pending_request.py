@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....wire.messages import Channel, Message, key_of, type_of
-from ...front_end.delivered import SavedRequest
+from ...front_end.requests import SavedRequest
 
 _WAITS = 4
 """The bit of a mark for a request that waits. The lower bits are its `Delivery`."""

@@ -39,13 +39,12 @@ class Placeholder:
         runtime: Runtime,
         send: Callable[[Message], None],
         kernel_info: bytes | None,
-        learn: Callable[[bytes], None],
     ) -> None:
-        """`kernel_info`: the reply of a similar kernel before; `learn(content)` is called with this kernel's."""
+        """`kernel_info`: the reply of a similar kernel before."""
         self._runtime = runtime
         self._make = composer(runtime, send)
-        self._kernel_info = kernel_info
-        self._learn = learn
+        self.kernel_info = kernel_info
+        """The content of the kernel_info_reply of this kernel, or of a similar one."""
         self._answers = Answers(self._make)
         self.state = "starting"
         self.since = 0.0
@@ -54,6 +53,9 @@ class Placeholder:
         self._reported_busy = False  # by a status without a request, which no idle follows by itself
         self._waits = False  # for GPUs, as the keeper has reported
         self._busy_with: dict[str, None] = {}  # keys of requests: while a cell runs, others come and go
+
+    def __repr__(self) -> str:
+        return f"<Placeholder {self.state} busy with {len(self._busy_with)}>"
 
     @property
     def count(self) -> int:
@@ -80,16 +82,15 @@ class Placeholder:
             self._observe_status(str(message.content().get("execution_state")), message.parent_key)
         elif b'"kernel_info_reply"' in header and len(message.parts[3]) <= _MAX_KERNEL_INFO:
             message.content()  # MessageError: only JSON is remembered
-            self._kernel_info = message.parts[3]
-            self._learn(message.parts[3])
+            self.kernel_info = message.parts[3]
         if b'"status"' in header or b'"execute_' in header:
             self._answers.observe(message)
 
     def answer(self, request: Message) -> bool:
         """Answer the request if it is a kernel_info_request whose reply is known. Return whether it was answered."""
-        if self._kernel_info is None or type_of(request) != "kernel_info_request":
+        if self.kernel_info is None or type_of(request) != "kernel_info_request":
             return False
-        self._answers.reply(request, json.loads(self._kernel_info))
+        self._answers.reply(request, json.loads(self.kernel_info))
         self._repeat_busy()
         return True
 

@@ -13,8 +13,15 @@ from typing import Any
 
 from ....wire.kernel_messages.compose import is_user_cell
 from ....wire.messages import Channel, Lane, Message, id_of, parent_key_of, type_of
-from ...front_end.delivered import Change, SavedRequest
-from ...front_end.requests import answered_key, has_reply, header_key, is_own_code, lane_of_request
+from ...front_end.requests import (
+    Change,
+    SavedRequest,
+    answered_key,
+    has_reply,
+    header_key,
+    is_own_code,
+    lane_of_request,
+)
 from .pending_request import Decision, Delivery, PendingRequest, Taken
 
 _MAX_ANSWERED = 1000

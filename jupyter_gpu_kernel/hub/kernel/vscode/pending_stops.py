@@ -21,8 +21,8 @@ from ... import sanitize
 from ...background import BackgroundTasks
 from ...kernel_settings import KernelSettings
 from ...node.node_link import NodeLink
-from ..description import LeftKernel
 from ..remote_kernel import RemoteKernel
+from ..starter import LeftKernel
 from ..states import LinkState
 
 _RESTARTED = "restarted by its front end, with a new kernel"

@@ -26,8 +26,8 @@ from ....errors import AgentRefusal, GpuKernelError
 from ....wire.kernel_messages.compose import is_user_cell
 from ....wire.messages import Message
 from ...background import BackgroundTasks
-from ..description import LeftKernel
 from ..remote_kernel import RemoteKernel
+from ..starter import LeftKernel
 from .notebook import is_file, title_of
 from .pending_stops import Key, PendingStop, PendingStops, until_settled
 
@@ -150,7 +150,7 @@ class VSCodeSessions:
         if not session.title:
             return
         left = _left(remote)
-        ended = EndedSession(left, session.window, self.clock(), tuple(remote.displays.ids))
+        ended = EndedSession(left, session.window, self.clock(), tuple(remote.core.relay.displays.ids))
         current = self._current.get(session.key, session)
         if current is not session:
             return current.replace_later(ended)
@@ -243,7 +243,7 @@ class VSCodeSession:
         title = "" if self.notebook and self.from_vs_code else title_of(request)
         if title and not self.from_vs_code:
             self.from_vs_code = True
-            remote.notify()  # the client tells it to the hub that succeeds a killed one
+            remote.vs_code_seen()
         if title and not self.title:
             self.title, self._remote = title, remote
             remote.hold()
@@ -303,7 +303,7 @@ class VSCodeSession:
         the ids of the transient displays that the notebook may still show."""
         await self._sessions.left_elsewhere(self)
         self._sessions.on_return(self._name, self.notebook)
-        remote.displays.inherit(displays)
+        remote.inherit_displays(displays)
         wanted: dict[str, Any] = {"name": self._name, "notebook": self.notebook, **remote.owner}
         wanted["attached_ids"] = remote.link.kernel_ids
         fresh = _left(remote)
@@ -333,7 +333,7 @@ class VSCodeSession:
         for stop in earlier:
             stops.replace(stop, remote)
         if ended is not None:
-            remote.displays.inherit(ended.displays)
+            remote.inherit_displays(ended.displays)
             end = partial(self._end, remote, ended.left)
             if remote.starter is None or not remote.starter.replace(remote, ended.left, end):
                 await end()

@@ -1,0 +1,396 @@
+"""The core of one remote kernel in the hub: events in, effects out.
+
+The core does no I/O, and knows no clock, thread or callback. It decides what the messages of front ends and keeper mean
+for the kernel's life, who may use the kernel, and what front ends get while the kernel has not been started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ....errors import GpuKernelError
+from ....wire.kernel_messages.compose import is_user_cell
+from ....wire.messages import Channel, Lane, Message, keeper_message, type_of
+from ...front_end.requests import has_reply, needs_owner, wants_restart
+from ..states import LinkState, Phase
+from . import effects, events
+from .access import Ownership
+from .effects import Effect
+from .life import Life
+from .relay import CoreSetup, HubRelay
+
+
+class KernelCore:
+    """`handle` takes what happens, and returns what has to be done, in this order. Everything else may only be read."""
+
+    def __init__(self, setup: CoreSetup, life: Life) -> None:
+        self.life = life
+        self.ownership = Ownership()
+        self.relay = HubRelay(setup, self.life, self.ownership)
+        self.start_reason = ""
+        """Why the kernel has not been started yet, as it was explained last; "" when nothing is shown any more."""
+        self._has_starter = setup.has_starter
+        self._start_display = self.relay.displays.new()
+        self._notes: list[str] = []  # to be shown in the first cell that the kernel runs
+        self.wake_at: float | None = None
+        """The time of the last `WakeAt`."""
+        relay, displays = self.relay, self.relay.displays
+        self._handlers: dict[type, Callable[[Any], object]] = {
+            events.FrontEndsChanged: lambda event: self.ownership.changed(event.front_ends),
+            events.Subscribed: lambda _: relay.placeholder.greet_subscriber(),
+            events.Requested: self._requested,
+            events.Commanded: lambda event: self._command(event.do, event.arguments),
+            events.Restarted: lambda event: self._restart(host_lost=event.host_lost),
+            events.Held: lambda event: self._hold(event.held),
+            events.Stopped: lambda event: self._stop(event.why),
+            events.KernelRefused: lambda event: relay.kernel_lost(event.reason),
+            events.Closed: self._close,
+            events.VSCodeSeen: self._vs_code_seen,
+            events.DisplaysInherited: lambda event: displays.inherit(event.ids),
+            events.Recalled: lambda event: relay.recall_requests(event.saved),
+            events.Arrived: relay.receive,
+            events.Woken: relay.wake,
+            events.Attached: self._attached,
+            events.Detached: self._detached,
+            events.KernelTaken: self._kernel_taken,
+            events.KeeperLost: lambda event: self._keeper_lost(event.error),
+            events.Switched: self._switched,
+            events.Unstarted: self._unstarted,
+            events.WaitExplained: lambda event: self._explain_wait(event.text),
+            events.StartFailed: self._start_failed,
+        }
+
+    def __repr__(self) -> str:
+        start = f" not started: {self.start_reason!r}" if self.not_started else ""
+        return f"<KernelCore {self.life}{start} {self.ownership} {self.relay} wake at {self.wake_at}>"
+
+    def validate(self) -> None:
+        """Raise AssertionError if parts of the core contradict each other, which is a bug."""
+        self.relay.table.validate()
+        self.relay.pacer.validate()
+        assert self.wake_at == self.relay.wake_at, self
+        assert (self.ownership.owner is None) == (not self.ownership.front_ends), self
+
+    def handle(self, event: events.Event) -> list[Effect]:
+        """Return what has to be done because of this event. Raise ProtocolError or MessageError if a keeper may not
+        send this message."""
+        relay = self.relay
+        relay.begin_event(event)
+        self._handlers[type(event.what)](event.what)
+        relay.save()
+        wake_at = relay.wake_at
+        if wake_at != self.wake_at or type(event.what) is events.Woken:
+            self.wake_at = wake_at
+            relay.effects.append(effects.WakeAt(wake_at))
+        return relay.effects
+
+    # -------------------------------------------------------------------------------------- what can be read
+
+    @property
+    def not_started(self) -> bool:
+        """Whether the kernel has not been started, or cannot be used yet."""
+        return self.relay.table.not_started
+
+    @property
+    def held(self) -> bool:
+        """Whether requests wait for a kernel that is still to be started or found."""
+        return self.relay.table.held
+
+    def _do(self, effect: Effect) -> None:
+        self.relay.effects.append(effect)
+
+    # -------------------------------------------------------------------------------------- requests
+
+    def _requested(self, event: events.Requested) -> None:
+        if not self._check_access(event.front_end, event.request):
+            return
+        if not self.relay.receive_request(event.request, event.unsent):
+            return
+        relay, table, request = self.relay, self.relay.table, event.request
+        if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
+            self._do(effects.ReportShutdown(event.front_end, denied=False))
+        if table.must_wait and type_of(request) == "interrupt_request":
+            self._interrupt()
+            return relay.placeholder.acknowledge(request)
+        if table.not_started:
+            return self._take_before_start(request)
+        if table.held:
+            return relay.take(request)
+        self._revive_if_ended(event.front_end, request)
+        if table.not_started:
+            return self._take_before_start(request)
+        if event.is_away and relay.placeholder.answer(request):
+            return
+        if self.life.lost_cause and has_reply(request) and not needs_owner(request):
+            return relay.placeholder.fail([request], relay.notice.for_user(self.life.lost_cause))
+        relay.take(request)
+
+    def _take_before_start(self, request: Message) -> None:
+        """Take a request for a kernel that has not been started, and that a cell of its user starts."""
+        relay = self.relay
+        if type_of(request) == "shutdown_request":
+            restart = wants_restart(request)
+            self._discard_cells()
+            relay.placeholder.reply(request, {"status": "ok", "restart": restart})
+            return self._shut_down(restart=restart)
+        relay.table.add_kernel_info(request)
+        if not relay.placeholder.answer_unstarted(request):
+            relay.take(request)
+        if is_user_cell(request):
+            relay.placeholder.show_state("busy")
+            self._do(effects.Wake())
+
+    def _check_access(self, front_end: int, request: Message) -> bool:
+        """Return whether the kernel may get this request. If not, the hub answers the request, as another front end
+        owns the kernel, or another computer has it."""
+        taken_cause, placeholder = self.life.taken_cause, self.relay.placeholder
+        if front_end == self.ownership.owner and not taken_cause:
+            return True
+        if is_user_cell(request):
+            self._take_over(front_end, request)
+            return True
+        if needs_owner(request):
+            owner = taken_cause or f"{self.ownership.label} has this kernel now"
+            placeholder.deny(request, f"{owner}: run a cell to take it over")
+            if type_of(request) == "shutdown_request":
+                self._do(effects.ReportShutdown(front_end, denied=True))
+            return False
+        if taken_cause:
+            placeholder.answer(request)
+        return not taken_cause
+
+    def _take_over(self, front_end: int, cell: Message) -> None:
+        if self.life.taken_cause:
+            self.life.set_link_state(LinkState.CONNECTING)
+            self._do(effects.Notify())
+            self._change_kernel(effects.TakeBack())
+        else:
+            label, before = self.ownership.front_ends[front_end].label, self.ownership.label
+            text = f"You have this kernel now; {before} still sees its output."
+            self.relay.placeholder.show_text(cell, text)
+            self.relay.command("tell", event="takeover", text=f"taken over by {label}")
+            if self.life.phase is Phase.RESTART:  # requested by the owner before
+                self._restart(host_lost=False)
+        self.ownership.owner = front_end
+
+    def _revive_if_ended(self, front_end: int, request: Message) -> None:
+        """Start the kernel anew if it has ended by itself and this request is a cell of its user. Nobody else may do
+        so."""
+        life, revives = self.life, self.ownership.front_ends[front_end].revives
+        if not (revives and life.ended and is_user_cell(request)) or life.phase is Phase.RESTART:
+            return
+        cause = life.status.get("cause") or (life.error.cause if life.error else "?")
+        text = f"The kernel had ended: {cause}. This is a new one, without its variables."
+        life.update(state="starting")
+        life.error = None
+        life.set_phase(Phase.REVIVE)
+        is_lost = life.link_state is LinkState.LOST
+        if self._has_starter and is_lost:
+            self._notes.append(text)
+        else:
+            self.relay.placeholder.show_text(request, text)
+        if is_lost:
+            return self._create_anew()
+        self.relay.to_keeper(Lane.ORDERED, keeper_message(do="revive"))
+
+    # -------------------------------------------------------------------------------------- commands
+
+    def _interrupt(self) -> None:
+        if not self.not_started:
+            return self.relay.interrupt()
+        self._end_cells("KeyboardInterrupt", "the kernel had not started yet; its start was cancelled")
+        self._do(effects.TellStarter(interrupted=True))
+        self._do(effects.Wake())
+
+    def _command(self, do: str, arguments: dict[str, Any]) -> None:
+        """Send a command to the keeper, if there is one."""
+        if do == "interrupt":
+            return self._interrupt()
+        if do == "restart":
+            self.life.update(state="starting")
+        if not self.not_started:
+            self.relay.pacer.end_replay()  # the front end waits for the kernel's end now, not for its output
+            self.relay.table.forget_shutdown()
+            self.relay.command(do, **arguments)
+
+    def _restart(self, *, host_lost: bool) -> None:
+        """Start a new kernel process, with the same GPUs unless the kernel's host is lost."""
+        life, requested = self.life, self.life.phase is Phase.RESTART
+        life.set_phase(Phase.RUN)
+        self._do(effects.RestoreSockets())
+        if self.not_started:
+            if (
+                not requested
+            ):  # else the shutdown has discarded the cells; those that wait are for the new kernel
+                self._discard_cells()
+            life.status = life.wanted_status(state="idle")
+            self._do(effects.Notify())
+        elif host_lost or life.link_state is LinkState.LOST:
+            self.relay.table.discard_sent()  # the last of them was the kernel's shutdown
+            life.update(state="starting")
+            life.error = None
+            self._create_anew()
+        else:
+            life.restart_begins()
+            self._do(effects.AttachKernel())
+            self._command("restart", {})
+        self._resume()
+
+    def _hold(self, held: bool) -> None:
+        if held:
+            self.relay.table.held = True
+        elif not self.life.closed:
+            self._resume()
+
+    def _resume(self) -> None:
+        self.relay.table.held = False
+        self.relay.release()
+        self._do(effects.Wake())
+
+    def _vs_code_seen(self, _: events.VSCodeSeen) -> None:
+        self.relay.of_vs_code = True
+        self._do(effects.Notify())
+
+    def _stop(self, why: str) -> None:
+        self.life.set_phase(Phase.STOP)
+        self._command("stop", {"why": why})
+        self._do(effects.AttachKernel())
+
+    def _close(self, _: events.Closed) -> None:
+        self.life.set_phase(Phase.CLOSED)
+        self._explain_wait("")
+        self.relay.close()
+
+    # -------------------------------------------------------------------------------------- time and link
+
+    def _attached(self, event: events.Attached) -> None:
+        self.life.set_link_state(LinkState.UP)
+        self._do(effects.Notify())
+        if text := event.connection:
+            self.relay.command("tell", event="connection", text=text)
+        self.relay.notice.link_up()
+        self._started()
+        self.relay.link_up(event.keeper)
+
+    def _detached(self, event: events.Detached) -> None:
+        if self.life.phase is Phase.REVIVE:
+            # The keeper may have started the kernel: its cell must not run once more, in another one.
+            self.life.set_phase(Phase.RUN)
+        if event.was_attached or event.waits:
+            self.relay.link_down(event)
+        self.life.set_link_state(LinkState.AWAY if event.was_attached else LinkState.CONNECTING)
+        self._do(effects.Notify())
+
+    def _kernel_taken(self, event: events.KernelTaken) -> None:
+        self.relay.notice.link_up()  # the node has answered: no cell waits for the link any more
+        self.life.taken(event.cause)
+        self.relay.kernel_taken(event.cause, event.remedy)
+        self._do(effects.Notify())
+
+    def _keeper_lost(self, error: GpuKernelError | None) -> None:
+        life, relay = self.life, self.relay
+        relay.notice.link_up()
+        if error is None:
+            return
+        if life.phase is Phase.REVIVE:  # the keeper was about to exit
+            return self._create_anew()
+        if not life.ended:
+            life.error = error
+            relay.kernel_lost(f"{error.cause}. {error.remedy}")  # which may bring older states
+            life.update(state="ended", cause=error.cause, remedy=error.remedy)
+        life.set_link_state(LinkState.LOST)
+        self._do(effects.Notify())
+
+    # -------------------------------------------------------------------------------------- another kernel
+
+    def _switched(self, event: events.Switched) -> None:
+        self.relay.set_node(event.node)
+        if event.kernel_id:
+            self._change_kernel(effects.UseKernel(event.kernel_id))
+
+    def _create_anew(self) -> None:
+        """Create the kernel anew, at once, or with the next cell if there is a starter."""
+        if self._has_starter:
+            self.relay.table.not_started = True
+            return self._do(effects.TellStarter(interrupted=False))
+        self.life.set_phase(Phase.RUN)
+        self.life.update(state="starting", gpus=[])
+        self.life.error = None
+        self.life.set_link_state(LinkState.CONNECTING)
+        self._do(effects.Notify())
+        self._change_kernel(effects.CreateAnew())
+
+    def _change_kernel(self, use: Effect) -> None:
+        self.relay.change_kernel(use)
+        self.relay.release()
+
+    # -------------------------------------------------------------------------------------- before the start
+
+    def _unstarted(self, event: events.Unstarted) -> None:
+        """The next kernel is started by a cell. Requests without a reply wait for it."""
+        life, relay = self.life, self.relay
+        relay.set_node(event.node)
+        relay.table.not_started = True
+        if event.kernel_id:
+            relay.change_kernel(effects.UseKernel(event.kernel_id))
+        life.set_phase(Phase.RUN)
+        life.status = {"state": "idle", "gpus": [], "pid": 0}
+        life.error = None
+        self.start_reason = ""
+        relay.placeholder.show_state("busy" if relay.table.waiting_cells else "idle")
+        life.set_link_state(LinkState.CONNECTING)
+        self._do(effects.Notify())
+
+    def _started(self) -> None:
+        """The kernel can be used: requests do not wait for its start any more."""
+        if not self.not_started:
+            return
+        self._explain_wait("")
+        notes, self._notes = self._notes, []
+        for cell in self.relay.table.waiting_cells[:1]:
+            for text in notes:
+                self.relay.placeholder.show_text(cell, text)
+        self.relay.table.not_started = False
+
+    def _explain_wait(self, text: str) -> None:
+        """Show this text in the first cell that waits for the start; "": remove what is shown."""
+        cells = self.relay.table.waiting_cells
+        if text and cells:
+            self._start_display.show(self.relay.notice.for_user(text), cells[0].parts[0])
+        else:
+            self._start_display.clear()
+        self.start_reason = text
+
+    def _start_failed(self, event: events.StartFailed) -> None:
+        """End the cells that wait with the error. The next cell may try again."""
+        error = event.error
+        hop = f"{error.hop}: " if error.hop else ""
+        reason = f"{hop}{error.cause}. {error.remedy}".strip()
+        self._end_cells(type(error).__name__, self.relay.notice.for_user(reason))
+        if event.stopped:
+            self._shut_down(restart=False)
+
+    def _end_cells(self, name: str, reason: str) -> None:
+        """No kernel is started for the cells that wait: they end with an error."""
+        self._explain_wait("")
+        cells = self.relay.table.cancel_waiting()
+        self._show_idle()
+        self.relay.placeholder.end_cells(cells, name, reason)
+
+    def _discard_cells(self) -> None:
+        """The kernel is shut down or restarted: nobody waits for the user's cells any more."""
+        self._explain_wait("")
+        self.relay.table.discard_waiting()
+        self._show_idle()
+
+    def _show_idle(self) -> None:
+        if self.not_started:
+            self.relay.placeholder.show_state("idle")
+
+    def _shut_down(self, *, restart: bool) -> None:
+        """Show the kernel as ended: its shutdown was requested before it was started."""
+        self.life.shutdown_requested(restart=restart)
+        asked = "restart" if restart else "shutdown"
+        self.life.update(state="ended", asked=asked, cause="shut down", returncode=0)
+        self._do(effects.Notify())

@@ -1,0 +1,184 @@
+"""The core of a kernel: which effects follow which events, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from runtimes import make
+
+from jupyter_gpu_kernel.errors import AgentError
+from jupyter_gpu_kernel.hub.front_end.requests import FrontEndFacts
+from jupyter_gpu_kernel.hub.kernel.core import effects, events
+from jupyter_gpu_kernel.hub.kernel.core.effects import Effect
+from jupyter_gpu_kernel.hub.kernel.core.kernel_core import KernelCore
+from jupyter_gpu_kernel.hub.kernel.core.life import Life
+from jupyter_gpu_kernel.hub.kernel.core.relay import CoreSetup
+from jupyter_gpu_kernel.hub.kernel.states import LinkState, Phase
+from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message
+
+OWNER, OTHER = 1, 2
+GONE = AgentError("the node was rebooted", remedy="Start it again.")
+
+
+def cell(code: str = "1") -> Message:
+    return Message(Channel.SHELL, 1, make("execute_request", {"code": code}))
+
+
+def about(request: Message, msg_type: str, channel: Channel = Channel.IOPUB, **content: Any) -> Message:
+    return Message(channel, 1, make(msg_type, content, request.parts[0]))
+
+
+def types(done: list[Effect]) -> list[str]:
+    return [type(effect).__name__ for effect in done]
+
+
+def shown(done: list[Effect]) -> list[str]:
+    """The types of the messages to front ends."""
+    return [one.message.msg_type for one in done if isinstance(one, effects.ToFrontEnds)]
+
+
+class Core:
+    """A kernel with two front ends, of which the first one owns the kernel. `now` is the time of the next event."""
+
+    def __init__(self, *, has_starter: bool = False) -> None:
+        self.life = Life()
+        settings = KernelSettings(name="gpu")
+        self.core = KernelCore(CoreSetup("hub", "node", settings, None, False, has_starter), self.life)
+        self.now = 100.0
+        facts = FrontEndFacts("a notebook", rate_limited=True, revives=True)
+        self(events.FrontEndsChanged({OWNER: facts, OTHER: facts._replace(label="a console")}))
+
+    def __call__(self, what: events.What) -> list[Effect]:
+        done = self.core.handle(events.Event(self.now, 1e9 + self.now, what))
+        self.core.validate()
+        return done
+
+    def attach(self) -> None:
+        """The kernel is attached, and its messages are live."""
+        self(events.Attached("keeper", ""))
+        self.arrives(keeper_message(event="replay", state="end"))
+
+    def arrives(self, message: Message, number: int = 1, *, has_room: bool = True) -> list[Effect]:
+        done = self(events.Arrived(message, number, Lane.ORDERED, 0, has_room))
+        while done[-1] == effects.WakeAt(self.now) and has_room:
+            done = done[:-1] + self(events.Woken(has_room))
+        return done
+
+    def sends(self, request: Message, front_end: int = OWNER) -> list[Effect]:
+        return self(events.Requested(front_end, request, unsent=0, is_away=False))
+
+
+@pytest.fixture
+def core() -> Core:
+    core = Core()
+    core.attach()
+    return core
+
+
+def test_a_request_is_in_the_file_before_it_is_sent_and_out_of_it_before_its_reply_is(core: Core) -> None:
+    asked = cell()
+    assert types(core.sends(asked)) == ["WriteRequests", "ToKeeper"]
+    reply = about(asked, "execute_reply", Channel.SHELL, status="ok")
+    assert types(core.arrives(reply)) == ["WriteRequests", "ToFrontEnds", "SaveProgress"]
+
+
+def test_the_keeper_hears_of_a_failure_when_the_front_end_has_its_reply(core: Core) -> None:
+    asked = cell()
+    core.sends(asked)
+    *_, progress, seen = core.arrives(about(asked, "execute_reply", Channel.SHELL, status="error"))
+    assert progress == effects.SaveProgress(0, (0, 0, 0), 0)
+    assert isinstance(seen, effects.ToKeeper) and seen.message.content()["do"] == "failure_seen"
+
+
+def test_what_a_front_end_has_no_room_for_waits_and_is_not_acknowledged(core: Core) -> None:
+    output = about(cell(), "stream", name="stdout", text="1")
+    assert core.arrives(output, 7, has_room=False) == [
+        effects.SaveProgress(7, (0, 0, 1), 0),
+        effects.WakeAt(core.now),
+    ]
+    assert types(core(events.Woken(has_room=False))) == ["WakeAt"]
+    done = core(events.Woken(has_room=False))
+    assert isinstance(done[0], effects.WakeAt) and done[0].at is not None and done[0].at > core.now
+    core.now = done[0].at
+    assert core(events.Woken(has_room=True)) == [
+        effects.ToFrontEnds(output),
+        effects.SaveProgress(0, (0, 0, 0), 0),
+        effects.WakeAt(None),
+    ]
+
+
+def test_a_bug_costs_one_message_that_waited_and_not_the_next(core: Core) -> None:
+    broken = about(cell(), "status")
+    broken = broken.replace(parts=(*broken.parts[:3], b"[" * 5000))
+    output = about(cell(), "stream", name="stdout", text="1")
+    for number, message in enumerate((broken, output), 1):
+        core.arrives(message, number, has_room=False)
+    first, second = core(events.Woken(has_room=True)), core(events.Woken(has_room=True))
+    assert "LogText" in types(first) and shown(first) == []
+    assert shown(second) == ["stream"] and types(second)[-1] == "WakeAt"
+
+
+def test_a_malformed_event_of_the_keeper_is_ignored(core: Core) -> None:
+    log, _ = core.arrives(keeper_message(event="state", state=["idle"]))
+    assert isinstance(log, effects.LogText) and log.error is None and "malformed" in log.text
+
+
+def test_what_the_kernel_says_of_itself_is_kept_once(core: Core) -> None:
+    info = about(cell(), "kernel_info_reply", Channel.SHELL, status="ok")
+    assert effects.Learn(info.parts[3]) in core.arrives(info)
+    assert "Learn" not in types(core.arrives(about(cell(), "complete_reply", Channel.SHELL)))
+
+
+def test_only_the_owner_may_interrupt_and_a_cell_makes_an_owner(core: Core) -> None:
+    interrupt = Message(Channel.CONTROL, 1, make("interrupt_request", {}))
+    assert shown(core.sends(interrupt, OTHER)) == ["status", "interrupt_reply", "status"]
+    done = core.sends(cell(), OTHER)
+    assert core.core.ownership.owner == OTHER and shown(done) == ["display_data"]
+    (tell, sent) = [one.message for one in done if isinstance(one, effects.ToKeeper)]
+    assert tell.content()["text"] == "taken over by a console" and sent.msg_type == "execute_request"
+    core(events.FrontEndsChanged({OWNER: core.core.ownership.front_ends[OWNER]}))
+    assert core.core.ownership.owner == OWNER, "the new owner has left"
+    core(events.FrontEndsChanged({}))
+    assert core.core.ownership.owner is None and core.core.ownership.label == "nobody"
+
+
+def test_a_cell_takes_the_kernel_back_and_is_sent_to_its_new_endpoint(core: Core) -> None:
+    waits = cell("before")
+    core.sends(waits)
+    done = core(events.KernelTaken("taken over by alice@desk", "Use it there."))
+    assert "error" in shown(done) and core.life.link_state is LinkState.TAKEN
+    assert types(core.sends(cell())) == ["Notify", "TakeBack", "WriteRequests", "ToKeeper"]
+
+
+def test_the_notice_is_due_after_a_moment(core: Core) -> None:
+    core.sends(cell())
+    done = core(events.Detached(None, 1.0, was_attached=True, waits=False))
+    assert done[-1] == effects.WakeAt(core.now + 2.0)
+    core.now += 2.0
+    assert shown(core(events.Woken(has_room=True))) == ["display_data"]
+    assert shown(core(events.Attached("keeper", ""))) == ["clear_output"]
+
+
+def test_what_stays_in_the_first_cell_follows_what_is_removed() -> None:
+    """A kernel that a cell starts is lost; the next cell starts another one, and says so."""
+    core = Core(has_starter=True)
+    core(events.Unstarted("login", ""))
+    core.attach()
+    core(events.KeeperLost(GONE))
+    work = cell()
+    done = core.sends(work)
+    assert effects.TellStarter(interrupted=False) in done and core.life.phase is Phase.REVIVE
+    core(events.Unstarted("login", "k2"))
+    assert core.life.phase is Phase.RUN and core.core.relay.table.waiting == [work]
+    core(events.WaitExplained("place 3"))
+    done = core(events.Attached("another keeper", ""))
+    assert shown(done) == ["clear_output", "display_data"]
+    texts = [one.message.content() for one in done if isinstance(one, effects.ToFrontEnds)]
+    assert "The kernel had ended: the node was rebooted" in texts[-1]["data"]["text/plain"]
+
+
+def test_a_core_can_be_read(core: Core) -> None:
+    core.sends(cell())
+    assert "execute_request" in repr(core.core) and "link=up" in repr(core.core)
