@@ -28,7 +28,8 @@ class Exchange:
         self.passed: list[Message] = []
         self.rejected: list[Exception] = []
         self.wanted = ""
-        self.runner = CoreRunner(Loop(RUNTIME), folder, KernelSettings(id="k"), print)
+        self.loop = Loop(RUNTIME)
+        self.runner = CoreRunner(self.loop, folder, KernelSettings(id="k"), print)
         self.handle, self.core, self.relay = self.runner.handle, self.runner.core, self.runner.core.relay
         self.runner.actions.update(
             {
@@ -50,6 +51,11 @@ class Exchange:
         if not taken_over:
             self.handle(events.KernelUp({"status": "ok"}))
             self.relay.waiting.may_pin = False
+
+    def end_turn(self) -> None:
+        """The loop's turn ends."""
+        self.loop.later(0, self.loop.stop)
+        self.loop.run()
 
     def receive(self, request: Message) -> None:
         """Give the keeper a request of a front end."""

@@ -79,6 +79,31 @@ def test_an_event_within_an_effect_follows_the_effects_before(tmp_path: Path) ->
     assert done == ["received", "to the kernel", "received", "wanted"]
 
 
+def test_an_effect_that_fails_does_not_keep_the_next_ones_back(tmp_path: Path) -> None:
+    exchange, done = Exchange(tmp_path), []
+
+    def received(request: Message, by_user: bool) -> None:
+        raise OSError("too many open files")
+
+    exchange.runner.actions[effects.RequestReceived] = received
+    exchange.runner.actions[effects.ToKernel] = done.append
+    with pytest.raises(OSError):
+        exchange.asks("execute_request", code="f()")
+    assert len(done) == 1
+
+
+def test_what_no_hub_gets_is_in_the_file_at_the_end_of_the_turn(tmp_path: Path) -> None:
+    """A keeper that is killed while it is detached must not run again what has ended."""
+    exchange = Exchange(tmp_path)
+    exchange.asks("execute_request", code="f()")
+    exchange.handle(events.HubDetached())
+    exchange.handle(events.KernelGone())
+    exchange.handle(events.KernelEnded("it has crashed", False))
+    exchange.end_turn()
+    kept = LogFile(RUNTIME, tmp_path, KernelSettings(id="k"), print)
+    assert kept.found and not kept.state.requests.pending
+
+
 def test_a_checkpoint_within_the_effects_of_an_event_has_each_change_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,13 +107,15 @@ def test_code_that_cannot_be_pinned(exchange: Exchange, stops: bool) -> None:
     """Cells behind the one that has named it are aborted, or the next one is the first and may name code."""
     exchange.starts()
     wrong, right = cell(exchange, "%gpu code v1", stops=stops), cell(exchange, "%gpu code v2")
+    other = cell(exchange)
     exchange.pinned("no such commit")
     if stops:
-        assert replies(exchange) == {wrong: "CodeError", right: "aborted"}
+        assert replies(exchange) == {wrong: "CodeError", right: "aborted", other: "aborted"}
     else:
         assert replies(exchange) == {wrong: "CodeError"} and exchange.wanted == "v2"
+        assert line(exchange) == [(right, "CODE"), (other, "CODE")]
         exchange.pinned()
-        assert passed(exchange) == [right]
+        assert passed(exchange) == [right, other]
 
 
 def test_an_interrupt_cancels_what_is_pinned(exchange: Exchange) -> None:

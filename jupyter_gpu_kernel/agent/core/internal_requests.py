@@ -11,8 +11,8 @@ from ..kernel_protocol import SESSION
 from ..log.log import Log
 from .effects import ToKernel
 
-Evaluate = Callable[[str, Callable[[Dict[str, Any]], None]], None]
-"""Evaluate(expression, on_result): evaluate an expression in the kernel; on_result({"status", "data" or "evalue"})."""
+Evaluate = Callable[[Callable[[], str], Callable[[Dict[str, Any]], None]], None]
+"""Evaluate(expression, on_result): evaluate expression() in the kernel; on_result({"status", "data" or "evalue"})."""
 _CLIENT = 0
 """The client number of the keeper itself."""
 

@@ -6,12 +6,13 @@ front end wait until those cells have ended (`waiting.py`): in the kernel's queu
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Iterable, List, Set
 
 from ...wire.kernel_messages.answers import Answers
 from ...wire.kernel_messages.compose import Send, is_user_cell
-from ...wire.messages import Channel, Message
+from ...wire.messages import Channel, Message, MessageError
 from ..log.cells import LoggedCell
 from ..log.log import Log
 
@@ -59,7 +60,8 @@ class Reattach:
         self._send(Channel.IOPUB, 0, "stream", head, parent)
         for message in cell.shown.messages():
             if message.msg_type != "clear_output":  # it would clear the cells shown before it, too
-                self._send(Channel.IOPUB, 0, message.msg_type, message.content(), parent)
+                with contextlib.suppress(MessageError):  # no front end could read it either
+                    self._send(Channel.IOPUB, 0, message.msg_type, message.content(), parent)
 
     # -------------------------------------------------------------------------------------- the new front end's code
 

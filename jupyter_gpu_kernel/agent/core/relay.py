@@ -112,6 +112,7 @@ class Relay:
     def _send_again(self) -> None:
         """Send the kernel the requests that a killed keeper has sent, or was about to send. The kernel drops those that
         it has received."""
+        self._reserved_count.skip()  # the killed keeper may have sent the kernel none of this
         for pending in self._log.state.requests.pending.values():
             if pending.forwarded:
                 self._to_kernel(pending.request)
@@ -313,14 +314,14 @@ class Relay:
 
     def _handle_kernel_message(self, message: Message) -> None:
         try:
-            if self._latest_header and is_misattributed(message):
+            if is_misattributed(message):
+                if not self._latest_header:
+                    return
                 message = message.replace(parts=(message.parts[0], self._latest_header, *message.parts[2:]))
             msg_type, parent = message.msg_type, message.parent_key
         except MessageError:
             return
-        if self._was_taken_over and not is_keepers_own(message) and self._is_repeated(message):
-            if not self._log.found:
-                self._log.add("keep", message)
+        if self._was_taken_over and not is_keepers_own(message) and self._drop_repeated(message, parent):
             return
         is_news = self.answers.observe(message)
         if is_keepers_own(message):
@@ -336,13 +337,17 @@ class Relay:
         if message.channel is Channel.IOPUB and msg_type == "status":
             self._handle_status(parent, message.content().get("execution_state"))
 
-    def _is_repeated(self, message: Message) -> bool:
-        """Return whether the kernel repeats this message, which a killed keeper has received."""
-        replies = self.waiting.replies(message.parent_key)
-        if message.channel is Channel.SHELL and None in replies:
+    def _drop_repeated(self, message: Message, parent: str) -> bool:
+        """Return whether the kernel repeats this message, which this keeper or a killed one has received."""
+        replies = self.waiting.replies(parent) if message.channel is Channel.SHELL else []
+        if message.msg_id in [reply.msg_id for reply in replies if reply is not None]:
+            return True  # it is held, and not sent yet
+        if None in replies:
             return False  # also if the log has a reply: the request was answered before the kernel ran it
-        held = [reply.msg_id for reply in replies if reply is not None]
-        return message.msg_id in held or self._log.has_received(message, self._is_up)
+        repeated = self._log.has_received(message, self._is_up)
+        if repeated and not self._log.found:
+            self._log.add("keep", message)
+        return repeated
 
     def _handle_status(self, parent: str, state: object) -> None:
         (self._busy_with.add if state == "busy" else self._busy_with.discard)(parent)

@@ -132,8 +132,9 @@ class Waiting:
             reason = Reason.FORMER_CELLS
         elif cell.by_user:
             reason = self._resource(cell, has_gpus)
-        del self._by_reason[cell.reason][cell.place]
-        self._enter(cell, reason)
+        if reason is not cell.reason:  # else the cell would come behind those that it was before
+            del self._by_reason[cell.reason][cell.place]
+            self._enter(cell, reason)
         return reason
 
     def _resource(self, cell: WaitingRequest, has_gpus: bool) -> Reason:

@@ -147,7 +147,7 @@ class GpuManager:
         names = ", ".join(self.acquisition.names)
         self.release()
         self._story.tell("gpu", f"released {names}: {why}")
-        self._evaluate("__import__('gpu_kernel').take_gpus([])", lambda _: None)
+        self._evaluate(self._take_gpus, lambda _: None)
         self._on_state("idle")
 
     def release(self) -> None:
@@ -209,8 +209,10 @@ class GpuManager:
         self._inform_kernel()
 
     def _inform_kernel(self) -> None:
-        code = f"__import__('gpu_kernel').take_gpus({self.acquisition.uuids!r})"
-        self._evaluate(code, self._kernel_informed)
+        self._evaluate(self._take_gpus, self._kernel_informed)
+
+    def _take_gpus(self) -> str:
+        return f"__import__('gpu_kernel').take_gpus({self.acquisition.uuids!r})"
 
     def _kernel_informed(self, reply: Dict[str, Any]) -> None:
         if reply.get("status") != "ok":

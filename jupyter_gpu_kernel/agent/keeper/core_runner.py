@@ -18,7 +18,8 @@ from ..system.loop import Loop, Timer
 
 
 class CoreRunner:
-    """`handle` each event. `log_file` is to be flushed before hub or kernel see what has followed from it.
+    """`handle` each event. `log_file` is to be flushed before hub or kernel see what has followed from it; if they see
+    nothing, it is flushed at the end of the loop's turn.
 
     actions: What carries out an effect of this type; it is called with the fields of the effect.
     """
@@ -35,23 +36,42 @@ class CoreRunner:
         self._timers: Dict[str, Timer] = {}
         self._effects: Deque[Effect] = deque()  # those that are not carried out yet
         self._is_carrying_out = False
+        self._flush_due = False
 
     def handle(self, event: Event) -> None:
-        """Give the core an event, and carry out the effects; those of an event within an effect follow it."""
+        """Give the core an event, and carry out the effects; those of an event within an effect follow it. Raise the
+        first of their exceptions when all are carried out."""
         runtime = self._loop.runtime
         for effect in self.core.handle(event, runtime.monotonic(), runtime.time()):
             if isinstance(effect, Logged):
                 self.log_file.add(*effect)  # at once: any flush may write a checkpoint of the state
+                self._flush_soon()
             else:
                 self._effects.append(effect)
         if not self._is_carrying_out:
             self._is_carrying_out = True
             try:
-                while self._effects:
-                    effect = self._effects.popleft()
-                    self.actions[type(effect)](*effect)
+                self._carry_out()
             finally:
                 self._is_carrying_out = False
+
+    def _carry_out(self) -> None:
+        while self._effects:
+            effect = self._effects.popleft()
+            try:
+                self.actions[type(effect)](*effect)
+            except Exception:
+                self._carry_out()
+                raise
+
+    def _flush_soon(self) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.later(0, self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        self.log_file.flush()
 
     def _set_timer(self, name: str, at: float) -> None:
         if name in self._timers:

@@ -175,6 +175,7 @@ class Keeper:
         self.requests.reset()
         self._end_request = EndRequest.NONE
         self.handle(events.KernelStarting())
+        self.runner.log_file.flush()  # a successor must not send the new process what the old one has run
         self.replacement.kernel_starting()
         settings = self.settings.now
         env = kernel_environment(self._context, self.gpus.acquisition.environment())
@@ -381,8 +382,8 @@ class Keeper:
         self.kernel.send(request)
 
     def _from_kernel(self, message: Message) -> None:
-        self.handle(events.KernelSent(message))
         try:
+            self.handle(events.KernelSent(message))
             self.requests.handle(message)
         except Exception as error:  # a cell can make its kernel send anything
             self._rejected_input.report(error)

@@ -124,7 +124,11 @@ class KernelCode:
     def _inform_kernel(self, cell: str, cancelled: threading.Event) -> None:
         pin = self.current
         assert pin is not None
-        known = dict(pin._asdict(), text=pin.text, warnings=pin.warnings)
+
+        def take_code() -> str:
+            now = self.current or pin  # it may be evaluated again later, when another one is pinned
+            known = dict(now._asdict(), text=now.text, warnings=now.warnings)
+            return f"__import__('gpu_kernel').take_code({known!r}, {cell!r})"
 
         def answered(reply: Dict[str, Any]) -> None:
             problem = "" if reply.get("status") == "ok" else str(reply.get("evalue"))
@@ -132,4 +136,4 @@ class KernelCode:
                 self._story.tell("code", f"the kernel cannot use it: {problem}")
             self._done(cancelled, problem and f"the kernel cannot use {pin.tree}: {problem}")
 
-        self._evaluate(f"__import__('gpu_kernel').take_code({known!r}, {cell!r})", answered)
+        self._evaluate(take_code, answered)

@@ -81,10 +81,11 @@ class KernelRequests:
         """
         self._send(keeper_request(self._loop.runtime, channel, msg_type, content), on_reply, after_idle)
 
-    def evaluate(self, expression: str, on_result: OnReply = lambda result: None) -> None:
+    def evaluate(self, expression: Callable[[], str], on_result: OnReply = lambda result: None) -> None:
         """Evaluate an expression in the kernel, again after a while if it was aborted, because a cell failed before it.
 
-        `on_result` gets {"status", "data" or "evalue"}.
+        `expression()` returns the expression as it is to be evaluated now; `on_result` gets {"status", "data" or
+        "evalue"}.
         """
         process = self._process
 
@@ -99,7 +100,7 @@ class KernelRequests:
             if process == self._process:
                 self.evaluate(expression, on_result)
 
-        self._send(evaluation(self._loop.runtime, expression), on_reply)
+        self._send(evaluation(self._loop.runtime, expression()), on_reply)
 
     def show_notice(self, line: str, hooks: bool, signal: str = "") -> None:
         """Show a text in the running cell, or in the next one. `hooks`: run the functions of `gpu_kernel.on_sigterm`,

@@ -169,7 +169,7 @@ KEEPER = [
     Mutant(
         "a successor passes on what the kernel repeats",
         "agent.core.relay",
-        "        if self._was_taken_over and not is_keepers_own(message) and self._is_repeated(message):\n",
+        "        if self._was_taken_over and not is_keepers_own(message) and self._drop_repeated(message, parent):\n",
         "        if False:\n",
     ),
     Mutant(
