@@ -67,7 +67,7 @@ class Core:
         return done
 
     def sends(self, request: Message, front_end: int = OWNER) -> list[Effect]:
-        return self(events.Requested(front_end, request, unsent=0, is_away=False))
+        return self(events.Requested(front_end, request, unsent=0, is_away=False, was_held=self.core.held))
 
 
 @pytest.fixture
@@ -118,6 +118,38 @@ def test_a_bug_costs_one_message_that_waited_and_not_the_next(core: Core) -> Non
     first, second = core(events.Woken(has_room=True)), core(events.Woken(has_room=True))
     assert "LogText" in types(first) and shown(first) == []
     assert shown(second) == ["stream"] and types(second)[-1] == "WakeAt"
+
+
+def test_a_lost_kernel_ends_all_cells_also_one_that_cannot_be_read(core: Core) -> None:
+    """The keeper drops the latter, and so there is no reply to it."""
+    header = make("execute_request", {})[0]
+    core.sends(Message(Channel.SHELL, 1, (header, b"{}", b"{}", b"no JSON")))
+    core.sends(cell())
+    assert shown(core(events.KeeperLost(GONE))).count("execute_reply") == 2
+    assert core.life.link_state is LinkState.LOST
+
+
+def test_what_was_decided_before_a_bug_is_done_and_the_rest_is_written(core: Core) -> None:
+    asked = cell()
+    core.sends(asked)
+    core(events.Detached(None, 0.0, was_attached=True, waits=False))
+    core.sends(waits := cell())
+    broken = events.Attached("keeper", {"no text"})  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        core(broken)
+    assert types(core.core.take_effects())[0] == "Notify" and not core.core.take_effects()
+    assert core.core.relay.table.waiting == [waits]
+
+
+def test_a_cell_that_revived_a_kernel_ends_with_it_if_its_starter_says_so() -> None:
+    """Such as for a job that has ended: no other one is submitted unasked."""
+    core = Core(has_starter=True)
+    core(events.Unstarted("login", ""))
+    core.attach()
+    core.arrives(keeper_message(event="state", state="ended", id="k", returncode=0))
+    core.sends(cell())
+    assert core.life.phase is Phase.REVIVE
+    assert "execute_reply" in shown(core(events.KeeperLost(GONE, for_good=True)))
 
 
 def test_a_malformed_event_of_the_keeper_is_ignored(core: Core) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import AgentError, GpuKernelError, KernelStartError
+from ...wire.kernel_messages.compose import is_user_cell
 from ...wire.messages import Channel, Data, Lane, Message, keeper_message
 from ...wire.stream.endpoint import Endpoint, EndpointState
 from ..front_end.edge import Edge
@@ -26,6 +27,9 @@ from .description import describe
 from .kernel_state import CREATED, HubContext, KernelState, Origin
 from .resumable_endpoint import ResumableEndpoint
 from .states import LinkState, Phase
+
+_WAKES = 100
+"""So many messages that wait are passed on in one turn of the loop."""
 
 
 class RemoteKernel(KernelState):
@@ -187,7 +191,10 @@ class RemoteKernel(KernelState):
         self._attach_timing.release()
 
     def restart(self, *, host_lost: bool = False) -> None:
-        """Start a new kernel process, with the same ports, and with the same GPUs unless the kernel's host is lost."""
+        """Start a new kernel process, with the same ports, and with the same GPUs unless the kernel's host is lost.
+
+        Raises HubError if the ports cannot be used."""
+        self._restore_sockets()
         self._report(events.Restarted(host_lost))
 
     def switch(self, kernel_id: str) -> None:
@@ -213,7 +220,7 @@ class RemoteKernel(KernelState):
 
     def end(self, error: GpuKernelError) -> None:
         """The kernel does not exist any more, for this reason."""
-        self._report(events.KeeperLost(self._as_end(error)))
+        self._report(events.KeeperLost(self._as_end(error), for_good=True))
 
     def close(self) -> None:
         """Give up the kernel's ports and its attachment. The keeper lives on."""
@@ -275,9 +282,19 @@ class RemoteKernel(KernelState):
     # -------------------------------------------------------------------------------------- events for the core
 
     def _report(self, what: events.What, at: float = 0.0) -> None:
-        """Report an event to the core, and carry out what follows. A bug costs one effect. `at`: the least time."""
+        """Report an event to the core, and carry out what follows. `at`: the least time.
+
+        Raise what the core raises, when what it had decided before is carried out. An effect that fails is logged."""
         now = max(at, self._runtime.monotonic())
-        for effect in self.core.handle(events.Event(now, self._runtime.time(), what)):
+        try:
+            todo = self.core.handle(events.Event(now, self._runtime.time(), what))
+        except Exception:
+            self._carry_out(self.core.take_effects())
+            raise
+        self._carry_out(todo)
+
+    def _carry_out(self, todo: list[effects.Effect]) -> None:
+        for effect in todo:
             try:
                 self._carriers[type(effect)](effect)
             except Exception:
@@ -288,19 +305,22 @@ class RemoteKernel(KernelState):
 
     def _receive_request(self, front: FrontEnd, request: Message) -> None:
         """Take a request of a front end. A session of VS Code sees it first, and may hold the kernel."""
-        is_used = not (self.core.held or self.life.lost_cause or self.life.taken_cause)
-        if self.session is not None and request.channel is Channel.SHELL and is_used:
+        was_held, unsent = self.core.held, 0 if self.life.taken_cause else self.endpoint.outbox.size
+        takes_kernel = is_user_cell(request) and (front.spec.revives or not self.life.lost_cause)
+        is_used = takes_kernel or not (self.life.lost_cause or self.life.taken_cause)
+        if self.session is not None and request.channel is Channel.SHELL and is_used and not was_held:
             self.session.observe(self, request)
         # Before the node was reached front ends must get the error, such as that of a refused key.
         is_reachable = self.was_attached or self.link.state == "up" or self.waits_for_link
         is_away = self.endpoint.state is not EndpointState.OPEN and is_reachable
-        unsent = self.endpoint.outbox.size
-        self._report(events.Requested(front.number, request, unsent, is_away))
+        self._report(events.Requested(front.number, request, unsent, is_away, was_held))
 
     def _wake(self, at: float) -> None:
-        """The time `at` has come, though the clock may be a little behind: report it while the core waits for it."""
-        until = max(at, self._runtime.monotonic())
-        while self._wake_time is not None and self._wake_time <= until:
+        """The time `at` has come, though the clock may be a little behind: report it as long as the core waits for a
+        time that has come, but let others have their turn."""
+        for _ in range(_WAKES):
+            if self._wake_time is None or self._wake_time > max(at, self._runtime.monotonic()):
+                break
             message = self.core.relay.pacer.next_message
             has_room = message is None or self.front_ends.make_room(message)
             self._report(events.Woken(has_room), self._wake_time)
@@ -320,7 +340,7 @@ class RemoteKernel(KernelState):
             effects.Notify: lambda effect: self.notify(),
             effects.Wake: lambda effect: self.wake(),
             effects.ReportShutdown: self._report_shutdown,
-            effects.RestoreSockets: self._restore_sockets,
+            effects.RestoreSockets: lambda effect: self._restore_sockets(),
             effects.UseKernel: lambda effect: self._use_kernel(effect.kernel_id),
             effects.TakeBack: self._take_back,
             effects.CreateAnew: self._create_anew,
@@ -349,7 +369,7 @@ class RemoteKernel(KernelState):
             about = {"event": "shutdown", "kernel": self.kernel_id}
             front.notify({**self.event(), **ended} if effect.denied else about)
 
-    def _restore_sockets(self, _: effects.RestoreSockets) -> None:
+    def _restore_sockets(self) -> None:
         for front in self.front_ends:
             front.edge.restore_ipc_files()
 

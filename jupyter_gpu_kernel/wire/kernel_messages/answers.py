@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Optional
 
-from ..messages import Channel, Message
+from ..messages import Channel, Message, content_of
 from .compose import Send, aborted_reply, error_content, error_reply, is_user_cell
 
 MAX_REQUESTS = 1000
@@ -122,7 +122,7 @@ class Answers:
 
     def _send_input(self, request: Message) -> int:
         """Return the count of a cell that ends here, and show its input unless the kernel has shown it."""
-        count, content = self._busy[request.key], request.content()
+        count, content = self._busy[request.key], content_of(request)
         if count is None and not content.get("silent"):
             count = self.count + 1
             cell_input = {"code": content.get("code", ""), "execution_count": count}

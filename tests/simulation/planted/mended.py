@@ -94,7 +94,7 @@ MENDED = [
     Mutant(
         "a reply to code that was answered before it ran is a repeated one",
         "agent.core.relay",
-        "        if message.channel is Channel.SHELL and None in replies:\n",
+        "        if None in replies:\n",
         "        if False:\n",
     ),
     Mutant(

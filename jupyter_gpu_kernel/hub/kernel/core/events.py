@@ -24,12 +24,14 @@ class Subscribed(NamedTuple):
 
 class Requested(NamedTuple):
     """A front end sends a request. `unsent`: the bytes that wait in the keeper's endpoint; `is_away`: whether the
-    kernel, which can be attached, has no open endpoint at present."""
+    kernel, which can be attached, has no open endpoint at present; `was_held`: whether requests were held already when
+    this one came."""
 
     front_end: int
     request: Message
     unsent: int
     is_away: bool
+    was_held: bool
 
 
 class Commanded(NamedTuple):
@@ -135,9 +137,11 @@ class KernelTaken(NamedTuple):
 
 
 class KeeperLost(NamedTuple):
-    """The kernel and its keeper do not exist any more. `error`: why; None if the kernel's starter handles the loss."""
+    """The kernel and its keeper do not exist any more. `error`: why; None if the kernel's starter handles the loss.
+    `for_good`: the cell that has revived the kernel starts no other one."""
 
     error: GpuKernelError | None
+    for_good: bool = False
 
 
 class Switched(NamedTuple):

@@ -54,7 +54,7 @@ class KernelCore:
             events.Attached: self._attached,
             events.Detached: self._detached,
             events.KernelTaken: self._kernel_taken,
-            events.KeeperLost: lambda event: self._keeper_lost(event.error),
+            events.KeeperLost: lambda event: self._keeper_lost(event.error, event.for_good),
             events.Switched: self._switched,
             events.Unstarted: self._unstarted,
             events.WaitExplained: lambda event: self._explain_wait(event.text),
@@ -74,16 +74,22 @@ class KernelCore:
 
     def handle(self, event: events.Event) -> list[Effect]:
         """Return what has to be done because of this event. Raise ProtocolError or MessageError if a keeper may not
-        send this message."""
-        relay = self.relay
-        relay.begin_event(event)
-        self._handlers[type(event.what)](event.what)
-        relay.save()
-        wake_at = relay.wake_at
-        if wake_at != self.wake_at or type(event.what) is events.Woken:
-            self.wake_at = wake_at
-            relay.effects.append(effects.WakeAt(wake_at))
-        return relay.effects
+        send this message; `take_effects` returns what has to be done all the same."""
+        self.relay.begin_event(event)
+        try:
+            self._handlers[type(event.what)](event.what)
+        finally:
+            self.relay.save()
+            wake_at = self.relay.wake_at
+            if wake_at != self.wake_at or type(event.what) is events.Woken:
+                self.wake_at = wake_at
+                self._do(effects.WakeAt(wake_at))
+        return self.take_effects()
+
+    def take_effects(self) -> list[Effect]:
+        """Return what has to be done and was not returned before."""
+        effects, self.relay.effects = self.relay.effects, []
+        return effects
 
     # -------------------------------------------------------------------------------------- what can be read
 
@@ -115,7 +121,7 @@ class KernelCore:
             return relay.placeholder.acknowledge(request)
         if table.not_started:
             return self._take_before_start(request)
-        if table.held:
+        if event.was_held:
             return relay.take(request)
         self._revive_if_ended(event.front_end, request)
         if table.not_started:
@@ -228,6 +234,7 @@ class KernelCore:
             self._do(effects.Notify())
         elif host_lost or life.link_state is LinkState.LOST:
             self.relay.table.discard_sent()  # the last of them was the kernel's shutdown
+            self.relay.save()
             life.update(state="starting")
             life.error = None
             self._create_anew()
@@ -288,12 +295,12 @@ class KernelCore:
         self.relay.kernel_taken(event.cause, event.remedy)
         self._do(effects.Notify())
 
-    def _keeper_lost(self, error: GpuKernelError | None) -> None:
+    def _keeper_lost(self, error: GpuKernelError | None, for_good: bool) -> None:
         life, relay = self.life, self.relay
         relay.notice.link_up()
         if error is None:
             return
-        if life.phase is Phase.REVIVE:  # the keeper was about to exit
+        if life.phase is Phase.REVIVE and not for_good:  # the keeper was about to exit
             return self._create_anew()
         if not life.ended:
             life.error = error

@@ -77,7 +77,6 @@ class HubRelay:
 
     def begin_event(self, event: Event) -> None:
         """This event is handled next."""
-        self.effects = []
         self._runtime.clocks = (event.monotonic, event.wall)
 
     @property
