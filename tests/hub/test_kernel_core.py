@@ -184,6 +184,14 @@ def test_a_cell_takes_the_kernel_back_and_is_sent_to_its_new_endpoint(core: Core
     assert types(core.sends(cell())) == ["Notify", "TakeBack", "WriteRequests", "ToKeeper"]
 
 
+def test_a_lost_kernels_request_gets_no_second_status(core: Core) -> None:
+    shutdown = Message(Channel.CONTROL, 1, make("shutdown_request", {"restart": True}))
+    core.sends(shutdown)
+    for state in ("busy", "idle"):
+        core.arrives(about(shutdown, "status", execution_state=state))
+    assert shown(core(events.KeeperLost(GONE))) == ["shutdown_reply"]
+
+
 def test_the_notice_is_due_after_a_moment(core: Core) -> None:
     core.sends(cell())
     done = core(events.Detached(None, 1.0, was_attached=True, waits=False))

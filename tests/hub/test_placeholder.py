@@ -91,7 +91,7 @@ def test_a_report_that_nothing_is_at_work_ends_what_was_busy() -> None:
 def test_another_kernel_is_not_busy_with_what_the_one_before_was() -> None:
     kernel = Kernel()
     kernel.is_("busy", kernel.request("kernel_info_request"))
-    kernel.placeholder.kernel_changed()
+    kernel.placeholder.kernel_gone()
     cell = kernel.request("execute_request")
     kernel.is_("busy", cell)
     kernel.is_("idle", cell)

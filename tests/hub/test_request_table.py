@@ -56,6 +56,11 @@ def released(table: RequestTable) -> list[Message]:
     return requests
 
 
+def cleared(table: RequestTable) -> list[Message]:
+    """The requests to which a kernel that is gone has not replied."""
+    return [one.message for one in table.clear()]
+
+
 def successor(table: RequestTable) -> RequestTable:
     """The table of the next hub, if the hub of this one is killed now."""
     kept: dict[bytes, SavedRequest] = {}
@@ -114,7 +119,7 @@ def test_before_the_start_all_requests_wait() -> None:
     table.not_started = True
     asked = [cell(), request("comm_open"), request("input_reply", Channel.STDIN)]
     assert {table.add(one) for one in asked} == {Taken.WAIT}
-    assert table.clear() == [] and table.waiting == asked, "they are for the next kernel"
+    assert cleared(table) == [] and table.waiting == asked, "they are for the next kernel"
     table.not_started, table.held = False, True
     assert released(table) == []
     table.held = False
@@ -158,7 +163,7 @@ def test_two_clients_of_one_manager_that_use_one_msg_id_both_get_a_reply() -> No
         assert table.received(message_about(first, "execute_reply", status="ok")) is Decision.PASS
         assert table.in_flight == remaining
         table.validate()
-    assert successor(table).clear() == []
+    assert cleared(successor(table)) == []
 
 
 def test_a_reply_is_to_the_request_of_its_type() -> None:
@@ -207,7 +212,7 @@ def test_the_state_of_a_cell_goes_with_it() -> None:
     table.sent(asked)
     assert table.describe_cells()[0]["state"] == ""
     table.received(status(asked, "busy"))
-    assert table.clear() == [asked] and table.describe_cells() == []
+    assert cleared(table) == [asked] and table.describe_cells() == []
     table.sent(asked)
     assert table.describe_cells()[0]["state"] == ""
 
@@ -271,12 +276,32 @@ def test_of_a_kernel_that_is_gone_every_request_gets_a_reply() -> None:
     table.held = True
     for one in (*waits, request("comm_msg")):
         table.add(one)
-    assert table.clear() == sent + waits and table.waiting == table.clear() == []
+    assert cleared(table) == sent + waits and table.waiting == cleared(table) == []
+
+
+def test_after_the_idle_status_only_the_reply_is_missing() -> None:
+    busy, idle = cell(), request("complete_request")
+    table = known(busy, idle)
+    for state, asked in (("busy", busy), ("busy", idle), ("idle", idle)):
+        table.received(status(asked, state))
+    assert [one.is_idle for one in table.clear()] == [False, True]
+
+
+def test_front_ends_get_one_busy_status_and_one_input_of_a_request() -> None:
+    """A successor without a log does not know what front ends have."""
+    asked = cell()
+    table = known(asked)
+    about = [status(asked, "busy"), message_about(asked, "execute_input", execution_count=1)]
+    assert [table.received(one) for one in about * 2] == [Decision.PASS] * 2 + [Decision.DROP] * 2
+    assert table.received(message_about(asked, "error")) is Decision.PASS
+    table.requeue()
+    assert released(table) == [asked]
+    assert [table.received(one) for one in about] == [Decision.PASS] * 2, "they are of another kernel"
 
 
 def test_requests_that_no_kernel_answers_fill_no_memory() -> None:
     table = known(*(request("unknown_request") for _ in range(_MAX_OTHERS + 10)))
-    assert len(table.clear()) == _MAX_OTHERS
+    assert len(cleared(table)) == _MAX_OTHERS
 
 
 # ------------------------------------------------------------------------------------------ what the hub has answered
@@ -291,7 +316,7 @@ def test_own_code_is_answered_until_the_kernel_was_connected_once() -> None:
     table.answered(message_about(waits, "execute_reply", status="ok"))
     table.link_is_up()
     assert released(table) == [waits], "the kernel runs it, too"
-    assert table.clear() == [], "no request gets a second reply"
+    assert cleared(table) == [], "no request gets a second reply"
     for message in (
         status(waits, "busy"),
         message_about(waits, "execute_reply", status="ok"),
@@ -319,7 +344,7 @@ def test_front_ends_get_nothing_but_output_of_a_cell_that_the_hub_has_ended() ->
     table = known(ended, own)
     assert table.end_in_flight() == [ended]
     table.answered(message_about(ended, "execute_reply", status="error"))
-    assert table.in_flight == [own] and table.clear() == [own]
+    assert table.in_flight == [own] and cleared(table) == [own]
     assert table.received(status(ended, "busy")) is Decision.DROP
     assert table.received(message_about(ended, "stream", name="stdout", text="late")) is Decision.PASS
     assert table.received(message_about(ended, "execute_reply", status="error")) is Decision.DROP
@@ -391,7 +416,7 @@ def test_the_successor_knows_what_was_answered() -> None:
     table.end_in_flight()
     table.sent(sent)
     after = successor(table)
-    assert after.in_flight == [own, sent] and after.clear() == [sent]
+    assert after.in_flight == [own, sent] and cleared(after) == [sent]
     assert after.received(message_about(own, "execute_reply", status="ok")) is Decision.DROP
     assert after.received(message_about(ended, "execute_reply", status="error")) is Decision.DROP
 
@@ -409,7 +434,7 @@ def test_a_shutdown_is_repeated_only_if_nothing_was_sent_since() -> None:
     assert [one.message for one in successor(known(shutdown)).release()] == [shutdown]
     table = known(shutdown, cell())
     assert successor(table).release() == []
-    assert table.clear()[0] == shutdown, "if the kernel is lost, the request still gets a reply"
+    assert cleared(table)[0] == shutdown, "if the kernel is lost, the request still gets a reply"
 
 
 def test_a_shutdown_that_was_sent_again_has_one_reply() -> None:

@@ -151,6 +151,27 @@ PLANS = {
         Decision(2.099099, "return", {"front": 0}),
         Decision(4.753169, "cells", {"front": 0, "cells": [[]], "stop": True, "gap": 0.0}),
     ),
+    "a request of which front ends have the idle status is answered with a second one when the kernel is lost": replace(
+        BASE, seed=2204, delay=0.0003, unread=4194304, ends_with_shutdown=False
+    ).with_decisions(
+        Decision(2.1832661154374087, "keeper killed", {"seconds": 1.0}),
+        Decision(2.5941534281425533, "restart", {"front": 1}),
+        Decision(3.560490383091533, "drop", {"seconds": 4.0}),
+    ),
+    "a successor without a log ends a cell whose busy status and input front ends have": replace(
+        BASE,
+        seed=1000001640,
+        delay=0.025,
+        rate=2e5,
+        memory_mib=0.002,
+        revives=False,
+        ends_with_shutdown=False,
+    ).with_decisions(
+        Decision(1.9517018396268186, "disk full", {"seconds": 1.0}),
+        Decision(2.285687787180068, "cells", {"cells": [[["sleep", 3.0]]], "stop": False, "gap": 0.0}),
+        Decision(2.649947031161079, "keeper killed", {"seconds": 0.05}),
+        Decision(3.012174957561981, "restart", {"front": 0}),
+    ),
     "a kernel's files have an id that its front end does not know any more": replace(
         BASE, seed=20136, delay=0.1, unread=4194304
     ).with_decisions(

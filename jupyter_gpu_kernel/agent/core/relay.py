@@ -11,7 +11,7 @@ import enum
 from typing import Any, Dict, Optional, Sequence, Set
 
 from ...wire.kernel_messages.answers import Answers
-from ...wire.kernel_messages.compose import error_reply, make
+from ...wire.kernel_messages.compose import make
 from ...wire.messages import Channel, Lane, Message, MessageError, lane_of
 from ..kernel_settings import KernelSettings
 from ..log.log import Log
@@ -276,7 +276,7 @@ class Relay:
                 self._send(Lane.ORDERED, one.reply)
                 self.answers.end_of(one.reply)
             elif one.is_idle:
-                self.answers.reply_only(one.request, error_reply(name, reason, self.answers.count))
+                self.answers.fail_idle(one.request, name, reason)
             else:
                 self.answers.refuse(one.request, name, reason)
 

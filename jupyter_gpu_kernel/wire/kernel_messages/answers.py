@@ -111,6 +111,13 @@ class Answers:
             self._send(Channel.IOPUB, 0, "error", error_content(name, reason), request.parts[0])
         self.reply(request, content)
 
+    def fail_idle(self, request: Message, name: str, reason: str) -> None:
+        """Reply with an error to a request after which the kernel was already idle."""
+        content = dict(error_content(name, reason), status="error")
+        if request.msg_type == "execute_request":
+            content = error_reply(name, reason, self.count)
+        self.reply_only(request, content)
+
     def refuse(self, request: Message, name: str, reason: str) -> None:
         """Answer a request that no kernel will get. One that needs no answer gets none."""
         msg_type = request.msg_type

@@ -116,8 +116,8 @@ HUB = [
     Mutant(
         "a lost kernel's cells get no reply",
         "hub.kernel.core.relay",
-        "self.placeholder.fail(self.table.clear(), ",
-        "self.placeholder.fail(self.table.clear() and [], ",
+        "            self.placeholder.fail(pending.message, text, is_idle=pending.is_idle)\n",
+        "            pass\n",
     ),
     Mutant(
         "what a lost kernel has sent comes after the errors",

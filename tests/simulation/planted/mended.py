@@ -32,8 +32,8 @@ MENDED = [
     Mutant(
         "requests of a lost kernel are forgotten before they are answered",
         "hub.kernel.core.request_table",
-        "                self._remove(key)\n                unanswered.append(one.message)\n",
-        "                self._forget(one)\n                unanswered.append(one.message)\n",
+        "                self._remove(key)\n                unanswered.append(one)\n",
+        "                self._forget(one)\n                unanswered.append(one)\n",
     ),
     Mutant(
         "what the keeper says in another lane counts as output that waits",
@@ -108,6 +108,12 @@ MENDED = [
         "agent.core.relay",
         "        return self._is_up and self.busy and self.waiting.first_cell is None\n",
         "        return self._is_up and self.waiting.first_cell is None\n",
+    ),
+    Mutant(
+        "a request of which front ends have the idle status gets a second one from the hub",
+        "hub.kernel.core.relay",
+        "self.placeholder.fail(pending.message, text, is_idle=pending.is_idle)\n",
+        "self.placeholder.fail(pending.message, text)\n",
     ),
     Mutant(
         "a kernel's files have an id that its front end does not know any more",

@@ -129,7 +129,7 @@ class KernelCore:
         if event.is_away and relay.placeholder.answer(request):
             return
         if self.life.lost_cause and has_reply(request) and not needs_owner(request):
-            return relay.placeholder.fail([request], relay.notice.for_user(self.life.lost_cause))
+            return relay.placeholder.fail(request, relay.notice.for_user(self.life.lost_cause))
         relay.take(request)
 
     def _take_before_start(self, request: Message) -> None:

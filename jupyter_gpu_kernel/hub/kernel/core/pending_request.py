@@ -51,6 +51,7 @@ class PendingRequest:
     waits: Whether the request waits at the hub. Else it was given to the keeper's endpoint.
     state: The last execution state that front ends have received for this request: "", busy or idle; "?" if that is
         not known, as a killed hub may have sent one.
+    has_input: Whether front ends have received the input of this cell.
     has_output: Whether front ends have received output of this cell.
     repeated: Whether a killed hub has sent this request already, or was about to send it.
     delivery: What front ends get of the kernel's later messages about the request.
@@ -59,6 +60,7 @@ class PendingRequest:
     message: Message
     waits: bool
     state: str = ""
+    has_input: bool = False
     has_output: bool = False
     repeated: bool = False
     delivery: Delivery = Delivery.ALL
@@ -74,19 +76,38 @@ class PendingRequest:
     def recalled(cls, saved: SavedRequest) -> PendingRequest:
         """Return the request of a hub that was killed, perhaps before that hub had sent it."""
         sent = not saved.mark & _WAITS
-        return cls(saved.message, not sent, _UNKNOWN_STATE, sent, sent, Delivery(saved.mark & 3))
+        delivery = Delivery(saved.mark & 3)
+        return cls(saved.message, not sent, _UNKNOWN_STATE, has_output=sent, repeated=sent, delivery=delivery)
 
     @property
     def saved(self) -> SavedRequest:
         """The request as the file keeps it."""
         return SavedRequest(_WAITS * self.waits | self.delivery, self.message)
 
-    def observe(self, message: Message, *, is_output: bool) -> None:
-        """Take note of a message on iopub about this request; `is_output`: it is no execution state."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether front ends have received the idle status of this request, so that only the reply is missing."""
+        return self.state == "idle"
+
+    def observe(self, message: Message, *, is_output: bool) -> bool:
+        """Take note of a message on iopub about this request; `is_output`: it is no execution state.
+
+        Return False for a busy status or an input that front ends have: a keeper whose predecessor was killed and has
+        left no log does not know what they have, and sends both when it ends a cell in the kernel's place.
+        """
         if is_output:
-            self.has_output = self.has_output or b'"execute_input"' not in message.parts[0]
-        elif (state := message.content().get("execution_state")) in ("busy", "idle"):
+            is_input = b'"execute_input"' in message.parts[0]
+            is_news = not (is_input and self.has_input)
+            self.has_input, self.has_output = self.has_input or is_input, self.has_output or not is_input
+            return is_news
+        before, state = self.state, message.content().get("execution_state")
+        if state in ("busy", "idle"):
             self.state = str(state)
+        return not state == before == "busy"
+
+    def queue_again(self) -> None:
+        """Another kernel gets the request: what front ends have of it is of the kernel before."""
+        self.waits, self.state, self.has_input = True, "", False
 
     def describe(self) -> dict[str, Any]:
         """Return {"client", "parts", "state"} for a keeper, which may have to give `parts` to the kernel unchanged."""

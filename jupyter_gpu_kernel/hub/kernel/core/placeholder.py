@@ -104,11 +104,11 @@ class Placeholder:
             self.reply(request, answer)
         return answer is not None
 
-    def fail(self, requests: list[Message], reason: str) -> None:
-        """Answer these requests with an error, as there is no kernel any more that could answer them."""
-        self._busy_with.clear()
-        for request in requests:
-            self._answers.fail(request, "DeadKernelError", reason)
+    def fail(self, request: Message, reason: str, *, is_idle: bool = False) -> None:
+        """Answer this request with an error, as there is no kernel any more that could answer it. `is_idle`: front ends
+        have received the idle status of the request, so that only its reply is missing."""
+        fail = self._answers.fail_idle if is_idle else self._answers.fail
+        fail(request, "DeadKernelError", reason)
 
     def deny(self, request: Message, reason: str) -> None:
         """Answer an interrupt or shutdown request of a front end that does not own the kernel."""
@@ -202,8 +202,8 @@ class Placeholder:
             self.state = state
             self._send_status(state)
 
-    def kernel_changed(self) -> None:
-        """The front ends have another kernel, which does not execute the requests of the one before."""
+    def kernel_gone(self) -> None:
+        """No kernel executes the requests so far: it is lost, or front ends have another one."""
         self._busy_with.clear()
 
     def greet_subscriber(self) -> None:

@@ -303,23 +303,27 @@ class HubRelay:
     def kernel_lost(self, reason: str) -> None:
         """The kernel does not exist any more, or is not for its front ends: requests get an error as reply."""
         self.flush()  # before their replies, whether it is read or not
-        self.placeholder.fail(self.table.clear(), self.notice.for_user(reason))
+        self.placeholder.kernel_gone()
+        text = self.notice.for_user(reason)
+        for pending in self.table.clear():
+            self.placeholder.fail(pending.message, text, is_idle=pending.is_idle)
         self.save()
 
     def kernel_taken(self, by: str, remedy: str) -> None:
         """Another computer has the kernel: answer the requests to which there is no reply."""
-        for request in self.table.clear():
-            if requests.needs_owner(request):
-                self.placeholder.deny(request, by)
-            elif not self.placeholder.answer(request):
-                self.placeholder.fail([request], f"{by}. {remedy}")
+        self.placeholder.kernel_gone()
+        for pending in self.table.clear():
+            if requests.needs_owner(pending.message):
+                self.placeholder.deny(pending.message, by)
+            elif not self.placeholder.answer(pending.message):
+                self.placeholder.fail(pending.message, f"{by}. {remedy}", is_idle=pending.is_idle)
         self.save()
 
     def change_kernel(self, use: Effect) -> None:
         """From now on exchange messages with the keeper of another kernel, by this effect. That keeper gets the
         requests that have no reply."""
         self.flush()
-        self.placeholder.kernel_changed()
+        self.placeholder.kernel_gone()
         self.effects.append(use)
         for interrupt in self.table.requeue():
             self.placeholder.acknowledge(interrupt)

@@ -233,7 +233,7 @@ class RequestTable:
             self._set_delivery(one, Delivery.OUTPUT)
         return [one.message for one in cells]
 
-    def clear(self) -> list[Message]:
+    def clear(self) -> list[PendingRequest]:
         """The kernel is gone: forget its requests, and return those that have no reply at all. These stay in the file
         until they are `answered`, one by one."""
         unanswered = []
@@ -242,7 +242,7 @@ class RequestTable:
                 continue  # for the next kernel
             if one.delivery is Delivery.ALL and has_reply(one.message):
                 self._remove(key)
-                unanswered.append(one.message)
+                unanswered.append(one)
             else:
                 self._forget(one)
         return unanswered
@@ -265,7 +265,7 @@ class RequestTable:
         sent = [one for one in self._requests.values() if not one.waits]
         for one in sent:
             if one.message.channel is Channel.SHELL and one.delivery is not Delivery.OUTPUT:
-                one.waits = True
+                one.queue_again()
                 self._note(one)
             else:
                 self._forget(one)
@@ -304,7 +304,7 @@ class RequestTable:
         elif message.channel is Channel.STDIN and not dropped:
             return self._received_question(id_of(message))
         elif pending is not None and not dropped:
-            pending.observe(message, is_output=is_output)
+            dropped = not pending.observe(message, is_output=is_output)
         return Decision.DROP if dropped else Decision.PASS
 
     def _received_reply(self, pending: PendingRequest | None, *, ends_cell: bool) -> None:
