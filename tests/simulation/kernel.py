@@ -341,6 +341,8 @@ class ModelKernel(Process):
         self.running = self.alive = False
         self.returncode = returncode
         self.node.on_death("crash" if returncode == CRASHED else "ended")
+        if self._holds:
+            self.node.on_death("ended without a keeper")
         self.on_end()
 
     def keeper_killed(self) -> None:

@@ -172,6 +172,19 @@ PLANS = {
         Decision(2.649947031161079, "keeper killed", {"seconds": 0.05}),
         Decision(3.012174957561981, "restart", {"front": 0}),
     ),
+    "a kernel is shut down after its keeper was killed, and its last output is lost": replace(
+        BASE, seed=2559, delay=0.1, rate=5e6, unread=4194304, revives=False, knows_info=False
+    ).with_decisions(
+        Decision(1.2496915860445794, "restart now", {"front": 0}),
+        Decision(
+            4.298296793709687,
+            "cells",
+            {"cells": [[["prints", 2, 20], ["sleep", 0.05]]], "stop": True, "gap": 0.0},
+        ),
+        Decision(4.30288851405826, "restart", {"front": 0}),
+        Decision(4.315872619021323, "keeper killed", {"seconds": 0.05}),
+        Decision(4.943986127155161, "hub killed", {"seconds": 0.05}),
+    ),
     "a kernel's files have an id that its front end does not know any more": replace(
         BASE, seed=20136, delay=0.1, unread=4194304
     ).with_decisions(
