@@ -288,10 +288,8 @@ def check_unexcused(
         return
     if not request.user_cell and any(one.kind == "return" for one in disturbances):
         return  # the keeper has answered it before it ran, and then the kernel ended
-    for other in requests:  # an interrupt that waited for the next hub, and came after the cell
-        at_once = other.sent_at <= request.replied_at and (other.replied_at or 1e9) >= request.sent_at
-        if at_once and other.msg_type == "interrupt_request" and request.client.world.kills:
-            return
+    if any(other.msg_type == "interrupt_request" and _may_overtake(request, other) for other in requests):
+        return
     requests = [one for one in requests if one.client not in request.client.former]
     for other in requests:  # stop on error, in the kernel's own queue
         runs = request.client.world.executed.get(other.name, [])
@@ -309,6 +307,14 @@ def check_unexcused(
         if other is not request and failed and other.replied_at >= request.sent_at > other.sent_at - 60:
             return
     raise Failure("did not run", f"{request}: {request.replies[0]} {json.dumps(request.cell)[:100]}")
+
+
+def _may_overtake(cell: Request, interrupt: Request) -> bool:
+    """Whether the hub may have got the cell before an interrupt that was sent earlier. Each socket of a front end sends
+    what has waited in it when it connects: to the first hub of the front end, or to the next hub."""
+    at_once = interrupt.sent_at <= cell.replied_at and (interrupt.replied_at or 1e9) >= cell.sent_at
+    both_waited = interrupt.sent_at <= cell.sent_at <= interrupt.client.subscribed_at
+    return at_once and (both_waited or cell.client.world.kills > 0)
 
 
 def check_aborted(request: Request, requests: list[Request]) -> None:

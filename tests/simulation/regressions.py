@@ -192,4 +192,12 @@ PLANS = {
         Decision(3.313, "unreachable", {"seconds": 4.0}),
         Decision(9.628, "hub killed", {"seconds": 0.05}),
     ),
+    "an interrupt reaches the hub after a later cell, as both have waited for the front end's connection": replace(
+        BASE, seed=0
+    ).with_decisions(
+        Decision(1.5, "return"),
+        Decision(1.6, "interrupt"),
+        Decision(2.2, "cells", {"cells": [[]], "stop": False, "gap": 0.0}),
+        Decision(2.3, "unreachable", {"seconds": 4.0}),
+    ),
 }

@@ -66,6 +66,12 @@ HUB = [
         "",
     ),
     Mutant(
+        "an interrupt that was lost ends cells that were sent after it",
+        "hub.kernel.core.request_table",
+        "for one in requests[: requests.index(interrupts[-1])] if one.is_cell",
+        "for one in requests if one.is_cell",
+    ),
+    Mutant(
         "an interrupt is answered here and by the kernel",
         "hub.kernel.core.request_table",
         "            pending.delivery = Delivery.NOTHING\n            self._forget(pending)\n",
