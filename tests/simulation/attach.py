@@ -148,6 +148,7 @@ class Attach(Process):
             if keeper is None:
                 await asyncio.sleep(self.node.delay(0.05, 0.4))
                 keeper = await self._keeper(kernel_id) or self.node.create(settings)
+        keeper = None if keeper is None else await self._keeper(keeper.kernel_id)  # it may have been killed
         if keeper is None:
             raise Refused("gone", f"kernel {kernel_id} has ended")
         self._attach(int(request["attachment"]), keeper)
@@ -185,6 +186,17 @@ class Attach(Process):
         return None
 
     async def _ask(self, keeper: KeeperProcess, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the reply of the keeper, or of its successor if it is killed meanwhile."""
+        reply = await self._ask_now(keeper, request)
+        successor = await self._keeper(keeper.kernel_id) if reply is None else None
+        if successor is not None:
+            reply = await self._ask_now(successor, request)
+        if reply is None:
+            raise Refused("gone", "the keeper hung up")
+        return reply
+
+    async def _ask_now(self, keeper: KeeperProcess, request: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the reply of the keeper; None if it hangs up."""
         sock, reader, reply = (
             keeper.listener.connect(),
             FrameReader(greeting=False),
@@ -198,12 +210,13 @@ class Attach(Process):
 
         def closed() -> None:
             if not reply.done():
-                reply.set_exception(Refused("gone", "the keeper hung up"))
+                reply.set_result(None)
 
         sock.on_output, sock.on_close = read, closed
         sock.feed(json_frame(Kind.REQUEST, request, number=1).encode())
         try:
-            return dict(await reply)
+            answer: dict[str, Any] | None = await reply
+            return answer
         finally:
             sock.hang_up()
 

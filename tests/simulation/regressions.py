@@ -200,4 +200,12 @@ PLANS = {
         Decision(2.2, "cells", {"cells": [[]], "stop": False, "gap": 0.0}),
         Decision(2.3, "unreachable", {"seconds": 4.0}),
     ),
+    "a keeper is killed while it gives its kernel to the notebook that is opened again": replace(
+        BASE, seed=6633, revives=False
+    ).with_decisions(
+        Decision(2.988, "keeper killed"),
+        Decision(3.005, "return"),
+        Decision(3.984, "keeper killed"),
+        Decision(5.521, "cells", {"cells": [[]], "stop": True, "gap": 0.0}),
+    ),
 }
