@@ -17,7 +17,9 @@ from sshd import TwoHops
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError
+from jupyter_gpu_kernel.hub import ssh
 from jupyter_gpu_kernel.hub.ssh.config.route import Hop
+from jupyter_gpu_kernel.hub.ssh.sign_in.deadline import Deadline, TimedAsker
 from jupyter_gpu_kernel.hub.ssh.transport import WINDOW
 
 MIB = 1024 * 1024
@@ -142,6 +144,15 @@ def test_a_server_asks_a_few_questions_and_no_more(
     with pytest.raises(ConnectError, match="questions"):
         here.visit(owner)
     assert len(owner.prompts) == asked
+
+
+def test_the_passphrases_of_many_keys_are_not_questions_of_the_server() -> None:
+    asker = TimedAsker(Patient(), Deadline(DEADLINE), lambda: None)
+    for kind in ("passphrase", "code"):
+        for _ in range(12):
+            asker.secret("login", "?", ssh.Secret(kind))  # type: ignore[arg-type]
+    with pytest.raises(AuthError, match="more than 12 questions"):
+        asker.secret("login", "?", ssh.Secret("code"))
 
 
 def test_what_a_server_asks_is_one_line_in_its_own_name(ssh_server: Callable[..., SshServer]) -> None:

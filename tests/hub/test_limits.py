@@ -117,6 +117,7 @@ class Typing:
         ("KbdInteractiveAuthentication", "no", "yes"),
         ("PasswordAuthentication", "no", "yes"),
         ("PreferredAuthentications", "password", ""),
+        ("PreferredAuthentications", "none", ""),
         ("PubkeyAuthentication", "false", "true"),
         ("RevokedHostKeys", "/etc/ssh/revoked", ""),
     ],

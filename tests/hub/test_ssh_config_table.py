@@ -275,3 +275,9 @@ def test_a_directive_that_is_not_known_is_refused_unless_it_has_its_default() ->
 def test_a_text_that_restricts_is_not_switched_off_and_the_usual_agent_is_no_other_one() -> None:
     values = {"refuseconnection": ["No"], "identityagent": ["SSH_AUTH_SOCK"], "bindaddress": ["none"]}
     assert list(directives.unsupported(values, {})) == ["RefuseConnection No"]
+
+
+def test_what_is_switched_off_does_not_restrict_although_an_older_ssh_has_it_on() -> None:
+    """Before OpenSSH 8.5 the default of CheckHostIP was yes."""
+    assert list(directives.unsupported({"checkhostip": ["no"]}, {"checkhostip": ["yes"]})) == []
+    assert list(directives.unsupported({"futuredirective": ["no"]}, {})) == ["futuredirective no"]

@@ -86,9 +86,12 @@ def is_known(key: str) -> bool:
 
 
 def _is_off(key: str, value: str) -> bool:
-    """Whether a directive with this value restricts nothing. The value of RefuseConnection is any text."""
+    """Whether a directive with this value restricts nothing. The value of RefuseConnection is any text, and a way to
+    sign in is restricted by "no" and by "none"."""
+    if key == "refuseconnection" or "authentication" in key:
+        return False
     is_default = (key, value) == ("identityagent", "SSH_AUTH_SOCK")
-    return is_default or (key != "refuseconnection" and value.lower() in _OFF)
+    return is_default or value.lower() in _OFF or (key in _NAMES and value.lower() in _NO)
 
 
 def unsupported(values: Values, defaults: Values) -> Iterator[str]:

@@ -11,7 +11,7 @@ from ....errors import AuthError
 from .. import Asker, Secret
 from ..config.route import Hop
 
-_MAX_QUESTIONS = 12  # about one hop, repetitions included
+_MAX_QUESTIONS = 12  # of one hop's server, repetitions included
 _Key = tuple[tuple[str, str, int], ...]
 """The account, host and port of each hop, up to the one for which the user is asked."""
 
@@ -101,14 +101,17 @@ class TimedAsker:
 
     def __init__(self, ask: Asker, deadline: Deadline, take_turn: Callable[[], None]) -> None:
         self._ask, self._deadline, self._take_turn = ask, deadline, take_turn
-        self.asked = 0
-        """How often a secret was asked for."""
+        self.asked = False
+        """Whether a secret was asked for."""
+        self._questions = 0
 
     def secret(self, hop: str, prompt: str, secret: Secret) -> str:
         with self._deadline.paused():
             self._take_turn()
-            self.asked += 1
-            if self.asked > _MAX_QUESTIONS:
+            self.asked = True
+            if secret.kind != "passphrase":  # which is of the user's own key
+                self._questions += 1
+            if self._questions > _MAX_QUESTIONS:
                 cause = f"asks more than {_MAX_QUESTIONS} questions"
                 remedy = "Tell its administrators: a normal sign-in asks fewer questions."
                 raise AuthError(cause, hop=hop, remedy=remedy)
