@@ -131,6 +131,12 @@ def test_commands_follow_each_other_with_their_words_unchanged(login: Login, joi
     assert [hop.count(" on ") for hop, step, _ in connection.steps if step == "run"] == [1, 2, 3]
 
 
+def test_each_command_is_run_once_to_connect(login: Login, join: Join) -> None:
+    counted = login.program("counted", 'echo >>"$0.runs"; exec "$@"')
+    join(counted, f"{counted} env A=1", "env B=1")
+    assert len(Path(f"{counted}.runs").read_text().splitlines()) == 2
+
+
 def test_what_commands_and_start_up_files_print_is_ignored(login: Login, join: Join) -> None:
     noisy = login.program("noisy", 'echo welcome; echo to all >&2; exec "$@"')
     assert script(join(noisy, f"{noisy} env"), "echo here") == "here\n"
@@ -193,9 +199,9 @@ def test_a_command_that_holds_back_output_is_refused(join: Join) -> None:
     """As `srun` does without --unbuffered."""
     command = "sh -c '\"$@\" | sed -u s/a/a/' sh"
     with pytest.raises(ConnectError, match="whole lines") as caught:
-        CommandConnection(join(), "srun", command, lambda hop, step: None, patience=0.5)
+        CommandConnection(join(), ["srun"], [command], lambda hop, step: None, patience=0.5)
     assert "--unbuffered" in caught.value.remedy
-    connection = CommandConnection(join(), "srun", "env", lambda hop, step: None)
+    connection = CommandConnection(join(), ["srun"], ["env"], lambda hop, step: None)
     assert script(connection, "echo 1") == "1\n"
 
 

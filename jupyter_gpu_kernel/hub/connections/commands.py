@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ...errors import ConnectError
 from ...wire.stream.frames import MAX_NOISE
-from ..transport.connection import Connection, timed_step
+from ..transport.connection import Connection, Steps, timed_step
 from ..transport.short_command import SHELL
 from ..transport.stream import CommandStream
 from . import command_errors
@@ -27,72 +28,99 @@ _MARK_LINE = re.compile(
 
 
 class CommandConnection(Connection):
-    """A connection that leads on from another one through a command. The connection is as
-    alive as the connection before the command."""
+    """A connection that leads on from another one through one or more commands. The connection is as
+    alive as the connection before the commands."""
 
     def __init__(
         self,
         before: Connection,
-        label: str,
-        command: str,
+        labels: Sequence[str],
+        commands: Sequence[str],
         progress: Callable[[str, str], None],
-        patience: float | None = PATIENCE,
+        patience: float = PATIENCE,
     ) -> None:
-        """Try the command once. Raises ConnectError if it fails, or if no kernel can be used behind it. `label`: what
-        messages call the command. `patience`: as in `check_shell`; None if other commands lead on."""
-        super().__init__(label, before.transport)
-        self._before, self._words = before, shlex.split(command)
+        """Run each command once, to try it. Raises ConnectError that names the command which fails, or behind which no
+        kernel can be used. `labels`: what messages call the commands. `patience`: as in `check_shell`."""
+        super().__init__(labels[-1], before.transport)
+        self._before = before
+        self._hops = [
+            _CommandHop(label, shlex.join([*shlex.split(command), SHELL]))
+            for label, command in zip(labels, commands, strict=True)
+        ]
         self.steps, self.host_keys = list(before.steps), before.host_keys
-        with timed_step(self.steps, label, "run", progress), contextlib.closing(self.open(SHELL)) as stream:
-            if patience is not None:
-                check_shell(stream, label, patience)
+        with contextlib.closing(self._run(SHELL, self.steps, progress)) as stream:
+            try:
+                check_shell(stream, self.label, patience)
+            except ConnectError as error:
+                error.steps = self.steps
+                raise
 
     @property
     def interactive(self) -> bool:
-        """Whether the user typed a secret for the connection before the command."""
+        """Whether the user typed a secret for the connection before the commands."""
         return self._before.interactive
 
     def open(self, command: str) -> CommandStream:
-        """Run another command in the shell to which the command of this connection leads."""
-        stream = self._before.open(shlex.join([*self._words, SHELL]))
-        try:
-            self._enter(stream, "" if command == SHELL else command)
-        except ConnectError:
-            stream.close()
-            raise
-        return stream
+        """Run another command in the shell to which the last command of this connection leads."""
+        return self._run(command, [], lambda hop, step: None)
 
     def alive(self) -> bool:
-        """Whether the connection before the command is."""
+        """Whether the connection before the commands is."""
         return self._before.alive()
 
     def responds(self, within: float) -> bool:
-        """Whether the machine on which the command runs answers."""
+        """Whether the machine on which the first command runs answers."""
         return self._before.responds(within)
 
     def close(self) -> None:
-        """Close the connection before the command, which ends the command."""
+        """Close the connection before the commands, which ends the commands."""
         super().close()
         self._before.close()
 
-    def _enter(self, stream: CommandStream, following: str) -> None:
-        """Wait until the shell behind the command runs; it then becomes the command line `following`, if there is one.
+    def _run(self, command: str, steps: Steps, progress: Callable[[str, str], None]) -> CommandStream:
+        """Run the commands, each in the shell behind the one before, and `command` behind the last one. Append the time
+        of each to `steps`."""
+        lines = [*(hop.line for hop in self._hops[1:]), "" if command == SHELL else command]
+        stream: CommandStream | None = None
+        for hop, following in zip(self._hops, lines, strict=True):
+            with timed_step(steps, hop.label, "run", progress):
+                stream = stream or self._before.open(hop.line)
+                _enter(stream, hop, following)
+        assert stream is not None
+        return stream
 
-        Both are sent as one line, which the shell reads as a whole: a shell may read more than it runs, and what comes
-        after the mark is meant for the next one."""
-        line = shlex.join(["printf", r"\n%s%s\n", *_MARK]) + (f"; exec {following}" if following else "")
+
+class _CommandHop(NamedTuple):
+    """One command: its name in messages, and the command line that gives a shell behind the command."""
+
+    label: str
+    line: str
+
+
+def _enter(stream: CommandStream, hop: _CommandHop, following: str) -> None:
+    """Wait until the shell behind the command runs; it then becomes the command line `following`, if there is one.
+    Close the stream if that fails.
+
+    Both are sent as one line, which the shell reads as a whole: a shell may read more than it runs, and what comes
+    after the mark is meant for the next one."""
+    line = shlex.join(["printf", r"\n%s%s\n", *_MARK]) + (f"; exec {following}" if following else "")
+    try:
         received, found, expired = stream.ask(f"{line}\n".encode(), _MARK_LINE, _OPEN_TIMEOUT)
         if found is None:
-            raise self._failed(stream, received, expired)
+            raise _failed(stream, hop, received, expired)
         if found[1] == b"\r":
-            raise command_errors.terminal(self.label)
+            raise command_errors.terminal(hop.label)
+    except ConnectError:
+        stream.close()
+        raise
 
-    def _failed(self, stream: CommandStream, received: bytes, expired: bool) -> ConnectError:
-        """Return the error for a command behind which no shell has printed its mark."""
-        if len(received) >= MAX_NOISE:
-            return command_errors.endless(self.label)
-        status = None if expired else stream.wait(5.0)  # it arrives shortly after the end of stdout
-        output = f"{stream.stderr_tail()}\n{received.decode('utf-8', 'replace')}"
-        if expired:
-            return command_errors.no_shell(self.label, _OPEN_TIMEOUT, output)
-        return command_errors.ended(self.label, self._words[0], status, output)
+
+def _failed(stream: CommandStream, hop: _CommandHop, received: bytes, expired: bool) -> ConnectError:
+    """Return the error for a command behind which no shell has printed its mark."""
+    if len(received) >= MAX_NOISE:
+        return command_errors.endless(hop.label)
+    status = None if expired else stream.wait(5.0)  # it arrives shortly after the end of stdout
+    output = f"{stream.stderr_tail()}\n{received.decode('utf-8', 'replace')}"
+    if expired:
+        return command_errors.no_shell(hop.label, _OPEN_TIMEOUT, output)
+    return command_errors.ended(hop.label, shlex.split(hop.line)[0], status, output)

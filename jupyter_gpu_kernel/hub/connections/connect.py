@@ -25,7 +25,6 @@ from ..ssh.sign_in.deadline import AskedMeanwhile, Deadline, Turns
 from ..transport.connection import Connection
 from .commands import CommandConnection
 from .local import LocalConnection
-from .shell_check import PATIENCE
 
 _log = logging.getLogger(__name__)
 
@@ -57,14 +56,13 @@ class Connections:
             connection = LocalConnection(os.environ)
         else:
             connection = self.along(hops, attempt, route.transport)
-        names = hop_names(hops[-1].label, route.via)
-        try:
-            for name, command in zip(names[1:], route.via, strict=True):
-                patience = PATIENCE if name == names[-1] else None
-                connection = CommandConnection(connection, name, command, attempt.progress, patience)
-        except BaseException:
-            connection.close()
-            raise
+        if route.via:
+            names = hop_names(hops[-1].label, route.via)[1:]
+            try:
+                connection = CommandConnection(connection, names, route.via, attempt.progress)
+            except BaseException:
+                connection.close()
+                raise
         _log.info("connected to %s %s", route.name, describe(connection, route))
         return connection
 
