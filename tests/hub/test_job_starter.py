@@ -48,6 +48,8 @@ class Pending(KernelState):
 
     def start_failed(self, error: Exception) -> None:
         self.failures.append(error)
+        self.start_wanted = False
+        self.wake()
 
     def undo_start(self, *_: Any) -> None:
         """Nothing was started."""
@@ -87,17 +89,25 @@ def with_starter(
     return lambda test: asyncio.run(run(test))
 
 
-def test_a_job_is_looked_for_until_the_user_has_signed_in(login: LoginNode, with_starter: Any) -> None:
-    """After a killed hub nobody is signed in to the login node: the kernel's job is not given up, and not asked for
-    without a pause."""
+def test_a_job_is_looked_for_when_the_user_has_signed_in(login: LoginNode, with_starter: Any) -> None:
+    """After a killed hub nobody is signed in to the login node: the kernel's job is not given up, and until then a
+    sign-in is attempted for each cell only."""
     login.refusal = AuthError("a code is needed", hop="login", login=True)
+    login.slurm("", "")
 
     async def test(starter: JobStarter, kernel: Any) -> None:
         starter.begin(kernel, adopted=True)
-        await kernel.until(lambda: len(kernel.shown) > 1)
+        await kernel.until(lambda: len(kernel.failures) == 1)
+        kernel.start_wanted = True
+        kernel.wake()
+        await kernel.until(lambda: len(kernel.failures) == 2)
+        login.refusal = None
+        await starter._job_nodes.login(SETTINGS).connected(None)
+        while starter._search:
+            await asyncio.sleep(0.01)
 
     kernel = with_starter(test)
-    assert kernel.failures == [] and "a code is needed" in kernel.shown[0]
+    assert [error.cause for error in kernel.failures] == ["a code is needed"] * 2 and kernel.shown == []
 
 
 def test_a_submission_waits_for_the_controller_and_says_so(login: LoginNode, with_starter: Any) -> None:

@@ -41,6 +41,17 @@ def test_the_queue_is_read_with_places_and_times():
     assert running.name == "jgk-a|b" and running.place == 0 and jobs["17"].over
 
 
+def test_a_row_about_a_job_does_not_list_its_nodes():
+    keys = {"id", "state", "reason", "place", "start_estimate", "node", "end_time", "partition"}
+    assert set(JobState("1", "RUNNING", nodes=("gpu1", "gpu2"), name="jgk-1").to_json()) == keys
+
+
+def test_an_account_without_a_shell_says_why_a_command_failed():
+    """nologin prints to stdout."""
+    refused = output("This account is currently not available.", status=1)
+    assert "account is currently not available" in words.failed("squeue", refused, "login").cause
+
+
 def test_a_place_is_unknown_where_jobs_are_hidden_or_held():
     jobs = dialect.queue(output(QUEUE), private=True)
     assert jobs is not None and jobs["14"].place == 0

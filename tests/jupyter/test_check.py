@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -131,6 +133,23 @@ def test_what_only_its_owner_could_do_is_not_asked_twice(locked: dict[str, Any])
     assert "not checked" in unchecked["message"] and "passphrase" in unchecked["message"]
     assert [row["step"] for row in rows][-4:] == ["connect", *LOOKS]
     assert "open connection" in rows[-4]["message"]
+
+
+def test_the_python_is_looked_at_although_there_is_a_link_with_another_one(
+    locked: dict[str, Any], tmp_path: Path
+) -> None:
+    """The other Python cannot run the agent."""
+    venv.create(tmp_path / "env", symlinks=True)
+    packages = next((tmp_path / "env" / "lib").glob("*/site-packages"))
+    refuses = "import os, sys; 'attach' in sys.orig_argv and os._exit(3)"
+    (packages / "all.pth").write_text(f"{sysconfig.get_path('purelib')}\n{refuses}\n")
+    other = {**locked, "python": str(tmp_path / "env" / "bin" / "python")}
+    owner = Owner()
+    with HubClient() as hub:
+        hub.call("ps", timeout=DEADLINE, ask=owner, specs=[{"settings": locked, "name": "gpu2"}])
+        *_, last = check(hub, other, owner)
+        hub.call("hang_up", timeout=DEADLINE)
+    assert (last["step"], last["ok"]) == ("agent", False) and owner.asked == 1
 
 
 def test_its_owner_is_asked_where_no_connection_is_open(remote: Remote, locked: dict[str, Any]) -> None:

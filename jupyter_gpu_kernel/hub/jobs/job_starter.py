@@ -17,6 +17,7 @@ from ..kernel.starter import LeftKernel, Starter
 from ..kernel.states import LinkState, Phase
 from ..kernel_settings import KernelSettings
 from ..node.install.agent_file import pack
+from ..node.node import Node
 from ..node.nodes import Nodes
 from ..rpc import Call
 from ..slurm import words
@@ -115,8 +116,9 @@ class JobStarter(Starter):
     async def _start(self, remote: RemoteKernel) -> None:
         """Find the kernel's job, or submit one, and start the kernel when the job runs."""
         self._interrupted = self._started = False
-        login = self._job_nodes.login(remote.settings).name
-        job = await self._find(remote, login)
+        node = self._job_nodes.login(remote.settings)
+        login = node.name
+        job = await self._find(remote, node)
         self._ours_to_cancel = job is None or job.state.state == "PENDING"
         if job is None and remote.start_wanted:
             job = await self._submit(remote, login)
@@ -129,19 +131,33 @@ class JobStarter(Starter):
         if await self._wait_until_running(remote, job):
             await self._start_in(remote, job)
 
-    async def _find(self, remote: RemoteKernel, login: str) -> Job | None:
+    async def _find(self, remote: RemoteKernel, login: Node) -> Job | None:
         """Return the job that the kernel, or its notebook's last one, has already; None if there is none. While Slurm
         cannot be asked, ask again."""
         while self._search and not remote.closed:
             try:
-                job = await self._table.find(remote, login, self._replaced)
+                job = await self._table.find(remote, login.name, self._replaced)
             except GpuKernelError as error:
-                remote.explain_wait(f"{login}: looking for the job of this kernel: {error}")
-                await asyncio.sleep(_RETRY)
+                if error.login and not login.alive:
+                    await self._wait_for_sign_in(remote, login, error)
+                else:
+                    remote.explain_wait(f"{login.name}: looking for the job of this kernel: {error}")
+                    await asyncio.sleep(_RETRY)
             else:
                 self._search = False
                 return job
         return None
+
+    async def _wait_for_sign_in(self, remote: RemoteKernel, login: Node, error: GpuKernelError) -> None:
+        """End the cells that wait with the error, as only the user can sign in. Return when another attempt may
+        succeed, or the next cell waits."""
+        remote.start_failed(error)
+        waiting = asyncio.ensure_future(login.sign_in_may_succeed())
+        waiting.add_done_callback(lambda _: remote.wake())
+        try:
+            await remote.until(lambda: waiting.done() or remote.start_wanted)
+        finally:
+            waiting.cancel()
 
     async def _submit(self, remote: RemoteKernel, login: str) -> Job | None:
         """Return a new job, or the job that is shared; None if the job is not wanted any more. While Slurm does not

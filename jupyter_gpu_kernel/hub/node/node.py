@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
@@ -187,6 +188,19 @@ class Node:
         self._connected.set()
         if self._link is not None and self.needs_user:
             self._link.retry()
+
+    def with_own_link(self) -> Node:
+        """Return this node with its present connection and another link, which the caller must close."""
+        node = copy.copy(self)
+        node._link = None
+        return node
+
+    async def sign_in_may_succeed(self) -> None:
+        """Return when somebody has connected, or a refused sign-in may be tried again."""
+        self._connected.clear()
+        if not self.alive:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._connected.wait(), REFUSED_FOR)
 
     async def signed_in(self, call: Call) -> None:
         """Connect, as `connected`; if only the user can sign in, wait until they `login` elsewhere: for the seconds of

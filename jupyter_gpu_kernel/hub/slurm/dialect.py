@@ -59,10 +59,10 @@ class JobState(NamedTuple):
     """Why Slurm cannot be asked at present; the other facts are the last known ones."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the job for `--json`."""
-        row = self._asdict()
-        del row["problem"]
-        return {**row, "nodes": list(self.nodes)}
+        """Return the job for `--json`: without its nodes, of which there may be hundreds in each row."""
+        return {
+            key: value for key, value in self._asdict().items() if key not in ("nodes", "name", "problem")
+        }
 
     @property
     def over(self) -> bool:

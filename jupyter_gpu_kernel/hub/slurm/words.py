@@ -176,10 +176,13 @@ def away(output: Output, hop: str) -> ControllerAway:
 
 
 def printed(output: Output) -> str:
-    """Return what a command printed to stderr, as one line, without the command's name."""
+    """Return what a command printed to stderr, as one line, without the command's name. An account whose shell begins
+    no command, such as nologin, prints why to stdout."""
+    said = output.errors.splitlines()
+    if output.status and not said:
+        said = list(output.lines)
     lines = [
-        re.sub(r"^(sbatch|squeue|scancel|scontrol|sinfo|slurm_\w+)(:? error)?: ", "", one)
-        for one in output.errors.splitlines()
+        re.sub(r"^(sbatch|squeue|scancel|scontrol|sinfo|slurm_\w+)(:? error)?: ", "", one) for one in said
     ]
     text = "; ".join(dict.fromkeys(lines))
     return sanitize.one_line(text, 600) or f"it printed nothing (exit status {output.status})"

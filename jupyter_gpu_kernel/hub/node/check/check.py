@@ -34,7 +34,7 @@ async def check(
     node, report = own, Report(own.name, call)
     try:
         if not await _connect(report, own, shared, call):
-            node = shared
+            node = shared.with_own_link()
         python = await _check_python(report, node, settings, call)
         if more is not None:
             await more(report, node, settings.replace(python=python))
@@ -43,6 +43,7 @@ async def check(
     except GpuKernelError:
         pass  # the last row reports it
     finally:
+        await node.close_link()
         await own.close()
     return report.rows
 
