@@ -175,11 +175,9 @@ def _object(*keys: str, required: Sequence[str] = (), **others: Shape) -> Shape:
     return fields(*required, **{key: _KEYS[key] for key in keys}, **others)
 
 
-_OF_JOB = ("id", "partition", "node", "hosts", "end_time")
-_JOB_PROCESS = _object(
-    *_OF_JOB,
+_job = partial(_object, "partition", "node", "hosts", "end_time", required=["id"], id=text(20))
+_JOB_PROCESS = _job(
     "pid",
-    required=["id"],
     gpus=or_none(text(4096)),
     kernels=rows(kernel_id, _MAX_KERNELS),
     log=fields(path=text(1000), text=partial(lines, most=2000)),
@@ -197,7 +195,7 @@ _STATUS = _object(
     required=["id", "state"],
     id=kernel_id,
     gpus=rows(text(100), _MAX_GPUS),
-    job=or_none(_object(*_OF_JOB, required=["id"])),
+    job=or_none(_job()),
     last_cell=or_none(_LAST_CELL),
 )
 _PROCESS = _object("pid", "user", "memory_mib", "name", "since", "cpu_seconds", "yours")
@@ -209,9 +207,11 @@ _LEFTOVER = _object(
 )
 _CODE = _object("kernel", "folder", "kept", required=["folder"])
 _GPU = _object(
-    *("node", "index", "uuid", "name", "memory_used_mib", "memory_total_mib", "utilization", "idle_since"),
+    *("node", "index", "memory_used_mib", "memory_total_mib", "utilization", "idle_since"),
     *("free", "reason", "warning"),
     required=["uuid", "queue"],
+    uuid=text(100),
+    name=text(100),
     processes=rows(_PROCESS, _MAX_PROCESSES),
     lease=or_none(_LEASE),
     leftovers=rows(_LEFTOVER, _MAX_PROCESSES),

@@ -72,7 +72,6 @@ def test_a_folder_of_a_keeper_that_is_starting_stays(node: Node) -> None:
     root = node.handlers.root
     folder = root.make_kernel("starting")
     found = leftovers.Leftovers(RUNTIME, ProcessControl(), root)
-    assert not found.remove_stale("starting"), "no lock yet, but young"
     holder = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print('locked', flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", holder, str(folder / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -81,6 +80,13 @@ def test_a_folder_of_a_keeper_that_is_starting_stays(node: Node) -> None:
         assert not found.remove_stale("starting")
         process.communicate(b"\n")
     assert found.remove_stale("starting")
+
+
+def test_a_folder_whose_lock_cannot_be_opened_stays(node: Node) -> None:
+    """As on a file system without inodes, or one that can only be read: the other kernels are listed."""
+    (node.handlers.root.make_kernel("strange") / "lock").mkdir()
+    assert not leftovers.Leftovers(RUNTIME, ProcessControl(), node.handlers.root).remove_stale("strange")
+    listed(node)
 
 
 # ---------------------------------------------------------------------------------------------- leftovers

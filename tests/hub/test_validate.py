@@ -124,6 +124,14 @@ def harmless(value: Any, data: bool = False) -> None:
         assert abs(value) <= 2**53
 
 
+def test_ids_of_jobs_and_names_of_gpus_are_short() -> None:
+    sent = {**STATUS, "job": {"id": "7" * 300}}
+    assert len(validate.answer("list", {"kernels": [sent]})["kernels"][0]["job"]["id"]) <= 20
+    assert len(validate.answer("job", {"job": {"id": "7" * 300}})["job"]["id"]) <= 20
+    (gpu,) = validate.answer("gpus", {"gpus": [{**GPU, "uuid": "u" * 300, "name": "n" * 300}]})["gpus"]
+    assert len(gpu["uuid"]) <= 100 and len(gpu["name"]) <= 100
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(REQUESTS), OBJECTS)
 def test_whatever_a_node_answers_is_harmless_or_malformed(do: str, sent: dict[str, Any]) -> None:

@@ -286,6 +286,12 @@ def test_a_script_that_does_not_end() -> None:
         run_script(Here(), "gpu2", "plan", b"echo gone; kill -9 $$")
 
 
+@pytest.mark.parametrize("setup", [(), ("export A=1",)])
+def test_a_script_that_fails_without_a_problem_has_its_exit_status(setup: tuple[str, ...]) -> None:
+    with pytest.raises(AgentError, match="exit status 3"):
+        run_script(Here(), "gpu2", "plan", script_text("exit 3", setup=setup))
+
+
 @pytest.mark.parametrize(
     ("version", "machine", "glibc"),
     [("3", "x86_64", "2.36"), ("3.11.2", "x86_64 --index-url=x", "2.36"), ("3.11.2", "x86_64", "--pre")],

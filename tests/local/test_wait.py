@@ -26,9 +26,11 @@ class Log:
     def __init__(self, *rows: dict[str, Any] | None) -> None:
         self.rows = rows
         self.read = 0
+        self.specs: set[str] = set()
 
-    def __call__(self) -> list[dict[str, Any]]:
+    def __call__(self, kernel: WaitedKernel) -> list[dict[str, Any]]:
         self.read += 1
+        self.specs.add(kernel.name)
         if None in self.rows:
             raise AgentError("no node has a kernel k")
         return [row for row in self.rows if row is not None]
@@ -105,6 +107,7 @@ def test_a_kernel_in_a_job_is_not_missing_while_its_login_node_is_away() -> None
     assert in_job.outcome is None and log.read == 0
     other.take([away])
     assert log.read == 1, "the node of this one has answered"
+    assert log.specs == {"lab"}, "no other node is asked for its log"
 
 
 def test_the_log_tells_of_the_end() -> None:

@@ -98,7 +98,7 @@ class Leftovers:
             return False
         try:
             lock = take_lock(folder / "lock")
-        except FileNotFoundError:  # its keeper has just removed it
+        except OSError:  # its keeper has just removed it; or it has no lock file, and none can be made
             return False
         if lock is None:
             return False

@@ -6,7 +6,6 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from ...errors import GpuKernelError
@@ -14,7 +13,7 @@ from ...hub.sanitize import MAX_LINE
 from ...wire.texts import duration, one_line
 from ..show.watch import ask_repeatedly
 from ..terminal import Progress
-from .waited_kernel import Outcome, WaitedKernel
+from .waited_kernel import Outcome, Row, WaitedKernel
 
 INTERVAL = 2.0
 """Seconds between two questions. When two answers in succession show no running cell, the cells have ended: some front
@@ -33,10 +32,7 @@ class CellWait:
     """Waits for kernels. `specs`: all kernelspecs."""
 
     def __init__(self, kernels: Sequence[str], specs: list[dict[str, Any]]) -> None:
-        self._kernels = [
-            WaitedKernel(kernel, partial(ask_repeatedly, "logs", kernel=kernel, specs=specs, patience=None))
-            for kernel in dict.fromkeys(kernels)
-        ]
+        self._kernels = [WaitedKernel(kernel, self._log_of) for kernel in dict.fromkeys(kernels)]
         self._specs = specs
         self._begin = time.monotonic()
         self._progress = Progress(lines=True)
@@ -76,6 +72,13 @@ class CellWait:
             return
         for one in remaining:
             one.take(rows)
+
+    def _log_of(self, kernel: WaitedKernel) -> list[Row]:
+        """Return the rows of `logs` from the node of the kernel's kernelspec, as far as that is known."""
+        rows: list[Row] = ask_repeatedly(
+            "logs", kernel=kernel.id, specs=self._specs_of([kernel]), patience=None
+        )
+        return rows
 
     def _specs_of(self, kernels: list[WaitedKernel]) -> list[dict[str, Any]]:
         """The kernelspecs of these kernels, as far as they are known; else all."""

@@ -52,9 +52,10 @@ class Outcome(NamedTuple):
 
 
 class WaitedKernel:
-    """Give each answer to `ps` to `take`, until there is an `outcome`. `read_log` returns the rows of `logs`."""
+    """Give each answer to `ps` to `take`, until there is an `outcome`. `read_log(kernel)` returns the rows of `logs`
+    about this kernel."""
 
-    def __init__(self, kernel_id: str, read_log: Callable[[], list[Row]]) -> None:
+    def __init__(self, kernel_id: str, read_log: Callable[[WaitedKernel], list[Row]]) -> None:
         self.id = kernel_id
         self.outcome: Outcome | None = None
         self.problem = ""
@@ -121,7 +122,7 @@ class WaitedKernel:
     def _end_in_log(self) -> Row | None:
         """Return the line about the kernel's end; None if there is none."""
         try:
-            log = self._read_log()
+            log = self._read_log(self)
         except GpuKernelError:
             if not self._row:
                 raise

@@ -102,7 +102,7 @@ def script_text(verb: str, data: bytes = b"", setup: Sequence[str] = (), **varia
     lines = [
         *values,
         f"(\n{source('agent/virtual_env.sh')}\n{verb}\n) {stdin}",
-        "[ $? != 0 ] || echo 'ended|yes'",
+        "code=$?; [ $code != 0 ] || echo 'ended|yes'; (exit $code)",
         "",
     ]
     text = "\n".join(lines)
