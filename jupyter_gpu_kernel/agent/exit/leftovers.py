@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ...wire.runtime import Runtime
 from ..paths import Root
@@ -24,6 +24,8 @@ from .reason import ExitReason, KeeperFacts, explain_keeper
 
 UNUSED_TIMEOUT = 2.0
 """Seconds within which a keeper that did not start has ended."""
+YOUNG = 60.0
+"""The age in seconds up to which a folder without a lock file is kept."""
 
 
 class Leftovers:
@@ -96,10 +98,7 @@ class Leftovers:
         folder = self._root.kernel(kernel_id)
         if not folder.is_dir() or has_keeper(folder) or self.kernel_runs(kernel_id):
             return False
-        try:
-            lock = take_lock(folder / "lock")
-        except OSError:  # its keeper has just removed it; or it has no lock file, and none can be made
-            return False
+        lock = self._take_lock(folder)
         if lock is None:
             return False
         try:
@@ -110,6 +109,24 @@ class Leftovers:
             return True
         finally:
             os.close(lock)
+
+    def _take_lock(self, folder: Path) -> Optional[int]:
+        """Take the folder's lock; None if it is held. For an old folder without a lock file, any descriptor of it."""
+        try:
+            return take_lock(folder / "lock", create=False)
+        except FileNotFoundError:
+            return self._open_old(folder)
+        except OSError:  # such as without inodes: the folder stays, and the other kernels are listed
+            return None
+
+    def _open_old(self, folder: Path) -> Optional[int]:
+        try:
+            age = self._runtime.time() - folder.stat().st_mtime
+            if age < YOUNG or folder.name in kernels_with_keeper():
+                return None
+            return os.open(str(folder), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # its keeper has just removed it
+            return None
 
     def _end_story(self, kernel_id: str) -> None:
         """Write the end of the kernel into its story, unless it is there."""

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Optional
 
 
-def take_lock(path: Path) -> Optional[int]:
-    """Return a descriptor that holds the lock of this file, which is made if it does not exist; None if it is held."""
-    fd = os.open(str(path), os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600)
+def take_lock(path: Path, create: bool = True) -> Optional[int]:
+    """Return a descriptor that holds the lock of this file; None if it is held. A missing file is made, or raises
+    FileNotFoundError."""
+    fd = os.open(str(path), os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
     if lock_now(fd):
         return fd
     os.close(fd)
