@@ -123,7 +123,7 @@ def test_a_host_is_tried_again_only_when_the_last_reservation_has_ended(
 
         node = Node(RUNTIME, RouteSettings(("gpu1",), (), None), connect, log)
         settings = KernelSettings(("gpu1",), python="/usr/bin/python3")
-        remote = KernelState("k1", settings, NoLink("gpu1"), "create")
+        remote = KernelState("k1", settings, NoLink("gpu1"))
         wait = HostWait(RUNTIME, remote, {}, Offer(node, settings, {}), lambda node: False)  # type: ignore[arg-type]
         wait._ending = asyncio.ensure_future(end())
         assert wait.occupies

@@ -62,7 +62,7 @@ def test_a_job_that_has_just_ended_is_no_error(tmp_path: Path, state: str, error
         kernels = JobKernels(RUNTIME, nodes, schedulers, records, log)
         of_node = SETTINGS.replace(route=("gpu1",), slurm=False, login_route=("login",))
         job = kernels._table.get(JobState("7", "RUNNING", node="gpu1", name="jgk-k1"), SETTINGS, "login")
-        job.kernels.append(Started("k1", of_node, NoLink("gpu1"), "create"))  # type: ignore[arg-type]
+        job.kernels.append(Started("k1", of_node, NoLink("gpu1")))  # type: ignore[arg-type]
         specs = [{"name": "a100", "settings": SETTINGS.to_json()}]
         call = Call(ClientConnection(Pipe()[0]), {"id": 1, "op": "ps", "specs": specs})
         try:
@@ -103,7 +103,7 @@ def test_a_job_that_other_kernels_need_is_not_cancelled(
         for one in ("k1", *others):
             files.save(JobFile(one, "7", "a100", login="login"))
         if state == "PENDING":
-            waiting = (KernelState(one, SETTINGS, NoLink("login"), "create") for one in others)
+            waiting = (KernelState(one, SETTINGS, NoLink("login")) for one in others)
             job.kernels += waiting  # type: ignore[arg-type]
         specs = [{"name": "a100", "settings": SETTINGS.replace(share_job=share).to_json()}]
         call = Call(ClientConnection(Pipe()[0]), {"id": 1, "op": "stop", "specs": specs})

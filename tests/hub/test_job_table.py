@@ -70,7 +70,7 @@ class Table:
 
     def kernel(self, kernel_id: str, **settings: Any) -> Any:
         """A kernel of the notebook, which has not been started."""
-        return KernelState(kernel_id, SETTINGS.replace(**settings), NoLink("login"), "create")
+        return KernelState(kernel_id, SETTINGS.replace(**settings), NoLink("login"))
 
     def submitted(self, job_id: str, kernel: Any) -> Any:
         job = self.jobs.submitted(job_id, kernel, "login")

@@ -18,6 +18,7 @@ from ..log.requests import request_type
 from . import events
 from .cell_texts import GREETING_TIMER, WAIT_TIMER
 from .effects import CommandReceived, Effect, InputRejected, RequestReceived
+from .message_limit import limit_size
 from .relay import Relay
 
 
@@ -92,7 +93,8 @@ class KeeperCore:
 
     def _kernel_sent(self, message: Message) -> None:
         try:
-            self.relay.handle_kernel_message(message)
+            for one in limit_size(self.log.runtime, message):
+                self.relay.handle_kernel_message(one)
         except Exception as error:  # a cell can make its kernel send anything
             self.log.effects.append(InputRejected(error))
 

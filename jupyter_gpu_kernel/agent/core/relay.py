@@ -19,7 +19,6 @@ from ..log.requests import ReceivedRequest
 from .cell_texts import Greeting, GreetingText, WaitText
 from .effects import ReplySent, ToKernel, Want
 from .internal_requests import ReservedCount, is_keepers_own, is_misattributed, keeper_request
-from .message_limit import limit_size
 from .reattach import Reattach
 from .waiting import Reason, Waiting, WaitingRequest
 
@@ -304,15 +303,7 @@ class Relay:
     # -------------------------------------------------------------------------------------- from the kernel
 
     def handle_kernel_message(self, message: Message) -> None:
-        """Handle a message of the kernel. One that is malformed is dropped."""
-        try:
-            messages = limit_size(self._log.runtime, message)
-        except MessageError:
-            return
-        for message in messages:
-            self._handle_kernel_message(message)
-
-    def _handle_kernel_message(self, message: Message) -> None:
+        """Handle a message of the kernel, whose size is limited. One that is malformed is dropped."""
         try:
             if is_misattributed(message):
                 if not self._latest_header:

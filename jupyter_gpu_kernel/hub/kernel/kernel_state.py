@@ -65,13 +65,15 @@ CREATED = Origin()
 class KernelState:
     """`life` is what is known of the kernel; most of it can be read here, too."""
 
-    def __init__(self, kernel_id: str, settings: KernelSettings, link: NodeLink, how: str) -> None:
-        """`how`: see Origin."""
+    def __init__(
+        self, kernel_id: str, settings: KernelSettings, link: NodeLink, origin: Origin = CREATED
+    ) -> None:
         self.kernel_id = kernel_id
         self.settings = settings
         self.link = link
         self.life = Life()
-        self.open_arguments = open_arguments(how, settings)
+        self.session, self.starter = origin.session, origin.starter
+        self.open_arguments = open_arguments(origin.how, settings)
         """{} once the kernel was attached."""
         self.absent: dict[FrontEnd, asyncio.TimerHandle] = {}
         """The front ends that have left and may return with their ports, and the timers at whose ends they do not."""
@@ -85,6 +87,21 @@ class KernelState:
     @status.setter
     def status(self, status: dict[str, Any]) -> None:
         self.life.status = status
+
+    @property
+    def can_be_found(self) -> bool:
+        """Whether a front end can find the kernel again by its notebook. VS Code can, also if it has not named it."""
+        return bool(self.settings.notebook) or self.is_of_vs_code
+
+    @property
+    def is_of_vs_code(self) -> bool:
+        """Whether the kernel's front end is known to be VS Code."""
+        return self.session is not None and self.session.from_vs_code
+
+    @property
+    def waits_for_link(self) -> bool:
+        """Whether VS Code restarts a kernel, or returns to it, while the link is down, for which the start waits."""
+        return self.session is not None and self.session.expected and self.link.state == "away"
 
     @property
     def link_state(self) -> LinkState:

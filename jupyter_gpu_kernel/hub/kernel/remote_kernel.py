@@ -28,9 +28,6 @@ from .kernel_state import CREATED, HubContext, KernelState, Origin
 from .resumable_endpoint import ResumableEndpoint
 from .states import LinkState, Phase
 
-_WAKES = 100
-"""So many messages that wait are passed on in one turn of the loop."""
-
 
 class RemoteKernel(KernelState):
     """A kernel and its `front_ends`; an `Attachment` for the link. The `core` may only be read."""
@@ -45,10 +42,9 @@ class RemoteKernel(KernelState):
         origin: Origin = CREATED,
     ) -> None:
         """`front_end`: the kernel's first front end."""
-        super().__init__(kernel_id, settings, link, origin.how)
+        super().__init__(kernel_id, settings, link, origin)
         self._runtime, self._log = context.runtime, context.log
         self.owner = dict(context.owner)
-        self.session, self.starter = origin.session, origin.starter
         self.on_create: Callable[[str], NodeLink] = lambda kernel_id: self.link
         """Called with the new id when the kernel is created anew; returns the link, which may be another one by now."""
         self._end = ResumableEndpoint(self._runtime, origin.delivered)
@@ -99,21 +95,6 @@ class RemoteKernel(KernelState):
     def served(self) -> bool:
         """Whether the kernel has a front end that has not left."""
         return len(self.front_ends) > len(self.absent)
-
-    @property
-    def can_be_found(self) -> bool:
-        """Whether a front end can find the kernel again by its notebook. VS Code can, also if it has not named it."""
-        return bool(self.settings.notebook) or self.is_of_vs_code
-
-    @property
-    def is_of_vs_code(self) -> bool:
-        """Whether the kernel's front end is known to be VS Code."""
-        return self.session is not None and self.session.from_vs_code
-
-    @property
-    def waits_for_link(self) -> bool:
-        """Whether VS Code restarts a kernel, or returns to it, while the link is down, for which the start waits."""
-        return self.session is not None and self.session.expected and self.link.state == "away"
 
     @property
     def not_started(self) -> bool:
@@ -316,9 +297,8 @@ class RemoteKernel(KernelState):
         self._report(events.Requested(front.number, request, unsent, is_away, was_held))
 
     def _wake(self, at: float) -> None:
-        """The time `at` has come, though the clock may be a little behind: report it as long as the core waits for a
-        time that has come, but let others have their turn."""
-        for _ in range(_WAKES):
+        """The time `at` has come, though the clock may be a little behind: report it while the core waits for it."""
+        for _ in range(100):  # messages that wait; then it is others' turn
             if self._wake_time is None or self._wake_time > max(at, self._runtime.monotonic()):
                 break
             message = self.core.relay.pacer.next_message

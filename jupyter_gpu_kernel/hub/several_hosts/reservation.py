@@ -45,7 +45,7 @@ class Reservation(KernelState):
         on_change: Callable[[], None],
     ) -> None:
         """`settings`: the settings of the kernel for this host. `on_change()` is called after each change."""
-        super().__init__(kernel_id, settings.replace(reservation=True), link, "create")
+        super().__init__(kernel_id, settings.replace(reservation=True), link)
         self.endpoint = new_endpoint(runtime, None)
         self._owner = owner
         self._watchers.append(on_change)

@@ -80,10 +80,9 @@ class KernelCore:
             self._handlers[type(event.what)](event.what)
         finally:
             self.relay.save()
-            wake_at = self.relay.wake_at
-            if wake_at != self.wake_at or type(event.what) is events.Woken:
-                self.wake_at = wake_at
-                self._do(effects.WakeAt(wake_at))
+            before, self.wake_at = self.wake_at, self.relay.wake_at
+            if self.wake_at != before or type(event.what) is events.Woken:
+                self._do(effects.WakeAt(self.wake_at))
         return self.take_effects()
 
     def take_effects(self) -> list[Effect]:
@@ -226,9 +225,7 @@ class KernelCore:
         life.set_phase(Phase.RUN)
         self._do(effects.RestoreSockets())
         if self.not_started:
-            if (
-                not requested
-            ):  # else the shutdown has discarded the cells; those that wait are for the new kernel
+            if not requested:  # else the shutdown has done so, and the cells that wait are for the new kernel
                 self._discard_cells()
             life.status = life.wanted_status(state="idle")
             self._do(effects.Notify())
