@@ -82,7 +82,7 @@ class RefusedNodes(JobNodes):
 def test_a_users_cancel_while_the_jobs_node_refuses_is_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kernel = Kernel("k1", SETTINGS, NoLink("login"), "create")
+    kernel = Kernel("k1", SETTINGS, NoLink("login"))
 
     async def run() -> None:
         log, login = logging.getLogger("test"), LoginNode(tmp_path)

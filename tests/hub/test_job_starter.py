@@ -21,7 +21,7 @@ from jupyter_gpu_kernel.hub.jobs.job_files import JobFiles
 from jupyter_gpu_kernel.hub.jobs.job_nodes import JobNodes
 from jupyter_gpu_kernel.hub.jobs.job_starter import JobStarter
 from jupyter_gpu_kernel.hub.jobs.job_table import JobTable
-from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
+from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState, Origin
 from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
@@ -37,7 +37,7 @@ class Pending(KernelState):
     """A kernel that was not started. `shown`: what its cell shows; `failures`: why the kernel cannot be started."""
 
     def __init__(self, kernel_id: str = "k1", settings: KernelSettings = SETTINGS) -> None:
-        super().__init__(kernel_id, settings, NoLink("login"), "adopt")
+        super().__init__(kernel_id, settings, NoLink("login"), Origin("adopt"))
         self.shown: list[str] = []
         self.failures: list[Exception] = []
         self.not_started, self.start_wanted = True, False
