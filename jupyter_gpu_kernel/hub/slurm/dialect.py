@@ -59,10 +59,14 @@ class JobState(NamedTuple):
     """Why Slurm cannot be asked at present; the other facts are the last known ones."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the job for `--json`: without its nodes, of which there may be hundreds in each row."""
-        return {
-            key: value for key, value in self._asdict().items() if key not in ("nodes", "name", "problem")
-        }
+        """Return the job for the rows of kernels: without its nodes, of which there may be hundreds in each row."""
+        return {key: value for key, value in self.listed().items() if key not in ("nodes", "name")}
+
+    def listed(self) -> dict[str, Any]:
+        """Return the job for the list of the user's jobs."""
+        row = self._asdict()
+        del row["problem"]
+        return {**row, "nodes": list(self.nodes)}
 
     @property
     def over(self) -> bool:

@@ -161,5 +161,5 @@ def view(cluster: SlurmCluster, jobs: Iterable[JobState]) -> dict[str, Any]:
             }
             for host, names in cluster.hosts
         ],
-        "jobs": [one.to_json() for one in jobs if not one.over],
+        "jobs": [one.listed() for one in jobs if not one.over],
     }
