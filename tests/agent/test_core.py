@@ -96,6 +96,7 @@ def test_what_no_hub_gets_is_in_the_file_at_the_end_of_the_turn(tmp_path: Path) 
     """A keeper that is killed while it is detached must not run again what has ended."""
     exchange = Exchange(tmp_path)
     exchange.asks("execute_request", code="f()")
+    exchange.runner.log_file.flush()
     exchange.handle(events.HubDetached())
     exchange.handle(events.KernelGone())
     exchange.handle(events.KernelEnded("it has crashed", False))
