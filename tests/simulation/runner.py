@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from .episode import Episode
 from .plan import Plan, draw
 from .world import Failure, World
@@ -38,11 +40,15 @@ class Result:
 
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
-    """A folder in memory for the files of hubs and keepers."""
+    """A folder in memory for the files of hubs and keepers. Its path is short, as the names of sockets have to be."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="jgk-simulation-", dir=memory) as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="jgk-simulation-", dir=memory) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         # Else each start of a kernel looks whether the user's folder can be written to, and where nvidia-smi is.
-        os.environ["IPYTHONDIR"] = os.environ["PATH"] = folder
+        patch.setenv("IPYTHONDIR", folder)
+        patch.setenv("PATH", folder)
         yield Path(folder)
 
 

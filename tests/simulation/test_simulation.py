@@ -13,7 +13,7 @@ import pytest
 from .plan import Plan, draw
 from .planted import MUTANTS
 from .regressions import PLANS
-from .runner import run
+from .runner import run, workplace
 
 ROOT = Path(__file__).parents[2]
 LIVES = 4000
@@ -47,8 +47,9 @@ def test_a_seed_decides_everything() -> None:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_what_was_mended(name: str, tmp_path: Path) -> None:
-    result, _ = run(PLANS[name], tmp_path)
+def test_what_was_mended(name: str) -> None:
+    with workplace() as folder:
+        result, _ = run(PLANS[name], folder)
     assert not result.failure
 
 
