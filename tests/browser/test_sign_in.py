@@ -52,6 +52,7 @@ def test_a_refused_start_goes_on_when_its_user_has_signed_in(
     page.keyboard.type("sesame")
     page.keyboard.press("Enter")
     notebook.expect_kernel("idle")
+    lab.end_kernels()  # while their node can be reached
 
 
 def test_a_kernel_of_vs_code_waits_until_a_page_has_signed_in(
@@ -112,4 +113,5 @@ def test_no_page_offers_a_sign_in_where_questions_are_answered_in_a_terminal(
         item.click()
         expect(page.get_by_role("region", name="Remote GPUs")).to_contain_text("login locked")
         expect(page.get_by_role("button", name=re.compile("^sign in", re.IGNORECASE))).to_have_count(0)
+        log_in(remote, locked, Owner())
         lab.end_kernels()
