@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +72,28 @@ def test_a_cell_that_comes_while_a_reply_is_held_stays_behind_the_others(exchang
     assert line(exchange)[1:] == [(first, "FORMER_CELLS"), (second, "FORMER_CELLS")]
     idle()
     assert passed(exchange) == [old, first, second]
+
+
+def test_where_a_front_end_has_left_the_work_grows_with_the_number_of_cells(tmp_path: Path) -> None:
+    """Not with its square: what is counted are calls of functions, and steps of generators."""
+    calls = [0, 0]
+    for number, (name, cells) in enumerate((("few", 100), ("many", 200))):
+        exchange = Exchange(tmp_path / name)
+        exchange.return_()
+        old = cell(exchange)
+        exchange.return_()
+        runs(exchange, old)
+
+        def count(frame: object, event: str, argument: object, number: int = number) -> None:
+            calls[number] += event == "call"
+
+        sys.setprofile(count)
+        try:
+            asked = [cell(exchange) for _ in range(cells)]
+        finally:
+            sys.setprofile(None)
+        assert passed(exchange) == [old, *asked]
+    assert calls[1] < 2.5 * calls[0]
 
 
 def test_code_that_a_front_end_runs_for_itself_passes_cells_of_users(exchange: Exchange) -> None:

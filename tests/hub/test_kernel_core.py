@@ -222,3 +222,20 @@ def test_what_stays_in_the_first_cell_follows_what_is_removed() -> None:
 def test_a_core_can_be_read(core: Core) -> None:
     core.sends(cell())
     assert "execute_request" in repr(core.core) and "link=up" in repr(core.core)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        events.Detached(None, 0.0, True, False),
+        events.KernelTaken("bob has it", ""),
+        events.Switched("b", "k2"),
+    ],
+)
+def test_an_interrupt_whose_idle_status_has_come_gets_only_its_reply(core: Core, what: events.What) -> None:
+    """The idle status and the reply come from the kernel on different sockets."""
+    asked = Message(Channel.CONTROL, 1, make("interrupt_request", {}))
+    core.sends(asked)
+    for state in ("busy", "idle"):
+        core.arrives(about(asked, "status", execution_state=state))
+    assert shown(core(what)) == ["interrupt_reply"]

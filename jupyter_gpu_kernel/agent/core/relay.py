@@ -92,6 +92,7 @@ class Relay:
 
     def _kernel_taken_over(self) -> None:
         """The kernel may be busy with requests of a killed keeper: the log has those without a reply."""
+        self.waiting.front_end_left(self._log.state.requests.orphaned)
         self.answers.count_from(self._log.state.requests.count)
         self._reserved_count.reserve(self.answers.count)
         for request in self._log.state.requests.pending.values():
@@ -147,6 +148,7 @@ class Relay:
     def front_end_returned(self, other_kernels: Sequence[str]) -> None:
         """Another front end attaches, which knows nothing of the requests so far."""
         self._log.leave()
+        self.waiting.front_end_left(self._log.state.requests.orphaned)
         for _, message in self.greeting.withdraw():
             self._log.add("keep", message)
         self.reattach.begin(one.key for one in self.waiting.line)
@@ -190,7 +192,7 @@ class Relay:
 
     def _place(self, cell: WaitingRequest) -> Reason:
         """Send a cell to the kernel, unless it has to wait. Return what it waits for."""
-        reason = self.waiting.admit(cell, self._log.state.requests.orphaned, self._has_gpus)
+        reason = self.waiting.admit(cell, self._has_gpus)
         if reason is Reason.REPLY:
             if cell.by_user:
                 self._reserved_count.skip()
@@ -275,7 +277,7 @@ class Relay:
                 self._send(Lane.ORDERED, one.reply)
                 self.answers.end_of(one.reply)
             elif one.is_idle:
-                self.answers.fail_idle(one.request, name, reason)
+                self.answers.fail(one.request, name, reason, is_idle=True)
             else:
                 self.answers.refuse(one.request, name, reason)
 

@@ -9,7 +9,7 @@ longer. This module decides; `relay.py` sends, answers and pins.
 from __future__ import annotations
 
 import enum
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import AbstractSet, Dict, Iterator, List, Optional
 
 from ...wire.kernel_messages.compose import is_user_cell
@@ -67,6 +67,8 @@ class Waiting:
     def __init__(self) -> None:
         self._line: Dict[int, WaitingRequest] = {}  # by their places
         self._by_reason: Dict[Reason, Dict[int, WaitingRequest]] = {reason: {} for reason in Reason}
+        self._orphaned: Dict[int, WaitingRequest] = {}  # those of front ends that have left
+        self._orphaned_keys: AbstractSet[str] = frozenset()
         self._last_place = 0
         self.may_pin = False
         """Whether no user cell of the kernel's process has passed yet, so that the next one may name code."""
@@ -82,6 +84,8 @@ class Waiting:
             f"some wait for code, some for GPUs: {self}"
         )
         assert self.may_pin or not self.all(Reason.CODE), f"cells wait for code that is pinned: {self}"
+        orphaned = {one.place: one for one in self.line if one.key in self._orphaned_keys}
+        assert orphaned == self._orphaned, f"it is not known who has left: {self}"
         for one in self.line:
             assert one.place in self._by_reason[one.reason], f"a request is not where its reason is: {self}"
             assert one.reason not in _RESOURCES or one.by_user, f"a user's cell is none: {self}"
@@ -120,15 +124,19 @@ class Waiting:
         self._last_place += 1
         added = self._line[self._last_place] = WaitingRequest(request, reason, self._last_place)
         self._enter(added, reason)
+        if added.key in self._orphaned_keys:
+            self._orphaned[added.place] = added
         return added
 
-    def admit(self, cell: WaitingRequest, orphaned: AbstractSet[str], has_gpus: bool) -> Reason:
-        """The kernel is up: return what this cell waits for from now on. REPLY: it may go to the kernel.
+    def front_end_left(self, orphaned: AbstractSet[str]) -> None:
+        """`orphaned`: the keys of the requests of front ends that have left."""
+        self._orphaned_keys = orphaned
+        self._orphaned = {place: one for place, one in self._line.items() if one.key in orphaned}
 
-        orphaned: The keys of the requests of front ends that have left.
-        """
+    def admit(self, cell: WaitingRequest, has_gpus: bool) -> Reason:
+        """The kernel is up: return what this cell waits for from now on. REPLY: it may go to the kernel."""
         reason = Reason.REPLY
-        if self._is_behind_former(cell, orphaned):
+        if self._is_behind_former(cell):
             reason = Reason.FORMER_CELLS
         elif cell.by_user:
             reason = self._resource(cell, has_gpus)
@@ -149,13 +157,13 @@ class Waiting:
         first = self._first(reason)
         return first is not None and first.place < cell.place
 
-    def _is_behind_former(self, cell: WaitingRequest, orphaned: AbstractSet[str]) -> bool:
+    def _is_behind_former(self, cell: WaitingRequest) -> bool:
         """Return whether the cell has to wait for cells of a front end that has left, or for cells that wait for those.
         Of users' cells, code that a front end runs for itself waits only for those that the kernel has."""
-        if not orphaned or cell.key in orphaned:
+        if cell.place in self._orphaned:
             return False
-        ahead = takewhile(lambda one: one is not cell, self._line.values())
-        former = (one for one in ahead if one.reason is Reason.FORMER_CELLS or one.key in orphaned)
+        waiting = takewhile(lambda one: one is not cell, self._by_reason[Reason.FORMER_CELLS].values())
+        former = (one for one in chain(self._orphaned.values(), waiting) if one.place < cell.place)
         return any(cell.by_user or not one.by_user or one.reason is Reason.REPLY for one in former)
 
     def _first(self, reason: Reason) -> Optional[WaitingRequest]:
@@ -207,4 +215,5 @@ class Waiting:
         for request in requests:
             del self._by_reason[request.reason][request.place]
             del self._line[request.place]
+            self._orphaned.pop(request.place, None)
         return requests

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Type
+from typing import Any, Callable, Deque, Dict, List, Type
 
 from ...wire.runtime import EventRuntime
 from ..core.effects import Effect, Logged, SetTimer
@@ -22,6 +22,7 @@ class CoreRunner:
     nothing, it is flushed at the end of the loop's turn.
 
     actions: What carries out an effect of this type; it is called with the fields of the effect.
+    write_to_hub: Called at the end of the turn, when the file has what has happened: the hub may get it now.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class CoreRunner:
         log = Log(EventRuntime(loop.runtime.new_id()), self.log_file.state, self.log_file.found)
         self.core = KeeperCore(log, settings, os.uname().nodename)
         self.actions: Dict[Type[Any], Callable[..., object]] = {SetTimer: self._set_timer}
+        self.write_to_hub: Callable[[], object] = lambda: None
         self._timers: Dict[str, Timer] = {}
         self._effects: Deque[Effect] = deque()  # those that are not carried out yet
         self._is_carrying_out = False
@@ -56,13 +58,15 @@ class CoreRunner:
                 self._is_carrying_out = False
 
     def _carry_out(self) -> None:
+        errors: List[Exception] = []
         while self._effects:
             effect = self._effects.popleft()
             try:
                 self.actions[type(effect)](*effect)
-            except Exception:
-                self._carry_out()
-                raise
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _flush_soon(self) -> None:
         if not self._flush_due:
@@ -72,6 +76,7 @@ class CoreRunner:
     def _flush(self) -> None:
         self._flush_due = False
         self.log_file.flush()
+        self.write_to_hub()
 
     def _set_timer(self, name: str, at: float) -> None:
         if name in self._timers:

@@ -58,7 +58,8 @@ class RejectedInput:
 
 
 class KeeperServer:
-    """`put` queues a message for the hub that has the attachment, or will have it."""
+    """What the core wants the hub to get waits in the `endpoint` until the end of the loop's turn, or until a hub is
+    attached."""
 
     def __init__(
         self, loop: Loop, path: Path, runner: CoreRunner, events: HubEvents, bind: Bind = listen
@@ -71,12 +72,12 @@ class KeeperServer:
         self.endpoint = Endpoint(loop.runtime, first=False, peer=state.hub, delivered=state.received_counts)
         for lane in Lane:
             self.endpoint.outbox.restore(lane, state.serials[lane], state.lanes[lane])
-        runner.actions.update({ToHub: self.put, WithdrawFromHub: self.endpoint.withdraw})
+        runner.actions.update({ToHub: self.endpoint.send, WithdrawFromHub: self.endpoint.withdraw})
+        runner.write_to_hub = self._write
         self._hub_reads: Optional[HubReads] = None  # what the core knows of it
         self._events = events
         self._hub: Optional[FrameConnection] = None  # the one that has the attachment
         self._connections: Dict[int, FrameConnection] = {}
-        self._flush_due = False
         self._acknowledges = False  # whether a timer runs for an acknowledgement
         self._listener = bind(path, _WAITING_CONNECTIONS)
         loop.watch(self._listener.fileno(), self._accept)
@@ -85,11 +86,6 @@ class KeeperServer:
     def attached(self) -> bool:
         """Whether a hub has the attachment."""
         return self._hub is not None
-
-    def put(self, lane: Lane, data: bytes) -> None:
-        """Queue the bytes of a message; they are written at the end of this turn of the loop, with the others."""
-        self.endpoint.send(lane, data)
-        self._flush_soon()
 
     def detach(self) -> None:
         """Close the connection that has the attachment."""
@@ -195,19 +191,12 @@ class KeeperServer:
         connection = FrameConnection(self.loop, sock, self)
         self._connections[id(connection)] = connection
 
-    def _flush_soon(self) -> None:
-        if not self._flush_due:
-            self._flush_due = True
-            self.loop.later(0, self._flush)
-
     def _acknowledge(self) -> None:
         self._acknowledges = False
         self.endpoint.acknowledge_overdue()
-        self._flush()
+        self._write()
 
-    def _flush(self) -> None:
-        self._flush_due = False
-        self.runner.log_file.flush()
+    def _write(self) -> None:
         if self._hub is not None:
             try:
                 self._hub.flush()

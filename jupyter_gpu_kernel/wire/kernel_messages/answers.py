@@ -78,10 +78,13 @@ class Answers:
             self._busy[request.key] = None
             self._send(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, request.parts[0])
 
-    def reply(self, request: Message, content: Dict[str, Any]) -> None:
-        """Answer the request with this content."""
-        self.begin(request)
-        self.reply_only(request, content)
+    def reply(self, request: Message, content: Dict[str, Any], *, is_idle: bool = False) -> None:
+        """Answer the request with this content. `is_idle`: front ends have received the idle status of the request, so
+        that only its reply is missing."""
+        if not is_idle:
+            self.begin(request)
+        msg_type = request.msg_type.replace("_request", "_reply")
+        self._send(request.channel, request.client, msg_type, content, request.parts[0])
         self._end(request.key, request.parts[0])
 
     def end_of(self, reply: Message) -> None:
@@ -93,30 +96,20 @@ class Answers:
             del self._busy[key]
             self._send(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)
 
-    def reply_only(self, request: Message, content: Dict[str, Any]) -> None:
-        """Send the reply to a request after which the kernel was already idle."""
-        msg_type = request.msg_type.replace("_request", "_reply")
-        self._send(request.channel, request.client, msg_type, content, request.parts[0])
-
     def abort(self, request: Message) -> None:
         """Answer a cell that does not run because one before it failed."""
         self.reply(request, aborted_reply())
 
-    def fail(self, request: Message, name: str, reason: str) -> None:
-        """Answer the request with an error, which a cell shows."""
-        self.begin(request)
+    def fail(self, request: Message, name: str, reason: str, *, is_idle: bool = False) -> None:
+        """Answer the request with an error, which a cell shows unless it `is_idle`: see `reply`."""
         content = dict(error_content(name, reason), status="error")
         if request.msg_type == "execute_request":
-            content = error_reply(name, reason, self._send_input(request))
-            self._send(Channel.IOPUB, 0, "error", error_content(name, reason), request.parts[0])
-        self.reply(request, content)
-
-    def fail_idle(self, request: Message, name: str, reason: str) -> None:
-        """Reply with an error to a request after which the kernel was already idle."""
-        content = dict(error_content(name, reason), status="error")
-        if request.msg_type == "execute_request":
+            if not is_idle:
+                self.begin(request)
+                self._send_input(request)
+                self._send(Channel.IOPUB, 0, "error", error_content(name, reason), request.parts[0])
             content = error_reply(name, reason, self.count)
-        self.reply_only(request, content)
+        self.reply(request, content, is_idle=is_idle)
 
     def refuse(self, request: Message, name: str, reason: str) -> None:
         """Answer a request that no kernel will get. One that needs no answer gets none."""
@@ -127,8 +120,8 @@ class Answers:
         elif msg_type.endswith("_request") and msg_type != "kernel_info_request":  # nothing is known to reply
             self.fail(request, name, reason)
 
-    def _send_input(self, request: Message) -> int:
-        """Return the count of a cell that ends here, and show its input unless the kernel has shown it."""
+    def _send_input(self, request: Message) -> None:
+        """Count a cell that ends here, and show its input, unless the kernel has done so."""
         count, content = self._busy[request.key], content_of(request)
         if count is None and not content.get("silent"):
             count = self.count + 1
@@ -138,4 +131,3 @@ class Answers:
                 self._on_count(count)
         if count is not None and is_user_cell(request):
             self.count_from(count)
-        return self.count

@@ -62,7 +62,10 @@ HUB = [
     Mutant(
         "an interrupt that was lost is not answered",
         "hub.kernel.core.relay",
-        "        for request in answered:\n            self.placeholder.acknowledge(request)\n",
+        (
+            "        for pending in answered:\n"
+            "            self.placeholder.acknowledge(pending.message, is_idle=pending.is_idle)\n"
+        ),
         "",
     ),
     Mutant(

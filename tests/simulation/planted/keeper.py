@@ -72,8 +72,8 @@ KEEPER = [
     Mutant(
         "cells of the new front end do not wait for the old one's",
         "agent.core.waiting",
-        "    if not orphaned or cell.key in orphaned:\n",
-        "    if True:\n",
+        "        if cell.place in self._orphaned:\n",
+        "        if True:\n",
     ),
     Mutant(
         "cells that wait for the old front end's wait for ever",

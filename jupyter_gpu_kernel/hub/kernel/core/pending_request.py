@@ -11,7 +11,6 @@ from ...front_end.requests import SavedRequest
 
 _WAITS = 4
 """The bit of a mark for a request that waits. The lower bits are its `Delivery`."""
-_UNKNOWN_STATE = "?"
 
 
 class Delivery(enum.IntEnum):
@@ -49,8 +48,7 @@ class PendingRequest:
     """A request without a reply of the kernel.
 
     waits: Whether the request waits at the hub. Else it was given to the keeper's endpoint.
-    state: The last execution state that front ends have received for this request: "", busy or idle; "?" if that is
-        not known, as a killed hub may have sent one.
+    state: The last execution state that this hub has sent front ends for this request: "", busy or idle.
     has_input: Whether front ends have received the input of this cell.
     has_output: Whether front ends have received output of this cell.
     repeated: Whether a killed hub has sent this request already, or was about to send it.
@@ -77,7 +75,7 @@ class PendingRequest:
         """Return the request of a hub that was killed, perhaps before that hub had sent it."""
         sent = not saved.mark & _WAITS
         delivery = Delivery(saved.mark & 3)
-        return cls(saved.message, not sent, _UNKNOWN_STATE, has_output=sent, repeated=sent, delivery=delivery)
+        return cls(saved.message, not sent, has_output=sent, repeated=sent, delivery=delivery)
 
     @property
     def saved(self) -> SavedRequest:
@@ -110,9 +108,9 @@ class PendingRequest:
         self.waits, self.state, self.has_input = True, "", False
 
     def describe(self) -> dict[str, Any]:
-        """Return {"client", "parts", "state"} for a keeper, which may have to give `parts` to the kernel unchanged."""
+        """Return {"client", "parts"} for a keeper, which may have to give `parts` to the kernel unchanged."""
         parts = [part.decode("utf-8", "surrogateescape") for part in self.message.parts[:4]]
-        return {"client": self.message.client, "parts": parts, "state": self.state}
+        return {"client": self.message.client, "parts": parts}
 
 
 def waiting(saved: list[SavedRequest]) -> list[SavedRequest]:

@@ -32,7 +32,10 @@ _KNOWN_ANSWERS: dict[str, dict[str, Any]] = {
 
 
 class Placeholder:
-    """`observe` gets the kernel's messages; the other methods send messages in the kernel's place."""
+    """`observe` gets the kernel's messages; the other methods send messages in the kernel's place.
+
+    `is_idle`: front ends have received the idle status of a request, so that only its reply is missing.
+    """
 
     def __init__(
         self,
@@ -56,11 +59,6 @@ class Placeholder:
 
     def __repr__(self) -> str:
         return f"<Placeholder {self.state} busy with {len(self._busy_with)}>"
-
-    @property
-    def count(self) -> int:
-        """The execution count of the last cell that front ends know."""
-        return self._answers.count
 
     def newest_state(self, reported: str) -> str:
         """Return the kernel's state; `reported`: by the keeper. The kernel's own messages are newer."""
@@ -86,11 +84,11 @@ class Placeholder:
         if b'"status"' in header or b'"execute_' in header:
             self._answers.observe(message)
 
-    def answer(self, request: Message) -> bool:
+    def answer(self, request: Message, *, is_idle: bool = False) -> bool:
         """Answer the request if it is a kernel_info_request whose reply is known. Return whether it was answered."""
         if self.kernel_info is None or type_of(request) != "kernel_info_request":
             return False
-        self._answers.reply(request, json.loads(self.kernel_info))
+        self._answers.reply(request, json.loads(self.kernel_info), is_idle=is_idle)
         self._repeat_busy()
         return True
 
@@ -105,17 +103,16 @@ class Placeholder:
         return answer is not None
 
     def fail(self, request: Message, reason: str, *, is_idle: bool = False) -> None:
-        """Answer this request with an error, as there is no kernel any more that could answer it. `is_idle`: front ends
-        have received the idle status of the request, so that only its reply is missing."""
-        fail = self._answers.fail_idle if is_idle else self._answers.fail
-        fail(request, "DeadKernelError", reason)
+        """Answer this request with an error, as there is no kernel any more that could answer it."""
+        self._answers.fail(request, "DeadKernelError", reason, is_idle=is_idle)
 
-    def deny(self, request: Message, reason: str) -> None:
+    def deny(self, request: Message, reason: str, *, is_idle: bool = False) -> None:
         """Answer an interrupt or shutdown request of a front end that does not own the kernel."""
         if type_of(request) == "shutdown_request":  # the front end leaves, and the kernel goes on
-            self._answers.reply(request, {"status": "ok", "restart": wants_restart(request)})
+            reply = {"status": "ok", "restart": wants_restart(request)}
+            self._answers.reply(request, reply, is_idle=is_idle)
         else:
-            self._answers.fail(request, "NotOwner", reason)
+            self._answers.fail(request, "NotOwner", reason, is_idle=is_idle)
         self._repeat_busy()
 
     def reject(self, request: Message, reason: str, name: str = "QueueFull") -> None:
@@ -128,13 +125,14 @@ class Placeholder:
             content = {"name": "stderr", "text": wrapped(f"{type_of(request)} was dropped: {reason}\n")}
             self._make(Channel.IOPUB, 0, "stream", content, request.parts[0])
 
-    def acknowledge(self, request: Message) -> None:
+    def acknowledge(self, request: Message, *, is_idle: bool = False) -> None:
         """Answer an interrupt_request, or code that a front end runs by itself, whose effect comes later."""
-        self.reply(request, {"status": "ok"} if request.channel is Channel.CONTROL else EXECUTED)
+        content = {"status": "ok"} if request.channel is Channel.CONTROL else EXECUTED
+        self.reply(request, content, is_idle=is_idle)
 
-    def reply(self, request: Message, content: dict[str, Any]) -> None:
+    def reply(self, request: Message, content: dict[str, Any], *, is_idle: bool = False) -> None:
         """Answer a request with this content."""
-        self._answers.reply(request, content)
+        self._answers.reply(request, content, is_idle=is_idle)
         self._repeat_busy()
 
     def cancel(self, cells: list[Message]) -> None:

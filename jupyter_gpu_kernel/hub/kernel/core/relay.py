@@ -252,8 +252,7 @@ class HubRelay:
 
     def _send_unanswered(self) -> None:
         """Send the keeper a list of the cells that have no reply."""
-        cells, count = self.table.describe_cells(), self.placeholder.count
-        self.to_keeper(Lane.ORDERED, keeper_message(do="unanswered", cells=cells, count=count))
+        self.to_keeper(Lane.ORDERED, keeper_message(do="unanswered", cells=self.table.describe_cells()))
 
     def _save_progress(self) -> None:
         """If the hub is killed before this effect, the last message comes twice."""
@@ -288,8 +287,8 @@ class HubRelay:
         """The link is down: answer what the hub can answer, and let the rest wait."""
         answered, cells = self.table.link_is_down()
         self.notice.link_down(event.problem, event.silence, KEEPS_RUNNING if event.was_attached else STARTS)
-        for request in answered:
-            self.placeholder.acknowledge(request)
+        for pending in answered:
+            self.placeholder.acknowledge(pending.message, is_idle=pending.is_idle)
         if cells:
             self._end_interrupted()
             self.command("cancel", cells=cells)
@@ -313,10 +312,11 @@ class HubRelay:
         """Another computer has the kernel: answer the requests to which there is no reply."""
         self.placeholder.kernel_gone()
         for pending in self.table.clear():
-            if requests.needs_owner(pending.message):
-                self.placeholder.deny(pending.message, by)
-            elif not self.placeholder.answer(pending.message):
-                self.placeholder.fail(pending.message, f"{by}. {remedy}", is_idle=pending.is_idle)
+            request, is_idle = pending.message, pending.is_idle
+            if requests.needs_owner(request):
+                self.placeholder.deny(request, by, is_idle=is_idle)
+            elif not self.placeholder.answer(request, is_idle=is_idle):
+                self.placeholder.fail(request, f"{by}. {remedy}", is_idle=is_idle)
         self.save()
 
     def change_kernel(self, use: Effect) -> None:
@@ -326,7 +326,7 @@ class HubRelay:
         self.placeholder.kernel_gone()
         self.effects.append(use)
         for interrupt in self.table.requeue():
-            self.placeholder.acknowledge(interrupt)
+            self.placeholder.acknowledge(interrupt.message, is_idle=interrupt.is_idle)
         self.save()
 
     def set_node(self, node: str) -> None:

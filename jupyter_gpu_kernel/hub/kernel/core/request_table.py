@@ -198,7 +198,7 @@ class RequestTable:
         """The link carries the kernel."""
         self.link_down, self.interrupted, self._was_up = False, False, True
 
-    def link_is_down(self) -> tuple[list[Message], list[str]]:
+    def link_is_down(self) -> tuple[list[PendingRequest], list[str]]:
         """The link is down: from now on requests wait, and what was sent may be lost with the link.
 
         Return the requests that the hub answers now: interrupts, and code that front ends run by themselves. And the
@@ -215,7 +215,7 @@ class RequestTable:
         cells = self._cells_before(interrupts)
         for one in interrupts:
             self.end(one.message)
-        return [one.message for one in own_code + interrupts], cells
+        return own_code + interrupts, cells
 
     def cancel_waiting(self) -> list[Message]:
         """The kernel is interrupted, or does not start. Forget the cells of users that wait, and return them. They stay
@@ -259,7 +259,7 @@ class RequestTable:
         """Forget what was sent to a kernel that does not exist any more."""
         self._forget(*[one for one in self._requests.values() if not one.waits])
 
-    def requeue(self) -> list[Message]:
+    def requeue(self) -> list[PendingRequest]:
         """Another kernel gets the requests to which there is no reply: they wait again. Return interrupts, which the
         hub answers, as they are for no other kernel."""
         sent = [one for one in self._requests.values() if not one.waits]
@@ -269,7 +269,7 @@ class RequestTable:
                 self._note(one)
             else:
                 self._forget(one)
-        return [one.message for one in sent if one.msg_type == "interrupt_request"]
+        return [one for one in sent if one.msg_type == "interrupt_request"]
 
     def _cells_before(self, interrupts: list[PendingRequest]) -> list[str]:
         """Return the msg_ids of the cells that were in flight when the last of these requests was sent."""
