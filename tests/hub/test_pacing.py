@@ -358,6 +358,15 @@ def test_another_keepers_messages_come_behind_all_that_waits_read_or_not() -> No
     on_a_loop(play)
 
 
+def test_a_long_text_is_passed_on_in_pieces_whether_it_waits_or_not() -> None:
+    """If its hub is killed meanwhile, the next hub sends the last piece again: a client knows its signature."""
+    text, live, late = stream("x" * PIECE * 3), Pacer(), Pacer()
+    for pacer, has_room in ((live, True), (late, False)):
+        assert not put(pacer, text, 1, has_room=has_room)
+    pieces = [piece.parts for piece in passed(live)]
+    assert len(pieces) == 3 and pieces == [piece.parts for piece in passed(late)]
+
+
 def test_pieces_that_a_killed_hub_has_passed_on_are_left_out() -> None:
     """The next hub gets the whole message, and goes on between the same pieces, also if it is killed, too."""
     text = "".join(f"{number:9}\n" for number in range(PIECE * 7 // 20))

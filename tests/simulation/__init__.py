@@ -5,8 +5,8 @@ and successor. Simulated: the clock and randomness (`world`); the network (`netw
 what a keeper uses of its node (`keeper`, `node`), the kernel's process (`kernel`, `kernel_end`); front ends' sockets
 and clients (`front_end`); the hub's process (`hub`).
 
-`plan` draws from a seed what users do (`users`) and what fails (`faults`); `episode` lets it happen; `endings` brings
-it to an end, `oracle` says what was wrong, and `invariants` looks into hub and keeper. `runner` runs and shrinks
-episodes; `python -m tests.simulation --help` is its command. `mutants` plants the bugs of `planted/`, to see that they
-are found, and `regressions` has plans that have shown a bug.
+`plan` draws from a seed what users do (`users`) and what fails (`faults`), alone or in `stories`; `episode` lets it
+happen; `endings` brings it to an end, `oracle` says what was wrong, and `invariants` looks into hub and keeper.
+`runner` runs and shrinks episodes; `python -m tests.simulation --help` is its command. `mutants` plants the bugs of
+`planted/`, to see that they are found, and `regressions` has plans that have shown a bug.
 """

@@ -88,11 +88,11 @@ class Faults(Base):
         self.node.slow = 0.0
 
     def _fault_keeper_killed(self, _: dict[str, Any]) -> None:
-        """At once, or before one of the next effects of its core is carried out."""
+        """At once, or at one of its next steps."""
         for keeper in list(self.node.keepers.values()):
-            effects = self.node.kills.choice((0, 0, 1, 2, 3, 5, 8))
-            if effects and not self.world.disk_was_full:  # else the log may be lost then
-                keeper.kill_at = keeper.carried_out + effects
+            steps = self.node.kills.choice((0, 0, 1, 2, 3, 4, 5, 6, 8, 12))
+            if steps and not self.world.disk_was_full:  # else the log may be lost then
+                keeper.kill_at = keeper.steps + steps
             else:
                 self._kill_keeper(keeper)
 

@@ -127,8 +127,8 @@ class KeeperProcess(Process):
         self.sockets: list[Any] = []
         self.system = _System(self)
         self.ended = False
-        self.carried_out = self.kill_at = 0
-        """How many effects of the core were carried out, and before which one the process is killed."""
+        self.steps = self.kill_at = 0
+        """How many steps were taken, and before which one the process is killed."""
         if running is None:
             self.keeper = Keeper(self.system, node.root, settings, Policy(Path("none")))  # type: ignore[arg-type]
         else:
@@ -137,12 +137,16 @@ class KeeperProcess(Process):
         actions = self.keeper.runner.actions
         actions.update({kind: partial(self._carry_out, action) for kind, action in actions.items()})
 
-    def _carry_out(self, action: Callable[..., object], *fields: Any) -> None:
-        self.carried_out += 1
-        if self.carried_out == self.kill_at:
+    def step(self) -> None:
+        """An effect of the core is about to be carried out, or something was sent: the process may be killed now."""
+        self.steps += 1
+        if self.steps == self.kill_at:
             self.node.on_kill_due(self)
         if not self.alive:
             raise Killed
+
+    def _carry_out(self, action: Callable[..., object], *fields: Any) -> None:
+        self.step()
         action(*fields)
 
     def begin(self) -> None:

@@ -1,7 +1,8 @@
 """The kernel's process as a model of ipykernel, and the keeper's end of its sockets.
 
 A cell's code is a JSON list of actions: ["print", NAME, TEXT], ["prints", COUNT, SIZE], ["display", ID, TEXT],
-["update", ID, TEXT], ["comm", ID, VALUE], ["sleep", SECONDS], ["input"], ["error"], ["crash"], ["comment", TEXT].
+["update", ID, TEXT], ["comm", ID, VALUE], ["sleep", SECONDS], ["input"], ["error"], ["comment", TEXT], ["crash"], and
+["crash", "replied"]: between its reply and its idle status.
 
 Shell requests run one after another, control requests at once. A reply and the output before it leave on different
 sockets, so either may arrive first. A cell that fails aborts the cells that the kernel has received until then. Idle
@@ -73,7 +74,7 @@ class ModelKernel(Process):
         self._execution: Executed | None = None
         self._actions: deque[list[Any]] = deque()
         self._timer: Event | None = None
-        self._interrupted = False
+        self._interrupted = self._dies_replied = False
         self._messages = 0
         self._received: set[Parts] = set()
         self._asks: tuple[_Request, Parts] | None = None
@@ -211,7 +212,8 @@ class ModelKernel(Process):
         if kind == "error":
             return self._end("error", "ValueError", "an error")
         if kind == "crash":
-            return self.die(CRASHED)
+            self._dies_replied = bool(more)
+            return self._end("ok") if more else self.die(CRASHED)
         if kind == "print":
             self._output("stream", {"name": more[0], "text": more[1]})
         elif kind == "prints":
@@ -274,6 +276,9 @@ class ModelKernel(Process):
     def _finish(self, request: _Request, content: dict[str, Any] | None) -> None:
         if content is not None:
             self._send(Channel.SHELL, request.client, request.msg_type, content, request)
+        if self._dies_replied:
+            self._later(0.001, self.die, CRASHED)
+            return
         self._status("idle", request)
         self._current = None
         self._next()
@@ -306,6 +311,7 @@ class ModelKernel(Process):
         )
 
     def _emit(self, channel: Channel, client: int, parts: Parts) -> None:
+        self.world.largest = max(self.world.largest, sum(map(len, parts)))
         own = _OWN in parts[1]
         if channel is Channel.IOPUB and not (own and b'"status"' in parts[0]):
             return self._emit_unread(parts)

@@ -12,7 +12,7 @@ from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 from .kernel import KILLED, ModelKernel, Parts
-from .world import Process
+from .world import Event, Process
 
 if TYPE_CHECKING:
     from .keeper import KeeperProcess
@@ -65,6 +65,7 @@ class KernelEnd:
         self._connected = False
         self._coming: dict[Channel, deque[tuple[int, Parts, int]]] = {channel: deque() for channel in Channel}
         self._last: dict[tuple[str, Channel], float] = {}
+        self._under_way: deque[Event] = deque(maxlen=20)  # to the kernel, or there already
 
     def start(self, python: str, env: dict[str, str], cwd: str | None, on_ready: Callable[[], None]) -> None:
         """Start a process, which is ready after a while."""
@@ -92,7 +93,9 @@ class KernelEnd:
         """Send one message to the kernel; nothing, if the process has ended."""
         if self._connected and self.model is not None:
             fields = (request.channel, request.client, request.parts)
-            self._in_order("to", request.channel, self.model.receive, *fields, process=self.model)
+            event = self._in_order("to", request.channel, self.model.receive, *fields, process=self.model)
+            self._under_way.append(event)
+            self.process.step()
 
     def arrives(self, channel: Channel, client: int, parts: Parts, mark: int = 0) -> None:
         """The kernel sends a message, perhaps with a mark."""
@@ -100,10 +103,10 @@ class KernelEnd:
             self._coming[channel].append((client, parts, mark))
             self._in_order("from", channel, self._take, channel, process=self.process)
 
-    def _in_order(self, way: str, channel: Channel, callback: Any, *args: Any, process: Process) -> None:
+    def _in_order(self, way: str, channel: Channel, callback: Any, *args: Any, process: Process) -> Event:
         at = max(self._world.now + self._random.uniform(0, _PIPE), self._last.get((way, channel), 0.0))
         self._last[way, channel] = at
-        self._world.later(at - self._world.now, callback, *args, process=process)
+        return self._world.later(at - self._world.now, callback, *args, process=process)
 
     def _take(self, channel: Channel) -> None:
         """Read what has arrived, perhaps already more than when this was due."""
@@ -144,6 +147,10 @@ class KernelEnd:
         return self.model is not None and self.model.running
 
     def keeper_killed(self) -> None:
-        """What was under way to the killed keeper is lost."""
+        """What was under way to the killed keeper is lost; perhaps also what it has sent, which ZeroMQ may not have
+        written yet."""
+        if self._random.random() < 0.5:
+            for event in self._under_way:
+                event.cancel()
         if self.model is not None:
             self.model.keeper_killed()

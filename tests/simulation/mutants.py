@@ -80,23 +80,41 @@ def plant(mutant: Mutant) -> None:
 def _hunt(mutant: Mutant, first: int, last: int, shrinks: bool, answer: Any) -> None:
     try:
         plant(mutant)
-        from . import plan, runner
-
-        for at in range(first, last, CHUNK):
-            for result in runner.run_seeds(range(at, min(last, at + CHUNK))):
-                if result.failure:
-                    found: dict[str, Any] = {"seed": result.seed, "failure": result.failure[:150]}
-                    if shrinks:
-                        found["plan"] = runner.shrink(plan.draw(result.seed), result.kind).to_json()
-                    return answer.send(found)
-        answer.send({})
+        answer.send((first == 0 and _try_plans()) or _try_seeds(first, last, shrinks))
     except LookupError as error:
         answer.send({"error": str(error)})
 
 
+def _try_plans() -> dict[str, Any]:
+    """Return {"plan", "failure"} of the first plan that has shown a bug before and shows this one; {} if none does."""
+    from . import regressions, runner
+
+    with runner.workplace() as folder:
+        for name, plan in regressions.PLANS.items():
+            result, _ = runner.run(plan, folder)
+            if result.failure:
+                return {"plan": name, "failure": result.failure[:150]}
+    return {}
+
+
+def _try_seeds(first: int, last: int, shrinks: bool) -> dict[str, Any]:
+    """Return {"seed", "failure"} of the first episode that finds the bug; {} if none does."""
+    from . import plan, runner
+
+    for at in range(first, last, CHUNK):
+        for result in runner.run_seeds(range(at, min(last, at + CHUNK))):
+            if result.failure:
+                found: dict[str, Any] = {"seed": result.seed, "failure": result.failure[:150]}
+                if shrinks:
+                    found["shrunk"] = runner.shrink(plan.draw(result.seed), result.kind).to_json()
+                return found
+    return {}
+
+
 def hunt(mutant: Mutant, first: int, last: int, *, shrinks: bool = False) -> dict[str, Any]:
-    """Return {"seed", "failure"} of the first episode that finds it, with a shrunk "plan" if that is wanted; {} if none
-    does, or {"error"}."""
+    """Return {"plan", "failure"} of the regression plan that finds the bug, which are tried if `first` is 0; else
+    {"seed", "failure"} of the first episode that finds it, with its "shrunk" plan if that is wanted; {} if none does,
+    or {"error"}."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_hunt, args=(mutant, first, last, shrinks, theirs))
@@ -111,8 +129,13 @@ def hunt(mutant: Mutant, first: int, last: int, *, shrinks: bool = False) -> dic
 
 
 def _row(row: dict[str, Any]) -> str:
-    seed = row.get("error") or (f"seed {row['seed']}: {row['failure']}" if "seed" in row else "alive")
-    return f"{row['mutant']:70} {seed}"[:180]
+    if "error" in row:
+        found = row["error"]
+    elif "plan" in row:
+        found = f"{row['failure']} (plan: {row['plan']})"
+    else:
+        found = f"seed {row['seed']}: {row['failure']}" if "seed" in row else "alive"
+    return f"{row['mutant']:70} {found}"[:180]
 
 
 def main() -> int:
@@ -140,7 +163,7 @@ def main() -> int:
     if arguments.json or arguments.shrink:
         print(json.dumps(rows))
     else:
-        count = sum("seed" in row for row in rows)
+        count = sum("failure" in row for row in rows)
         print(f"{count} of {len(rows)} found, in {time.monotonic() - began:.0f} s")
     return int(any("error" in row for row in rows))
 

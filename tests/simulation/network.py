@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.node import stream_threads
 from jupyter_gpu_kernel.wire.stream.frames import CHUNK, Frame, FrameError, FrameReader
 
-from .world import Process, World
+from .world import World
+
+if TYPE_CHECKING:
+    from .keeper import KeeperProcess
 
 READABLE, WRITABLE = 1, 2
 """zmq.POLLIN and zmq.POLLOUT, by which a keeper's loop names events."""
@@ -243,7 +246,7 @@ class Carrier:
 class UnixSocket:
     """The keeper's end of a connection to it. `attach`, at the other end, reads by `on_output`."""
 
-    def __init__(self, world: World, keeper: Process, loop: Any) -> None:
+    def __init__(self, world: World, keeper: KeeperProcess, loop: Any) -> None:
         self._world, self._keeper, self._loop = world, keeper, loop
         self._number = world.register(self)
         keeper.sockets.append(self)
@@ -277,6 +280,7 @@ class UnixSocket:
         if not self.output:
             self._world.later(_LOCAL, self._deliver_output)
         self.output += data[:size]
+        self._keeper.step()
         return size
 
     def close(self) -> None:
@@ -333,7 +337,7 @@ class UnixSocket:
 class Listener:
     """The socket at which a keeper listens."""
 
-    def __init__(self, world: World, keeper: Process, loop: Any) -> None:
+    def __init__(self, world: World, keeper: KeeperProcess, loop: Any) -> None:
         self._world, self._keeper, self._loop = world, keeper, loop
         self._number = world.register(self)
         keeper.sockets.append(self)

@@ -1,4 +1,5 @@
-"""What users do and what fails in one episode, drawn from its seed. Each seed has some of all kinds, not the others.
+"""What users do and what fails in one episode, drawn from its seed. Each seed has some of all kinds, not the others;
+and some have one of the `stories`.
 
 A decision is a kind, a time and arguments; leaving one out does not change the others, so failures can be shrunk.
 """
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from . import stories
+
 OPERATIONS = (
     "run", "burst", "fail", "ask", "display", "displays", "large cell", "comm", "sleep", "storm", "own code", "info",
     "complete", "interrupt", "interrupt command", "restart", "restart now", "second front end", "second leaves",
@@ -20,6 +23,8 @@ FAULTS = (
     "hub killed in a send", "clock jump", "slow node", "keeper killed",
     "node rebooted", "disk full",
 )  # fmt: skip
+_STORIES = 0.25
+"""The part of the seeds with a story; some of these have nothing else."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +95,14 @@ def draw(seed: int) -> Plan:
     operations = ["run", *(one for one in OPERATIONS[1:] if random.random() < 0.4)]
     faults = [one for one in FAULTS if random.random() < 0.25]
     length = random.choice((5.0, 15.0, 30.0))
-    decisions = _story(Random(f"story {seed}"), length)
-    decisions += [_operation(random, random.choice(operations), length) for _ in range(random.randint(3, 8))]
+    decisions = [_operation(random, random.choice(operations), length) for _ in range(random.randint(3, 8))]
     decisions += [
         _fault(random, random.choice(faults), length) for _ in range(random.randint(1, 4) if faults else 0)
     ]
+    teller = Random(f"story {seed}")
+    if teller.random() < _STORIES:
+        others = decisions if teller.random() < 0.4 else []
+        decisions = others + [Decision(*one) for one in stories.draw(teller, length)]
     return Plan(
         seed=seed,
         decisions=tuple(sorted(decisions, key=lambda one: one.at)),
@@ -109,59 +117,6 @@ def draw(seed: int) -> Plan:
         ends_with_shutdown=random.random() < 0.6,
         ids_collide=Random(f"ids {seed}").random() < 0.3,
     )
-
-
-def _story(random: Random, length: float) -> list[Decision]:
-    """Return decisions that have to come together, in some seeds: single ones rarely meet."""
-    if random.random() > 0.2:
-        return []
-    at, seconds = random.uniform(0.0, length), random.choice((1.0, 4.0, 12.0))
-    kind = random.choice(("unread", "replay", "replay", "return", "overtaken"))
-    if kind == "return":  # a cell fails whose front end has left
-        return [
-            _run(at, [["sleep", 12.0], ["error"]]),
-            Decision(at + 1.0, "return"),
-            _run(at + 3.0, [["prints", 1, 20]]),
-        ]
-    if kind == "overtaken":  # cells are still on their way when the kernel is interrupted
-        cells = [[["comment", f"{random.getrandbits(4_000_000):x}"], ["prints", 1, 20]] for _ in range(2)]
-        return [*(_run(at, cell) for cell in cells), Decision(at + 0.2, "interrupt command")]
-    flood = [["prints", 8, random.choice((5000, 60_000))] for _ in range(random.randint(1, 4))]
-    cells = {"front": 0, "cells": [[*flood, ["sleep", random.choice((0.05, 3.0))]]], "stop": True, "gap": 0.0}
-    if random.random() < 0.3:  # many messages that are not joined
-        name = random.randint(0, 10**6)
-        cells["cells"] = [[["display", f"d{name}-{number}", "x" * 100] for number in range(30)]]
-    if kind == "unread":  # something happens to a kernel whose output its front end does not read
-        begin = [
-            Decision(at, "slow reader", {"seconds": random.choice((seconds, 60.0)), "front": 0}),
-            Decision(at + 0.01, "cells", cells),
-        ]
-        ends = random.choices(
-            ("drop", "node rebooted", "hub killed", "restart now", "return"), k=random.randint(1, 2)
-        )
-        later = [at + random.uniform(0.1, seconds) for _ in ends]
-    else:  # something happens while output comes that has waited
-        begin = [Decision(at, "cells", cells), Decision(at + 0.005, "unreachable", {"seconds": seconds})]
-        ends = random.choices(
-            (
-                "drop",
-                "restart",
-                "restart now",
-                "hub killed",
-                "return",
-                "hub killed in a send",
-                "node rebooted",
-            ),
-            k=random.randint(1, 2),
-        )
-        later = [at + seconds + random.uniform(0.0, 4.0) for _ in ends]
-    arguments = {"front": 0, "seconds": 1.0, "sends": random.randint(1, 12)}
-    return begin + [Decision(when, end, arguments) for end, when in zip(ends, later, strict=True)]
-
-
-def _run(at: float, cell: list[Any]) -> Decision:
-    """Return the decision that the first front end runs this cell."""
-    return Decision(at, "cells", {"front": 0, "cells": [cell], "stop": True, "gap": 0.0})
 
 
 def _cell(random: Random, kind: str) -> list[Any]:
@@ -190,7 +145,7 @@ def _cell(random: Random, kind: str) -> list[Any]:
         for _ in range(random.randint(3, 5)):
             actions += [["prints", 8, random.choice((60, 5000))], ["sleep", 0.05]]
     elif kind == "crash":
-        actions.append(["crash"])
+        actions.append(random.choice((["crash"], ["crash"], ["crash", "replied"])))
     elif kind == "fail":
         actions.append(["error"])
     return actions

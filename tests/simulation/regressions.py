@@ -208,4 +208,11 @@ PLANS = {
         Decision(3.984, "keeper killed"),
         Decision(5.521, "cells", {"cells": [[]], "stop": True, "gap": 0.0}),
     ),
+    "a hub is killed when it has sent a long text, which comes from the next hub in pieces": replace(
+        BASE, seed=33, memory_mib=0.02, unread=4194304, revives=False, knows_info=False
+    ).with_decisions(
+        Decision(20.231, "cells", {"cells": [[["prints", 4, 200_000]]], "stop": True, "gap": 0.0}),
+        Decision(20.231, "hub killed in a send", {"seconds": 1.0, "sends": 3}),
+        Decision(21.189, "cells", {"cells": [[]], "stop": True, "gap": 0.0}),
+    ),
 }

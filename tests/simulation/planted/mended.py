@@ -121,4 +121,10 @@ MENDED = [
         "        self._end.rename(kernel_id)  # at once: the front end's process may hear this id next\n",
         "",
     ),
+    Mutant(
+        "a long text comes in pieces only if it has to wait",
+        "hub.kernel.core.pacing",
+        "and not self._queue and len(whole) == 1\n",
+        "and not self._queue and not pieces\n",
+    ),
 ]

@@ -116,13 +116,13 @@ class Pacer:
         """Take a message that has come. Return whether it is passed on at once; else it waits. Raise ProtocolError if
         more wait than a keeper may send without acknowledgement."""
         message, lane, pieces = event.message, event.lane, event.pieces
-        at_once = self._pace is _Pace.LIVE and not self._queue and not pieces
+        msg_type = "" if message.channel is Channel.KEEPER else type_of(message)
+        whole = split(message, msg_type)  # always: from the next hub it must not come in another way
+        at_once = self._pace is _Pace.LIVE and not self._queue and len(whole) == 1
         if event.has_room and (at_once or lane is not Lane.ORDERED):
             return True
         self.waiting_by_lane[lane] += 1
         self.pieces = pieces or self.pieces
-        msg_type = "" if message.channel is Channel.KEEPER else type_of(message)
-        whole = split(message, msg_type)
         for at, piece in list(enumerate(whole, 1))[min(pieces, len(whole) - 1) :]:
             seconds = _seconds(piece, msg_type)
             paced = _PacedMessage(event.number, piece.unparsed(), lane, seconds, at % len(whole))

@@ -21,8 +21,6 @@ class Delivery(enum.IntEnum):
     """The hub has answered the request; the kernel executes it as well."""
     OUTPUT = 2
     """The hub has ended the cell, which the kernel may be running."""
-    NO_REPLY = 3
-    """The kernel may have got the request twice, and has replied once."""
 
 
 class Decision(enum.Enum):

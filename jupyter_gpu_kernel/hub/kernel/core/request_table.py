@@ -294,11 +294,7 @@ class RequestTable:
         # The kernel executes requests in order, so of several with one key it is the oldest.
         pending = next(iter(self._by_key.get(parent, {}).values()), None)
         delivery = self._ended.get(parent, Delivery.ALL) if pending is None else pending.delivery
-        dropped = (
-            delivery is Delivery.NOTHING
-            or (delivery is Delivery.OUTPUT and not is_output)
-            or (delivery is Delivery.NO_REPLY and is_reply)
-        )
+        dropped = delivery is Delivery.NOTHING or (delivery is Delivery.OUTPUT and not is_output)
         if is_reply:
             self._received_reply(pending, ends_cell=b'"execute_reply"' in header)
         elif message.channel is Channel.STDIN and not dropped:
@@ -310,11 +306,8 @@ class RequestTable:
     def _received_reply(self, pending: PendingRequest | None, *, ends_cell: bool) -> None:
         if ends_cell:
             self.answer, self._question = None, ""
-        if pending is None:
-            return
-        if pending.repeated and pending.delivery is Delivery.ALL:
-            pending.delivery = Delivery.NO_REPLY
-        self._forget(pending)
+        if pending is not None:
+            self._forget(pending)
 
     def _received_question(self, msg_id: str) -> Decision:
         """The kernel sends its question again when its keeper was killed. A front end is asked once, and its answer is
