@@ -197,7 +197,7 @@ def _check_cell(request: Request, view: View, happened: set[str], executed: list
     truth = executed[-1] if executed else None
     if truth is None or not truth.status:
         return _check_unfinished(request, view, status, happened, truth)
-    if status != truth.status and not happened & LOSSES:
+    if status != truth.status and not happened & (LOSSES | BOTH_GONE):
         raise Failure("wrong status", f"{request}: {status}, but the kernel said {truth.status}")
     if request.reply_number < view.last_output:
         raise Failure("reply overtakes", f"{request}: the reply was sent before its last output")
