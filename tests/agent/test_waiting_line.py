@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from moves import lines
 from relays import Exchange
+from runtimes import make
 
 from jupyter_gpu_kernel.agent.core.cell_texts import GREETING_TIMER
 from jupyter_gpu_kernel.agent.core.events import KernelEnded, KernelGone, KernelStarting, KernelUp, TimerDue
+from jupyter_gpu_kernel.wire.kernel_messages.compose import error_reply
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
 
@@ -94,6 +96,22 @@ def test_where_a_front_end_has_left_the_work_grows_with_the_number_of_cells(tmp_
             sys.setprofile(None)
         assert passed(exchange) == [old, *asked]
     assert calls[1] < 2.5 * calls[0]
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_cell_that_comes_while_the_reply_of_a_failed_one_is_held_does_not_run(
+    exchange: Exchange, stops: bool
+) -> None:
+    """The kernel has aborted what it had; this cell comes between the reply to the failed cell and its idle status."""
+    failed = cell(exchange, stops=stops)
+    header = next(one.parts[0] for one in exchange.passed if one.msg_id == failed)
+    exchange.sends(Channel.SHELL, "execute_reply", error_reply("ValueError", "v", 1), header)
+    late = cell(exchange)
+    own = Message(Channel.SHELL, 2, make("execute_request", {"code": "f()"}))
+    exchange.receive(own)
+    assert passed(exchange) == ([failed, own.msg_id] if stops else [failed, late, own.msg_id])
+    exchange.is_("idle", header)
+    assert replies(exchange) == ({failed: "ValueError", late: "aborted"} if stops else {failed: "ValueError"})
 
 
 def test_code_that_a_front_end_runs_for_itself_passes_cells_of_users(exchange: Exchange) -> None:

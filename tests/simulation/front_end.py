@@ -148,7 +148,7 @@ class HubSockets:
             self.drain_soon(key)
         # A lost kernel's last messages are sent whether they are read or not.
         early = _EARLY if self._world.kills or self._world.reboots or self._world.keeper_kills else 0
-        if self.unread(channel) > self._ports.limit + self._world.largest + early:
+        if self.unread(channel) > self._ports.limit + self._world.largest + self._world.asked + early:
             raise Failure("bound", f"{self.unread(channel)} bytes are unread on {channel}")
 
     def drain_soon(self, key: tuple[str, str]) -> None:
@@ -328,7 +328,7 @@ class Client:
         parts = [json.dumps(header).encode(), b"{}", b"{}", json.dumps(content).encode()]
         request = self.requests[name] = Request(self, header, self.world.now, content, cell)
         self.world.all_requests[name] = request
-        self.world.largest = max(self.world.largest, sum(map(len, parts)))
+        self.world.asked += sum(map(len, parts))
         self.world.note(self.name, "sends", msg_type, name)
         self._transmit(channel, parts)
         return request

@@ -292,6 +292,8 @@ def check_unexcused(
         return
     requests = [one for one in requests if one.client not in request.client.former]
     for other in requests:  # stop on error, in the kernel's own queue
+        if other is request:
+            continue
         runs = request.client.world.executed.get(other.name, [])
         failed_at = [
             run.ended for run in runs if run.status == "error" and other.content.get("stop_on_error")

@@ -200,6 +200,39 @@ PLANS = {
         Decision(2.2, "cells", {"cells": [[]], "stop": False, "gap": 0.0}),
         Decision(2.3, "unreachable", {"seconds": 4.0}),
     ),
+    "a cell comes while the reply of a failed one is held": replace(
+        BASE,
+        seed=6619,
+        delay=0.025,
+        memory_mib=0.02,
+        unread=4194304,
+        revives=False,
+        knows_info=False,
+        ends_with_shutdown=False,
+    ).with_decisions(
+        Decision(2.84318513290481, "own code", {"front": 0}),
+        Decision(4.338622624449245, "unreachable", {"seconds": 12.0}),
+        Decision(
+            8.393052309337836,
+            "cells",
+            {
+                "cells": [
+                    [["prints", 2, 20], ["print", "stderr", "a warning 79\n"], ["prints", 4, 20], ["error"]]
+                ],
+                "stop": True,
+                "gap": 0.0,
+            },
+        ),
+        Decision(13.444848307555835, "own code", {"front": 0}),
+    ),
+    "an interrupt ends two large cells, which their front end gets back": replace(
+        BASE, seed=21170, delay=0.0003, rate=5e6, memory_mib=0.002, ids_collide=True
+    ).with_decisions(
+        Decision(1.479, "unreachable", {"seconds": 12.0}),
+        Decision(2.239, "cells", {"cells": [[["comment", "x" * 70_000]]], "stop": False, "gap": 0.0}),
+        Decision(3.415, "cells", {"cells": [[["comment", "x" * 70_000]]], "stop": True, "gap": 0.0}),
+        Decision(4.090, "interrupt command", {"front": 0}),
+    ),
     "a keeper is killed while it gives its kernel to the notebook that is opened again": replace(
         BASE, seed=6633, revives=False
     ).with_decisions(

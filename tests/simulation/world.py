@@ -96,6 +96,8 @@ class World:
         """How often the node was rebooted."""
         self.largest = 100_000
         """Bytes of the largest message, and of what may be under way beside a limit."""
+        self.asked = 0
+        """Bytes of all requests: a hub may answer those that wait at once."""
         self.caps = False
         """Whether output may be left out."""
         self.ids_collide = False

@@ -14,7 +14,7 @@ from typing import AbstractSet, Dict, Iterator, List, Optional
 
 from ...wire.kernel_messages.compose import is_user_cell
 from ...wire.messages import Message
-from ..log.requests import stops_others
+from ..log.requests import is_failure, stops_others
 from .code_request import is_only_request, requested_revision
 
 
@@ -55,6 +55,11 @@ class WaitingRequest:
         self.only_names_code = is_only_request(code)
         self.reply: Optional[Message] = None
         self.is_idle = False
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the cell has failed and stops others, and its reply is held."""
+        return self.reply is not None and is_failure(self.reply) and stops_others(self.request)
 
     def __repr__(self) -> str:
         kind = "user's cell" if self.by_user else self.request.msg_type
@@ -112,6 +117,12 @@ class Waiting:
     def is_executing(self) -> bool:
         """Whether the kernel has cells whose replies have not been sent yet."""
         return bool(self._by_reason[Reason.REPLY])
+
+    def is_behind_failure(self, cell: Message) -> bool:
+        """Return whether the cell must not run, as an earlier cell of the same client has failed whose reply is held.
+        The replies that are held are those to the first of the cells that the kernel has."""
+        held = takewhile(lambda one: one.reply is not None, self._by_reason[Reason.REPLY].values())
+        return any(one.request.client == cell.client and one.has_failed for one in held)
 
     def replies(self, key: str) -> List[Optional[Message]]:
         """Return the replies that are held to the cells with this key that the kernel has; None for each other cell."""

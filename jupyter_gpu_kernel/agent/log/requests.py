@@ -40,6 +40,11 @@ def stops_others(request: Message) -> bool:
     )
 
 
+def is_failure(reply: Message) -> bool:
+    """Return whether this is the reply to a cell that has failed."""
+    return b'"error"' in reply.parts[3] and content_of(reply).get("status") == "error"
+
+
 class Aborts:
     """Stop on error: a cell that was sent before its front end knew of an earlier cell's failure does not run.
 
@@ -61,7 +66,7 @@ class Aborts:
 
     def handle_reply(self, reply: Message) -> None:
         """The reply to a cell that stops others on error is sent."""
-        if b'"error"' in reply.parts[3] and content_of(reply).get("status") == "error":
+        if is_failure(reply):
             self._failed[reply.client] = reply.parent_id
 
     def failure_seen(self, msg_id: str) -> None:

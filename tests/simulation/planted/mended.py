@@ -110,6 +110,12 @@ MENDED = [
         "        return self._is_up and self.waiting.first_cell is None\n",
     ),
     Mutant(
+        "a cell that comes while the reply of a failed one is held runs",
+        "agent.core.relay",
+        ".should_abort(request) or self.waiting.is_behind_failure(request):\n",
+        ".should_abort(request):\n",
+    ),
+    Mutant(
         "a request of which front ends have the idle status gets a second one from the hub",
         "hub.kernel.core.relay",
         "self.placeholder.fail(pending.message, text, is_idle=pending.is_idle)\n",
