@@ -1,19 +1,19 @@
-"""The system's clocks and random numbers, for tests of what takes a Runtime; and a clock that the test moves."""
+"""The system's clocks and random numbers, for tests of what takes a runtime; and a clock that the test moves."""
 
 from __future__ import annotations
 
 import threading
 from functools import partial
 
+from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.kernel_messages import compose
-from jupyter_gpu_kernel.wire.runtime import Runtime
 
-RUNTIME = Runtime()
+RUNTIME = AgentRuntime()
 make = partial(compose.make, RUNTIME)
 
 
-class Clock(Runtime):
+class Clock(AgentRuntime):
     """Time passes only when the test sets `seconds`, or when its thread sleeps; other threads really sleep."""
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from typing import Callable, List
 from ..wire.runtime import Runtime
 from .keeper.client import receive_request
 from .paths import FolderError, Root, agent_folder
+from .system.agent_runtime import AgentRuntime
 from .system.process_control import ProcessControl, detach
 
 USAGE = 2
@@ -45,7 +46,7 @@ def _run(root: Root, command: str, rest: List[str]) -> int:
     if command == "attach":
         from .mux.attach import main as run_attach
 
-        return run_attach(Runtime(), ProcessControl(), root)
+        return run_attach(AgentRuntime(), ProcessControl(), root)
     if command == "job" and not rest:
         return _run_job(root)
     if command == "setup" and len(rest) == 1:
@@ -75,7 +76,7 @@ def _run_job(root: Root) -> int:
     from .job.signals import block
 
     block()
-    return run_job(Runtime(), ProcessControl(), root)
+    return run_job(AgentRuntime(), ProcessControl(), root)
 
 
 def _run_setup(root: Root, kernel_id: str) -> int:
@@ -105,7 +106,7 @@ def _serve(root: Root, kernel_id: str) -> int:
         from .policy import read_policy
 
         request.sock.close()
-        system = KeeperSystem(Runtime(), ProcessControl())
+        system = KeeperSystem(AgentRuntime(), ProcessControl())
         keeper = Keeper(system, root, request.settings, read_policy())
         started()
         keeper.run()

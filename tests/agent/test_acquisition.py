@@ -169,7 +169,7 @@ def test_a_place_that_nobody_takes_does_not_hold_the_queue_for_ever(
         on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
     )  # fmt: skip
     name = f"{round(began * 1000):011x}.0.{gpus}.99.ffffffffffffffff.{uuid.uuid4().hex[:12]}"
-    place = announcements.bind("jupyter-gpu-kernel/wait/" + name)
+    place = announcements.bind(RUNTIME, "jupyter-gpu-kernel/wait/" + name)
     assert place is not None
     with place:
         gpu = Gpu(0, new_uuid(), "A100", 40960, 1, utilization=0)
@@ -201,7 +201,7 @@ def test_a_move_of_the_queue_is_noticed_although_the_place_was_read_meanwhile(
         waiting._sampled(Sample(loop.clock.monotonic(), [busy], {}))
     assert "Position 1 in the queue" in texts[-1]
     name = f"{round(began * 1000):011x}.0.1.99.ffffffffffffffff.{uuid.uuid4().hex[:12]}"
-    place = announcements.bind("jupyter-gpu-kernel/wait/" + name)
+    place = announcements.bind(RUNTIME, "jupyter-gpu-kernel/wait/" + name)
     assert place is not None
     with place:
         assert waiting.place == 2
@@ -242,7 +242,7 @@ def test_places_that_come_and_go_do_not_make_a_kernel_read_the_gpus_all_the_time
     before = samples()
     for _ in range(int(EARLY_WITHIN / INTERVAL / 2)):
         name = f"{round(began * 1000):011x}.0.1.99.ffffffffffffffff.{uuid.uuid4().hex[:12]}"
-        place = announcements.bind("jupyter-gpu-kernel/wait/" + name)
+        place = announcements.bind(RUNTIME, "jupyter-gpu-kernel/wait/" + name)
         assert place is not None
         pass_time(INTERVAL)
         place.close()

@@ -7,8 +7,9 @@ import subprocess
 import sys
 from typing import Any, Dict
 
-from jupyter_gpu_kernel.agent.keeper.limits.idle_timer import IdleAdvice, IdleTimer, cuda_is_open, tree_cpu
+from jupyter_gpu_kernel.agent.keeper.limits.idle_timer import IdleAdvice, IdleTimer, tree_cpu
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.agent.system.procfs import has_opened_gpus
 
 
 class Time:
@@ -188,6 +189,6 @@ def test_the_cpu_of_a_tree_reads_no_process_of_others() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, start_new_session=True)
 
 
-def test_cuda_is_not_open_here_and_unknown_counts_as_open() -> None:
-    assert not cuda_is_open(os.getpid())
-    assert cuda_is_open(2**22 + 1)
+def test_cuda_is_not_open_here_and_unknown_for_other_processes() -> None:
+    assert has_opened_gpus(os.getpid()) is False
+    assert has_opened_gpus(2**22 + 1) is None

@@ -128,7 +128,7 @@ def test_a_kernel_takes_the_gpu_beside_the_lease_that_it_ignores(gpu: Gpu, squat
 
 def test_nobody_can_have_both_names(gpu: Gpu, squatter: socket.socket) -> None:
     """A second squatter, beside the first one, is ignored as well."""
-    second = announcements.bind(f"{IGNORING_PREFIX}{gpu.uuid}.squatter")
+    second = announcements.bind(RUNTIME, f"{IGNORING_PREFIX}{gpu.uuid}.squatter")
     assert second is not None
     with second:
         granted = Node(gpu).settle(Node(gpu).claim(ignores=True))

@@ -59,11 +59,11 @@ from jupyter_gpu_kernel.agent.process.adopted_process import AdoptedProcess
 from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.process.kernel_process import KernelProcess
 from jupyter_gpu_kernel.agent.system.loop import Loop
-from jupyter_gpu_kernel.wire.runtime import Runtime
+from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 sys.path.insert(0, sys.argv[3])
 from contexts import context
 
-pid, folder, loop = int(sys.argv[1]), Path(sys.argv[2]), Loop(Runtime())
+pid, folder, loop = int(sys.argv[1]), Path(sys.argv[2]), Loop(AgentRuntime())
 kernel = KernelProcess(context(loop, folder, id="k"), lambda channel, client, parts: None, lambda total: None)
 kernel.adopt(AdoptedProcess(loop, pid, lambda: None), KeeperPipe())
 os.setuid(65534)

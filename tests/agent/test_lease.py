@@ -23,9 +23,9 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, LeaseReader, LeaseTaker, lease_readers
+from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.agent.system.unix_sockets import Owner
-from jupyter_gpu_kernel.wire.runtime import Runtime
 
 ROOT = str(Path(__file__).parents[2])
 WHO = {"id": "ab12"}
@@ -43,11 +43,11 @@ class Taker:
     CODE = textwrap.dedent("""
         import sys
         from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
-        from jupyter_gpu_kernel.wire.runtime import Runtime
+        from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
         print("ready", flush=True)
         sys.stdin.readline()
         wanted = sys.argv[1:]
-        taker = LeaseTaker(Runtime(), {"id": "t"})
+        taker = LeaseTaker(AgentRuntime(), {"id": "t"})
         got = next((lease for lease in map(taker.take, wanted) if lease), None)
         print(got.uuid if got else "none", flush=True)
         sys.stdin.readline()
@@ -230,7 +230,7 @@ def test_everybody_can_read_since_when_a_holder_is_idle(gpus: List[str]) -> None
     assert str(holder) == f"leased by bob (kernel ab12, pid 7, idle since {when})"
 
 
-class LaterRuntime(Runtime):
+class LaterRuntime(AgentRuntime):
     """Its clock is eleven minutes ahead."""
 
     def time(self) -> float:
@@ -242,7 +242,7 @@ def test_a_holder_that_worked_a_moment_ago_is_not_idle(gpus: List[str]) -> None:
     lease = take_lease(gpus[0], WHO, lambda: {"idle_since": now})
     assert lease is not None
     with answering(lease):
-        assert LeaseReader(Runtime()).read(gpus, 30)[gpus[0]].idle_since is None
+        assert LeaseReader(AgentRuntime()).read(gpus, 30)[gpus[0]].idle_since is None
         assert LeaseReader(LaterRuntime()).read(gpus, 30)[gpus[0]].idle_since == now
 
 
@@ -335,7 +335,7 @@ def test_the_owner_is_who_has_the_socket_now(gpus: List[str]) -> None:
     """It may be passed to another process, or the name be taken again. Nobody is asked twice while nothing changes."""
     prefix, name = "jupyter-gpu-kernel/lease/", gpus[0]
     (reader, _), me = lease_readers(RUNTIME), os.getuid()
-    listener = announcements.bind(prefix + name)
+    listener = announcements.bind(RUNTIME, prefix + name)
     assert listener is not None
     with subprocess.Popen(
         [sys.executable, "-c", PASSED, str(listener.fileno()), prefix],
@@ -369,7 +369,7 @@ def test_none_is_held_if_the_system_refuses_one(gpus: List[str]) -> None:
 
 
 def test_the_event_loop_answers_until_the_release(gpus: List[str]) -> None:
-    loop = Loop(Runtime())
+    loop = Loop(AgentRuntime())
     lease = LeaseTaker(RUNTIME, WHO, loop=loop).take(gpus[0])
     assert lease is not None
     holders: List[Holder] = []

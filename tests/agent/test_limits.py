@@ -86,9 +86,9 @@ SHARES = textwrap.dedent("""
     from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
     from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue
     from jupyter_gpu_kernel.agent.system.loop import Loop
-    from jupyter_gpu_kernel.wire.runtime import Runtime
+    from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 
-    runtime = Runtime()
+    runtime = AgentRuntime()
     mine = WaitQueue(Loop(runtime), "m1", int(sys.argv[1]))
     mine.join(1)
     to_child, from_child = os.pipe(), os.pipe()
@@ -116,7 +116,7 @@ WAITERS = textwrap.dedent("""
     import os, signal
     from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue
     from jupyter_gpu_kernel.agent.system.loop import Loop
-    from jupyter_gpu_kernel.wire.runtime import Runtime
+    from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 
     ready, write = os.pipe()
     children = []
@@ -124,13 +124,13 @@ WAITERS = textwrap.dedent("""
         children.append(os.fork())
         if not children[-1]:
             os.setuid(uid)
-            queue = WaitQueue(Loop(Runtime()), kernel_id)
+            queue = WaitQueue(Loop(AgentRuntime()), kernel_id)
             queue.join(1)
             queue.announce(["GPU-1"])
             os.write(write, b"x")
             signal.pause()
         os.read(ready, 1)
-    holder = WaitQueue(Loop(Runtime()), "holder")
+    holder = WaitQueue(Loop(AgentRuntime()), "holder")
     print(*(holder.others_waiting([gpu], seconds) for gpu, seconds in (("GPU-1", -1), ("GPU-1", 3600), ("GPU-2", -1))))
     for child in children:
         os.kill(child, signal.SIGKILL)
@@ -148,12 +148,12 @@ OFFERS = textwrap.dedent("""
     from jupyter_gpu_kernel.agent.gpus.offer import read_offer
     from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
     from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
-    from jupyter_gpu_kernel.wire.runtime import Runtime
+    from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 
-    leases = LeaseTaker(Runtime(), {"id": "o1"}).take_all(["GPU-of-another-vendor"])
+    leases = LeaseTaker(AgentRuntime(), {"id": "o1"}).take_all(["GPU-of-another-vendor"])
     for most in (1, 2):
         settings = KernelSettings(gpus=1, gpus_per_user=most)
-        print(read_offer(Runtime(), ProcessControl(), settings)["enough"])
+        print(read_offer(AgentRuntime(), ProcessControl(), settings)["enough"])
 """)
 
 
@@ -166,13 +166,13 @@ OTHERS_PLACE = textwrap.dedent("""
     import os, signal, sys
     from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue
     from jupyter_gpu_kernel.agent.system.loop import Loop
-    from jupyter_gpu_kernel.wire.runtime import Runtime
+    from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 
     ready, write = os.pipe()
     other = os.fork()
     if not other:
         os.setuid(61235)
-        queue = WaitQueue(Loop(Runtime()), "others")
+        queue = WaitQueue(Loop(AgentRuntime()), "others")
         queue.join(1)
         queue.announce(["GPU-00000000-0000-0000-0000-%012d" % number for number in range(2)])
         os.write(write, b"x")
@@ -187,7 +187,7 @@ OFFER_BESIDE = OTHERS_PLACE + textwrap.dedent("""
 
     for users in ((), ("61236",), ("61235",)):
         settings = KernelSettings(gpus=1, ignore_place=users)
-        print(read_offer(Runtime(), ProcessControl(), settings)["enough"])
+        print(read_offer(AgentRuntime(), ProcessControl(), settings)["enough"])
     os.kill(other, signal.SIGKILL)
 """)
 
@@ -206,7 +206,7 @@ HOLDER_BESIDE = OTHERS_PLACE + textwrap.dedent("""
     gpus = [Gpu(at, "GPU-00000000-0000-0000-0000-%012d" % at, "A100", 40960, mib, utilization=0)
             for at, mib in enumerate(used)]
     loop = ManualLoop()
-    loop.clock.seconds = Runtime().time()
+    loop.clock.seconds = AgentRuntime().time()
     nothing = lambda *_: None
     holder = Acquisition(
         context(loop, Path(sys.argv[1]), id="holder", gpus=1), dict,
@@ -235,7 +235,7 @@ LISTED = OTHERS_PLACE + textwrap.dedent("""
     mine = os.fork()
     if not mine:
         loop, gpus = ManualLoop(), ["GPU-00000000-0000-0000-0000-000000000000"]
-        loop.clock.seconds = Runtime().time()
+        loop.clock.seconds = AgentRuntime().time()
         queue = WaitQueue(loop, "mine")
         queue.join(1)
         queue.announce(gpus)
@@ -247,7 +247,7 @@ LISTED = OTHERS_PLACE + textwrap.dedent("""
         while True:
             loop.advance()
     os.read(ready, 1)
-    handlers = RequestHandlers(Runtime(), ProcessControl(), Root(Path(sys.argv[1])))
+    handlers = RequestHandlers(AgentRuntime(), ProcessControl(), Root(Path(sys.argv[1])))
     (row,) = handlers.handle({"do": "gpus"})["gpus"]
     print(*(f"{one['id']}:{'untaken' in one['passed']}" for one in row["queue"]))
     for child in (mine, other):

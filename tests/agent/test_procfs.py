@@ -14,9 +14,14 @@ from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit.node_checks import memory_daemon
 from jupyter_gpu_kernel.agent.in_kernel import usage
-from jupyter_gpu_kernel.agent.keeper.limits.idle_timer import cuda_is_open, tree_cpu
+from jupyter_gpu_kernel.agent.keeper.limits.idle_timer import tree_cpu
 from jupyter_gpu_kernel.agent.process.signals import sigterm_is_pending
-from jupyter_gpu_kernel.agent.system.procfs import command_name, sees_other_files, start_ticks
+from jupyter_gpu_kernel.agent.system.procfs import (
+    command_name,
+    has_opened_gpus,
+    sees_other_files,
+    start_ticks,
+)
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
 
@@ -53,7 +58,7 @@ def test_a_file_that_the_kernel_maps(tmp_path: Path) -> None:
         file.write(b"x")
         file.flush()
         with mmap.mmap(file.fileno(), 1):
-            assert not cuda_is_open(os.getpid())
+            assert has_opened_gpus(os.getpid()) is False
 
 
 def test_a_process_that_has_ended_sees_no_other_files() -> None:

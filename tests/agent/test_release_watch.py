@@ -9,7 +9,7 @@ from typing import List
 
 from gpu_names import new_uuid
 from leases import take_lease
-from runtimes import ManualLoop
+from runtimes import RUNTIME, ManualLoop
 
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
 from jupyter_gpu_kernel.agent.gpus.sharing.release_watch import INTERVAL, ReleaseWatch
@@ -69,7 +69,7 @@ def test_a_change_of_the_queue_is_noticed() -> None:
     noticed: Queue[bool] = Queue()
     watch = ReleaseWatch(loop, noticed.put)
     watch.start()
-    place = announcements.bind(f"jupyter-gpu-kernel/wait/00000000001.0.1.0.1.{new_uuid()}")
+    place = announcements.bind(RUNTIME, f"jupyter-gpu-kernel/wait/00000000001.0.1.0.1.{new_uuid()}")
     assert place is not None
     for _ in range(2):
         loop.advance(INTERVAL)

@@ -12,6 +12,7 @@ from typing import Iterator
 import pytest
 from gpu_names import new_uuid
 from leases import read_leases, take_lease
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.gpus.sharing import socket_owner
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import PREFIX
@@ -72,10 +73,10 @@ def test_a_lease_that_nobody_answers_for_is_named_by_its_uid(gpu: str, how: str)
 def test_ones_own_is_named_by_its_process(gpu: str) -> None:
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind("\0" + PREFIX + gpu)
-        assert find_owners(PREFIX, [gpu, "GPU-none"]) == {gpu: Owner(os.getpid(), os.getuid())}
+        assert find_owners(RUNTIME, PREFIX, [gpu, "GPU-none"]) == {gpu: Owner(os.getpid(), os.getuid())}
         words = str(read_leases([gpu], timeout=0.05)[gpu])
     assert words == f"leased by your process {os.getpid()}, which does not answer"
-    assert find_owners(PREFIX, [gpu]) == {}
+    assert find_owners(RUNTIME, PREFIX, [gpu]) == {}
 
 
 def test_a_socket_that_only_shows_the_name_is_not_its_owner(gpu: str) -> None:
@@ -86,8 +87,8 @@ def test_a_socket_that_only_shows_the_name_is_not_its_owner(gpu: str) -> None:
         client.connect(name)
         accepted = listener.accept()[0]
     with accepted:
-        assert [row.connected for row in rows(name[1:].encode())] == [True]
-        assert find_owners(PREFIX, [gpu]) == {}
+        assert [row.connected for row in rows(RUNTIME, name[1:].encode())] == [True]
+        assert find_owners(RUNTIME, PREFIX, [gpu]) == {}
 
 
 def test_only_so_many_sockets_are_read(gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,9 +96,9 @@ def test_only_so_many_sockets_are_read(gpu: str, monkeypatch: pytest.MonkeyPatch
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{PREFIX}{gpu}")
         name = f"{PREFIX}{gpu}".encode()
-        assert [row.name for row in rows(name)] == [name]
+        assert [row.name for row in rows(RUNTIME, name)] == [name]
         monkeypatch.setattr(socket_owner, "_MOST_SOCKETS", 0)
-        assert not list(rows(name))
+        assert not list(rows(RUNTIME, name))
 
 
 def test_an_inode_that_has_another_name_by_now(gpu: str) -> None:

@@ -24,8 +24,8 @@ from waiting import eventually
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
 from jupyter_gpu_kernel.agent.gpus.sharing.turns import WaitingKernel, gpu_bit, gpu_bits, in_turn
 from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import QueueReader, WaitQueue
+from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 from jupyter_gpu_kernel.agent.system.loop import Loop
-from jupyter_gpu_kernel.wire.runtime import Runtime
 
 PREFIX = "jupyter-gpu-kernel/wait/"
 ME = os.getuid()
@@ -150,9 +150,9 @@ TURNS = textwrap.dedent("""
     from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
     from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import QueueReader, WaitQueue
     from jupyter_gpu_kernel.agent.system.loop import Loop
-    from jupyter_gpu_kernel.wire.runtime import Runtime
+    from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 
-    runtime = Runtime()
+    runtime = AgentRuntime()
     queue = WaitQueue(Loop(runtime), "k1")
     queue.join(1)
     queue.announce(["GPU-1"])
@@ -244,8 +244,9 @@ def test_who_confirms_its_leases_is_not_counted_twice(
 def test_the_death_of_a_keeper_frees_its_place(ids: List[str]) -> None:
     code = (
         "import sys; from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue\n"
-        "from jupyter_gpu_kernel.agent.system.loop import Loop\nfrom jupyter_gpu_kernel.wire.runtime import Runtime\n"
-        f"queue = WaitQueue(Loop(Runtime()), {ids[0]!r}); queue.join(1); queue.announce(['GPU-1'])\n"
+        "from jupyter_gpu_kernel.agent.system.loop import Loop\n"
+        "from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime\n"
+        f"queue = WaitQueue(Loop(AgentRuntime()), {ids[0]!r}); queue.join(1); queue.announce(['GPU-1'])\n"
         "print('joined', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -297,7 +298,7 @@ def test_more_names_than_descriptors(queues: List[WaitQueue], ids: List[str], gp
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.ExitStack() as stack:
         for number in range(200):
-            listener = announcements.bind(f"{PREFIX}00000000001.0.1.0.1.{ids[1]}-{number}")
+            listener = announcements.bind(RUNTIME, f"{PREFIX}00000000001.0.1.0.1.{ids[1]}-{number}")
             assert listener is not None
             stack.enter_context(listener)
         used = max(map(int, os.listdir("/proc/self/fd"))) + 1
@@ -313,7 +314,7 @@ def test_a_time_that_cannot_be_true_is_no_advantage(
     queues: List[WaitQueue], ids: List[str], gpus: List[str]
 ) -> None:
     wait(queues[1], gpus)
-    liar = announcements.bind(f"{PREFIX}00000000001.0.1.0.ffffffffffffffff.{ids[0]}")
+    liar = announcements.bind(RUNTIME, f"{PREFIX}00000000001.0.1.0.ffffffffffffffff.{ids[0]}")
     assert liar is not None
     with liar:
         assert [one.since for one in waiting(ids)] == [math.inf, waiting(ids)[1].since]
@@ -323,13 +324,13 @@ def test_a_time_that_cannot_be_true_is_no_advantage(
 def test_a_place_that_cannot_be_announced(queues: List[WaitQueue], ids: List[str], gpus: List[str]) -> None:
     """Another process has the name: the kernel waits, and does not hold up those that come later."""
 
-    class Stopped(Runtime):
+    class Stopped(AgentRuntime):
         def time(self) -> float:
             return now
 
     now = RUNTIME.time()
     name = "%011x.0.1.0.%x.%s" % (round(round(now, 3) * 1000), gpu_bits(gpus), ids[0])
-    taken = announcements.bind(PREFIX + name)
+    taken = announcements.bind(RUNTIME, PREFIX + name)
     assert taken is not None
     with taken:
         wait(WaitQueue(Loop(Stopped()), ids[0]), gpus)

@@ -50,11 +50,11 @@ WAITER = """
 import os, sys
 from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue
 from jupyter_gpu_kernel.agent.system.loop import Loop
-from jupyter_gpu_kernel.wire.runtime import Runtime
+from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 
 os.setgroups([])
 os.setuid(61235)
-loop = Loop(Runtime())
+loop = Loop(AgentRuntime())
 queue = WaitQueue(loop, "other")
 queue.join(1)
 queue.announce(sys.argv[1:])

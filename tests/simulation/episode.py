@@ -12,6 +12,7 @@ from . import invariants
 from .endings import Endings
 from .faults import Faults, limit_files
 from .front_end import Client, Ports
+from .gpus import NodeGpus
 from .hub import HubProcess, KernelInfos, UserFrontEnd
 from .network import Path as NetworkPath
 from .node import Node
@@ -42,6 +43,8 @@ class Episode(Users, Faults, Endings):
         self.ports.on_kill = self._hub_killed_in_send
         self.path = NetworkPath(world, plan.delay, plan.rate)
         self.node = Node(world, folder / "node", self.path)
+        if plan.node_gpus:
+            self.node.gpus = NodeGpus(self.node, plan.node_gpus, plan.gpus)
         self.infos = KernelInfos()
         if plan.knows_info:
             self.infos.put(

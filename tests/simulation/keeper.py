@@ -17,23 +17,15 @@ from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.policy import Policy
 
 from . import invariants
+from .gpus import NodeProcesses
 from .kernel import ModelKernel
 from .kernel_end import KernelEnd
 from .network import Listener
+from .node_sockets import ProcessRuntime
 from .world import KeeperLoop, Killed, Process
 
 if TYPE_CHECKING:
     from .node import Node
-
-
-class NoProcesses:
-    """In place of ProcessControl: nothing is started."""
-
-    def start(self, *_: Any, **__: Any) -> Any:
-        raise OSError("the simulation has no processes")
-
-    def read_output(self, *_: Any) -> bytes:
-        raise OSError("the simulation has no processes")
 
 
 class _Cleanup:
@@ -92,8 +84,11 @@ class _System:
 
     def __init__(self, process: KeeperProcess) -> None:
         self.process = process
-        self.processes = NoProcesses()
-        self.loop = KeeperLoop(process, process.node.runtime)
+        node = process.node
+        self.processes = NodeProcesses(node)
+        self.loop = KeeperLoop(process, ProcessRuntime(node.runtime, node.sockets, process))
+        if node.gpus is not None:
+            self.loop.thread_seconds = node.gpus.reading
 
     def listen(self, path: Path, _: int) -> Listener:
         self.process.listener = Listener(self.process.world, self.process, self.loop)
@@ -160,6 +155,7 @@ class KeeperProcess(Process):
         if self.system.loop.stopped and not self.ended:
             self.ended = True
             self.keeper.clean_up()
+            self.node.sockets.close_all(self)
             self.world.note("keeper ends", self.kernel_id)
             self.alive = False
 
@@ -174,7 +170,7 @@ class KeeperProcess(Process):
         """The system closes what the process had open."""
         for sock in self.sockets:
             sock.close()
-        self.keeper.replacement.close()
+        self.node.sockets.close_all(self)
 
     @property
     def story(self) -> list[dict[str, Any]]:

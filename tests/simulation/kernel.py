@@ -1,8 +1,8 @@
 """The kernel's process as a model of ipykernel, and the keeper's end of its sockets.
 
 A cell's code is a JSON list of actions: ["print", NAME, TEXT], ["prints", COUNT, SIZE], ["display", ID, TEXT],
-["update", ID, TEXT], ["comm", ID, VALUE], ["sleep", SECONDS], ["input"], ["error"], ["comment", TEXT], ["crash"], and
-["crash", "replied"]: between its reply and its idle status.
+["update", ID, TEXT], ["comm", ID, VALUE], ["sleep", SECONDS], ["input"], ["error"], ["comment", TEXT],
+["open GPUs"], ["crash"], and ["crash", "replied"]: between its reply and its idle status.
 
 Shell requests run one after another, control requests at once. A reply and the output before it leave on different
 sockets, so either may arrive first. A cell that fails aborts the cells that the kernel has received until then. Idle
@@ -65,6 +65,7 @@ class ModelKernel(Process):
         self.running = True
         self.returncode: int | None = None
         self.gpus: list[str] = []
+        self.opened_gpus = False
         self.count = 0
         self.on_end: Callable[[], Any] = lambda: None
         self.successor_settings: KernelSettings | None = None
@@ -170,6 +171,8 @@ class ModelKernel(Process):
         content = request.content
         if request.own:  # the keeper evaluates an expression
             return self._finish(request, self._evaluated(content["user_expressions"]["value"]))
+        if self.node.gpus is not None:
+            self.node.gpus.check_cell(self, request.name, by_user=bool(content["store_history"]))
         if not content["silent"]:
             self.count += bool(content["store_history"])
             self._publish("execute_input", {"code": content["code"], "execution_count": self.count}, request)
@@ -184,7 +187,7 @@ class ModelKernel(Process):
         if call.startswith("skip("):
             self.count = max(self.count, int(call[5:-1]))
         elif call.startswith("take_gpus("):
-            self.gpus = json.loads(call[10:-1].replace("'", '"'))
+            self.use_gpus(json.loads(call[10:-1].replace("'", '"')))
         value = {"status": "ok", "data": {"text/plain": "None"}, "metadata": {}}
         reply = {
             "status": "ok",
@@ -193,6 +196,11 @@ class ModelKernel(Process):
             "user_expressions": {"value": value},
         }
         return reply
+
+    def use_gpus(self, uuids: list[str]) -> None:
+        """The process has these GPUs from now on."""
+        if self.node.gpus is not None:
+            self.node.gpus.kernel_has(self, uuids)
 
     def _act(self) -> None:
         """Do the cell's next action."""
@@ -203,6 +211,9 @@ class ModelKernel(Process):
             return self._end("ok")
         kind, *more = self._actions.popleft()
         if kind == "comment":
+            return self._act()
+        if kind == "open GPUs":
+            self.opened_gpus = True
             return self._act()
         if kind == "sleep":
             self._timer = self._later(more[0], self._act)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jupyter_gpu_kernel.agent.gpus.devices.visible_devices import NVIDIA, visible_uuids
 from jupyter_gpu_kernel.agent.kernel_protocol import returned
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.wire.messages import Channel, Message
@@ -74,6 +75,7 @@ class KernelEnd:
         self.model.on_end = lambda: self._world.later(0.002, self.on_child, process=self.process)
         self._connected = False
         self._world.note("kernel starts", self.pid)
+        self.model.use_gpus(visible_uuids(env, NVIDIA))
         model = self.model
 
         def ready() -> None:
@@ -136,6 +138,11 @@ class KernelEnd:
             while self._coming[channel]:
                 self._take(channel)
         self.model, self.pid, self._connected = None, 0, False
+
+    @property
+    def has_opened_gpus(self) -> bool:
+        """Whether the process has opened its GPUs."""
+        return self.model is not None and self.model.opened_gpus
 
     def return_mark(self, total: int) -> None:
         """Tell the kernel how much was read."""

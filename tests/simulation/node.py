@@ -11,10 +11,12 @@ from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.paths import Root
 
 from .attach import Attach
+from .gpus import NodeGpus
 from .keeper import KeeperProcess
 from .kernel import CRASHED, ModelKernel
 from .network import Path as NetworkPath
 from .network import Session
+from .node_sockets import SocketTable
 from .world import SimulatedRuntime, World
 
 
@@ -29,6 +31,8 @@ class Node:
         self.on_kill_due: Callable[[KeeperProcess], None] = lambda keeper: None
         folder.mkdir(mode=0o700)
         self.root = Root(folder)
+        self.sockets = SocketTable(world)
+        self.gpus: NodeGpus | None = None
         self.keepers: dict[str, KeeperProcess] = {}
         self.processes: dict[int, ModelKernel] = {}
         self.attached: list[Attach] = []

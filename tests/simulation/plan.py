@@ -55,11 +55,15 @@ class Plan:
     knows_info: bool
     ends_with_shutdown: bool
     ids_collide: bool = False
+    node_gpus: int = 0
+    """The GPUs of the node; 0: kernels need none."""
+    gpus: int = 0
+    """How many each kernel needs."""
 
     def settings(self) -> dict[str, Any]:
         """Return the kernel's settings."""
         return {
-            "python": "python", "gpus": 0, "spare": "off",
+            "python": "python", "gpus": self.gpus, "spare": "off",
             "journal_memory_mib": self.memory_mib, "journal_cap_mib": self.cap_mib,
         }  # fmt: skip
 

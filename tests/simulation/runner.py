@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from .episode import Episode
+from .gpus import PROGRAM
 from .plan import Plan, draw
 from .world import Failure, World
 
@@ -49,6 +50,8 @@ def workplace() -> Iterator[Path]:
         # Else each start of a kernel looks whether the user's folder can be written to, and where nvidia-smi is.
         patch.setenv("IPYTHONDIR", folder)
         patch.setenv("PATH", folder)
+        patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        Path(folder, PROGRAM).touch(0o755)
         yield Path(folder)
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
-EPOCH = 1_800_000_000.0
-"""What the wall clock shows at the beginning, in seconds since 1970."""
+EPOCH = 3_000_000_000.0
+"""What the wall clock shows at the beginning, in seconds since 1970: later than the boot of any machine."""
 _FIRST_SOCKET = 1 << 30
 
 
@@ -145,10 +145,14 @@ class World:
         self._sockets.append(socket)
         return _FIRST_SOCKET + len(self._sockets) - 1
 
+    def socket(self, number: int) -> Any:
+        """Return the socket with this number."""
+        return self._sockets[number - _FIRST_SOCKET]
+
     def watched(self, number: int) -> None:
         """An event loop waits for this socket, or for another one that never is ready."""
         if number >= _FIRST_SOCKET:
-            self._sockets[number - _FIRST_SOCKET].check()
+            self.socket(number).check()
 
     def thread_delay(self) -> float:
         """Return the seconds that work in a thread takes."""
@@ -296,9 +300,10 @@ class AsyncLoop:
 class KeeperLoop(Loop):
     """A keeper's event loop. Only simulated sockets become ready."""
 
-    def __init__(self, process: Process, runtime: Runtime) -> None:
+    def __init__(self, process: Process, runtime: Any) -> None:
         self.runtime = runtime
         self.stopped = False
+        self.thread_seconds: Callable[[], float] = lambda: 0.05
         self._process, self._world = process, process.world
         self._sources: dict[int, tuple[Callable[[int], None], int]] = {}
 
@@ -323,7 +328,9 @@ class KeeperLoop(Loop):
         return self._world.later(seconds, callback, process=self._process)
 
     def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self._world.later(0.05, lambda: done(work()), process=self._process)
+        """Do the work now, as a thread would: its result comes later."""
+        result = work()
+        self._world.later(self.thread_seconds(), lambda: done(result), process=self._process)
 
     def run(self) -> None:
         raise Failure("blocking", "a keeper's loop runs by the world's events")

@@ -25,6 +25,7 @@ from ..keeper.system import KeeperSystem
 from ..kernel_protocol import REPEAT_INPUT, TAKEN_OVER
 from ..kernel_settings import KernelSettings, settings_from
 from ..paths import Root
+from ..system.agent_runtime import AgentRuntime
 from ..system.file_lock import lock_now
 from ..system.process_control import ProcessControl, detach
 from ..system.procfs import start_ticks
@@ -57,7 +58,7 @@ class RunningKernel(NamedTuple):
 
 def run(root: Root, kernel_id: str) -> int:
     """Start the successor as a daemon, and send the kernel its end of a new pipe; return as `detach` does."""
-    runtime, kernel, pipe = Runtime(), RunningKernel.read(sys.stdin), KeeperPipe()
+    runtime, kernel, pipe = AgentRuntime(), RunningKernel.read(sys.stdin), KeeperPipe()
     folder, kernels_end = root.kernel(kernel_id), pipe.open()
 
     def keep(started: Callable[[], None]) -> None:

@@ -178,7 +178,7 @@ class Acquisition:
 
         Returns whether there is such a keeper.
         """
-        passed = hand_over(folder, kernel_id, self._leases, self.held_since)
+        passed = hand_over(self._loop.runtime, folder, kernel_id, self._leases, self.held_since)
         self.release()  # only our copies of the sockets
         return passed
 

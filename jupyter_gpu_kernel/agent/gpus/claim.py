@@ -10,7 +10,7 @@ import socket
 from collections import deque
 from typing import Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Union
 
-from ...wire.runtime import Runtime
+from ..system.agent_runtime import AgentRuntime
 from .devices.gpu import WITHOUT, Gpu, SmiError
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, choose, judge, require_usable, waiting_text
 from .requirements import ANY_GPU, Requirements
@@ -51,7 +51,7 @@ class Claim:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: AgentRuntime,
         taker: LeaseTaker,
         needs: Requirements = ANY_GPU,
         ignored: Iterable[str] = (),

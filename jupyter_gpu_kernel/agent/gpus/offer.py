@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List
 
-from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings
+from ..system.agent_runtime import AgentRuntime
 from ..system.process_control import ProcessControl
 from .allocation import Allocation
 from .devices.gpu import SmiError
@@ -27,7 +27,7 @@ _NO_SEARCH: Dict[str, Any] = {
 """The offer to a kernel without GPUs, or with those that a scheduler has allocated."""
 
 
-def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSettings) -> Dict[str, Any]:
+def read_offer(runtime: AgentRuntime, processes: ProcessControl, settings: KernelSettings) -> Dict[str, Any]:
     """Return {enough, idle, memory, waiting, usable, problem} for a kernel with these settings; blocks for a while.
 
     `enough`: whether enough GPUs are free now; `idle`: whether nobody uses any GPU that the kernel could use; `memory`:
@@ -61,7 +61,7 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSett
 
 
 def _in_front(
-    runtime: Runtime, settings: KernelSettings, queue: List[WaitingKernel], verdicts: List[Verdict]
+    runtime: AgentRuntime, settings: KernelSettings, queue: List[WaitingKernel], verdicts: List[Verdict]
 ) -> List[WaitingKernel]:
     """Return the kernels that would get GPUs before this one. Places of users whom the setting `ignore_place` names do
     not count: whether they leave GPUs untaken, only a kernel can find out that waits here."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from ...wire.runtime import Runtime
 from ..system import procfs
+from ..system.agent_runtime import AgentRuntime
 from ..system.process_control import ProcessControl
 from .devices.gpu import WITHOUT, Gpu, SmiError
 from .devices.gpu_reader import gpu_reader
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 class SampleReader:
     """Reads GPUs and leases, repeatedly. Not for use by several threads at a time."""
 
-    def __init__(self, runtime: Runtime, processes: ProcessControl, with_links: bool = False) -> None:
+    def __init__(self, runtime: AgentRuntime, processes: ProcessControl, with_links: bool = False) -> None:
         """`with_links`: also read the links between the GPUs, once."""
         self._runtime = runtime
         self._links: Optional[Topology] = None if with_links else {}
@@ -65,7 +65,9 @@ class SampleReader:
         return Sample(begin, gpus, leases, self._links, self._queue.own_reports().notebooks)
 
 
-def judge_now(runtime: Runtime, processes: ProcessControl, needs: Requirements = ANY_GPU) -> List[Verdict]:
+def judge_now(
+    runtime: AgentRuntime, processes: ProcessControl, needs: Requirements = ANY_GPU
+) -> List[Verdict]:
     """Take as many samples as verdicts need, and judge each GPU; blocks meanwhile. Raises SmiError if the GPUs cannot
     be read."""
     reader, samples = SampleReader(runtime, processes), []

@@ -16,9 +16,9 @@ from typing import Any, Dict, Mapping, Set
 
 from ...wire.fields import text
 from ...wire.files import private
-from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP, TAG, find_descendants
 from ..paths import Root, agent_command
+from ..system.agent_runtime import AgentRuntime
 from ..system.loop import Loop
 from ..system.process_control import ChildProcess, ProcessControl, Streams, become_subreaper, next_ended_child
 from .client import SOCKET, job_is_over
@@ -42,7 +42,7 @@ class JobProcess:
     """The process of one job: `run()` serves until the job is over."""
 
     def __init__(
-        self, runtime: Runtime, processes: ProcessControl, root: Root, slurm_job: SlurmJob, wait: float
+        self, runtime: AgentRuntime, processes: ProcessControl, root: Root, slurm_job: SlurmJob, wait: float
     ) -> None:
         """`wait`: the seconds that a first kernel may take to be started."""
         self._slurm_job = slurm_job
@@ -191,7 +191,7 @@ class _Start:
         self.connection = connection
 
 
-def run(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
+def run(runtime: AgentRuntime, processes: ProcessControl, root: Root) -> int:
     """Serve the job of this process's environment; return the exit status. Signals must be blocked already."""
     slurm_job = read_job(os.environ)
     if slurm_job is None:

@@ -9,7 +9,6 @@ from ...wire import PROTOCOL
 from ...wire.messages import Lane, keeper_message
 from ..core.events import Tell
 from ..system.procfs import boot_id
-from .limits.idle_timer import cuda_is_open
 
 if TYPE_CHECKING:
     from .keeper import Keeper
@@ -28,11 +27,6 @@ class Status:
         self._since = self._time()
         self._extra: Dict[str, Any] = {}
         self._busy_was_reported = False
-
-    @property
-    def has_opened_gpus(self) -> bool:
-        """Whether the kernel's process has opened GPUs, or may have: then they are free only after its end."""
-        return cuda_is_open(self._keeper.kernel.pid)
 
     def become(self, state: str, **extra: Any) -> None:
         """Change the state, and tell the hub. `extra`: fields of this state that the hub gets as well."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...wire.runtime import Runtime
 from ..exit.report import ExitReport
 from ..process.adopted_process import AdoptedProcess
 from ..process.kernel_process import KernelProcess
 from ..process.signals import Signals
+from ..system.agent_runtime import AgentRuntime
 from ..system.loop import Loop
 from ..system.process_control import ProcessControl
 from ..system.unix_sockets import listen
@@ -21,6 +21,6 @@ class KeeperSystem:
     exit_report = ExitReport
     signals = Signals
 
-    def __init__(self, runtime: Runtime, processes: ProcessControl) -> None:
+    def __init__(self, runtime: AgentRuntime, processes: ProcessControl) -> None:
         self.loop = Loop(runtime)
         self.processes = processes

@@ -14,12 +14,12 @@ import threading
 from typing import Any, Callable, Dict, Optional
 
 from ...wire.fields import FieldError, number, text
-from ...wire.runtime import Runtime
 from ...wire.stream.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, json_frame, reply_frame
 from ...wire.stream.window import MOST
 from ..paths import Root
 from ..refused import Refused
 from ..story import forget_old_stories
+from ..system.agent_runtime import AgentRuntime
 from ..system.process_control import ProcessControl
 from .handlers import RequestHandlers
 
@@ -202,7 +202,7 @@ class Router:
                 view = view[os.write(self._stdout, view) :]
 
 
-def main(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
+def main(runtime: AgentRuntime, processes: ProcessControl, root: Root) -> int:
     """Run on stdin and stdout. A stray SIGTERM does not end the process; the end of stdin does."""
     for caught in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(caught, lambda caught, frame: None)

@@ -14,7 +14,6 @@ from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tu
 
 from ...wire import PROTOCOL
 from ...wire.fields import number, text, texts
-from ...wire.runtime import Runtime
 from ..exit.descendants import hidden_keeper
 from ..exit.leftovers import explain_missing_story, on_gpu
 from ..gpus import hours
@@ -35,6 +34,7 @@ from ..policy import PATH, PolicyError, read_policy
 from ..refused import Refused
 from ..spare.places import retire_all
 from ..story import KEEP_DAYS, read_story
+from ..system.agent_runtime import AgentRuntime
 from ..system.process_control import ProcessControl
 from ..system.procfs import booted_at
 from .keepers import SUCCESSOR_TIMEOUT, Keepers, protocol_of
@@ -57,7 +57,7 @@ class RequestHandlers:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: AgentRuntime,
         processes: ProcessControl,
         root: Root,
         policy: Path = PATH,

@@ -16,7 +16,6 @@ from typing import Any, Dict, List, Optional
 
 from ...wire import PROTOCOL
 from ...wire.files import private
-from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP, TAG, hidden_keeper
 from ..exit.leftovers import Leftovers, has_keeper, is_being_served
 from ..job.client import JobChild, job_is_over, why_no_process
@@ -28,6 +27,7 @@ from ..pinned_code.checkout import Checkouts
 from ..policy import read_policy
 from ..refused import Refused
 from ..story import read_story
+from ..system.agent_runtime import AgentRuntime
 from ..system.file_lock import lock_now
 from ..system.process_control import ChildProcess, ProcessControl, Streams
 from ..system.unix_sockets import NO_LISTENER
@@ -50,7 +50,7 @@ class Keepers:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: AgentRuntime,
         processes: ProcessControl,
         root: Root,
         policy: Path,

@@ -14,6 +14,7 @@ from ..paths import agent_command, read_tail
 from ..spare.client import Spare
 from ..spare.packets import KernelStart
 from ..system.process_control import Process, Streams
+from ..system.procfs import has_opened_gpus
 from .kernel_sockets import KernelSockets
 
 STDERR_TAIL = 4000
@@ -45,6 +46,11 @@ class KernelProcess:
         self._process: Optional[Process] = None
         self._last_start: Optional[Tuple[str, KernelStart]] = None
         self._ready_fd = -1  # the process writes to it when its sockets are bound
+
+    @property
+    def has_opened_gpus(self) -> bool:
+        """Whether the process has opened GPUs, or may have: then they are free only after its end."""
+        return has_opened_gpus(self.pid) is not False
 
     def start(
         self, python: str, env: Dict[str, str], cwd: Optional[str], on_ready: Callable[[], None]

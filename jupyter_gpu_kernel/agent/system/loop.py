@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Tuple, TypeVar
 
 import zmq
 
-from ...wire.runtime import Runtime
+from .agent_runtime import AgentRuntime
 
 _POLL_MS = 60_000
 """Between two turns where no timer is due earlier. Nothing depends on it: signals come by a descriptor, too."""
@@ -38,7 +38,7 @@ class Timer:
 class Loop:
     """`watch` file descriptors and zmq sockets, set timers with `later`, and `run` until `stop`."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: AgentRuntime) -> None:
         self.runtime = runtime
         self._poller = zmq.Poller()
         self._callbacks: Dict[Any, Callable[[int], None]] = {}

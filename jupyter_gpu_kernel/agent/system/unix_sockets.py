@@ -11,6 +11,8 @@ import struct
 from pathlib import Path
 from typing import List, NamedTuple, Sequence, Tuple
 
+from .agent_runtime import AgentRuntime
+
 NO_LISTENER = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)
 """The errors of connecting to a path at which no process listens."""
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -41,11 +43,11 @@ def listen(path: Path, backlog: int, kind: int = socket.SOCK_STREAM) -> socket.s
     return listener
 
 
-def bind_datagrams(path: Path) -> socket.socket:
+def bind_datagrams(runtime: AgentRuntime, path: Path) -> socket.socket:
     """Return a socket that receives datagrams at this path, and does not block. It takes the place of that of a killed
     process."""
     path.unlink(missing_ok=True)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    sock = runtime.unix_socket(socket.SOCK_DGRAM)
     sock.bind(str(path))
     return sock
 

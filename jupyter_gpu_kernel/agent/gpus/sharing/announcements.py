@@ -18,8 +18,8 @@ import re
 import socket
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
-from ....wire.runtime import Runtime
 from ...system import procfs
+from ...system.agent_runtime import AgentRuntime
 from ...system.unix_sockets import Owner, peer
 from .socket_owner import find_owners, rows
 
@@ -92,9 +92,9 @@ class Announcement:
         return json.dumps({**details, **self._facts}).encode()
 
 
-def bind(name: str) -> Optional[socket.socket]:
+def bind(runtime: AgentRuntime, name: str) -> Optional[socket.socket]:
     """Return a socket that listens under this name; None if another process has the name."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    listener = runtime.unix_socket()
     try:
         listener.bind("\0" + name)
         listener.listen(MAX_CONNECTIONS)
@@ -138,7 +138,7 @@ class AnnouncementReader:
     `read` waits long for its answer.
     """
 
-    def __init__(self, runtime: Runtime, prefix: str, pattern: re.Pattern[str]) -> None:
+    def __init__(self, runtime: AgentRuntime, prefix: str, pattern: re.Pattern[str]) -> None:
         self._runtime = runtime
         self._prefix = prefix
         self._pattern = pattern
@@ -175,7 +175,7 @@ class AnnouncementReader:
     def _listed(self) -> List[Tuple[str, int]]:
         """The name and inode of each announcement."""
         start = self._prefix.encode()
-        listening = (row for row in rows(start) if row.listening)
+        listening = (row for row in rows(self._runtime, start) if row.listening)
         found = ((row.name[len(start) :].decode("ascii", "replace"), row.inode) for row in listening)
         return list(itertools.islice((one for one in found if self._pattern.fullmatch(one[0])), _MOST))
 
@@ -188,7 +188,7 @@ class AnnouncementReader:
         refused: List[str] = []
         with contextlib.ExitStack() as stack:
             for name in names:
-                client = stack.enter_context(_client())
+                client = stack.enter_context(self._runtime.unix_socket())
                 error = client.connect_ex("\0" + self._prefix + name)
                 if error == 0:
                     answers[name] = Announced(*peer(client), {})
@@ -197,7 +197,7 @@ class AnnouncementReader:
                     refused.append(name)
                     if error == errno.EAGAIN:
                         answers[name] = _UNKNOWN
-            for name, owner in find_owners(self._prefix, refused).items():
+            for name, owner in find_owners(self._runtime, self._prefix, refused).items():
                 answers[name] = Announced(*owner, {})
             for was_silent, name, client in sorted(asked, key=lambda one: one[0]):
                 client.settimeout(max(0.0, deadlines[was_silent] - self._runtime.monotonic()))
@@ -209,14 +209,10 @@ class AnnouncementReader:
 
     def _ask(self, name: str) -> Optional[Owner]:
         """The owner of an announcement; None if there is none any more, or no descriptors are left."""
-        with contextlib.suppress(OSError), _client() as client:
+        with contextlib.suppress(OSError), self._runtime.unix_socket() as client:
             if client.connect_ex("\0" + self._prefix + name) == 0:
                 return peer(client)
         return None
-
-
-def _client() -> socket.socket:
-    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
 
 
 def _receive(client: socket.socket) -> Mapping[str, Any]:

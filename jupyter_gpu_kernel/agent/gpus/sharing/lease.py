@@ -18,10 +18,10 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
-from ....wire.runtime import Runtime
 from ....wire.texts import one_line
 from ...paths import is_kernel_id
 from ...system import procfs
+from ...system.agent_runtime import AgentRuntime
 from . import announcements
 from .announcements import Announced, Announcement, AnnouncementReader, Details
 
@@ -114,7 +114,7 @@ class LeaseTaker:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: AgentRuntime,
         identity: Mapping[str, Any],
         details: Details = dict,
         ignored: Collection[str] = (),
@@ -135,7 +135,7 @@ class LeaseTaker:
 
     def take(self, uuid: str) -> Optional[Lease]:
         """Take the lease of this GPU; None if another process holds it, unless that lease may be ignored."""
-        listener = announcements.bind(PREFIX + uuid)
+        listener = announcements.bind(self._runtime, PREFIX + uuid)
         if listener is None:
             return self._take_ignoring(uuid) if uuid in self._ignored else None
         if uuid not in self._ignored and self._is_ignored(uuid):
@@ -145,7 +145,7 @@ class LeaseTaker:
 
     def _take_ignoring(self, uuid: str) -> Optional[Lease]:
         name = f"{uuid}.{str(self._identity['id'])[:_ID_LENGTH]}"
-        listener = announcements.bind(IGNORING_PREFIX + name)
+        listener = announcements.bind(self._runtime, IGNORING_PREFIX + name)
         return None if listener is None else self._lease(name, listener)
 
     def _is_ignored(self, uuid: str) -> bool:
@@ -189,7 +189,7 @@ def release_all(leases: Iterable[Lease]) -> None:
         lease.release()
 
 
-def lease_readers(runtime: Runtime) -> Tuple[AnnouncementReader, AnnouncementReader]:
+def lease_readers(runtime: AgentRuntime) -> Tuple[AnnouncementReader, AnnouncementReader]:
     """Return readers of all leases on the node, also of GPUs that we do not see, and of those that ignore another."""
     return (
         AnnouncementReader(runtime, PREFIX, _UUID),
@@ -200,7 +200,7 @@ def lease_readers(runtime: Runtime) -> Tuple[AnnouncementReader, AnnouncementRea
 class LeaseReader:
     """Reads leases, repeatedly. A holder that does not answer (stopped, busy, or hostile) is reported all the same."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: AgentRuntime) -> None:
         self._runtime = runtime
         self._reader, self._ignoring = lease_readers(runtime)
 

@@ -12,6 +12,7 @@ from typing import Callable, List, Optional, Sequence
 
 from ....wire.fields import FieldError, load_object, number, text
 from ...paths import is_kernel_id
+from ...system.agent_runtime import AgentRuntime
 from ...system.loop import Loop
 from ...system.unix_sockets import bind_datagrams, receive_descriptors, send_descriptors
 from .lease import Lease
@@ -24,7 +25,9 @@ _MAX_LEASES = 64
 _MAX_MESSAGE = 4096
 
 
-def hand_over(folder: Path, kernel_id: str, leases: Sequence[Lease], since: Optional[float]) -> bool:
+def hand_over(
+    runtime: AgentRuntime, folder: Path, kernel_id: str, leases: Sequence[Lease], since: Optional[float]
+) -> bool:
     """Pass the leases that the kernel `kernel_id` has since this time to the keeper with this folder. The caller still
     has to release them.
 
@@ -32,8 +35,7 @@ def hand_over(folder: Path, kernel_id: str, leases: Sequence[Lease], since: Opti
     """
     descriptors = [lease.announcement.fileno() for lease in leases[:_MAX_LEASES]]
     message = {"kernel": kernel_id, "since": int(since or 0)}
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.setblocking(False)
+    with runtime.unix_socket(socket.SOCK_DGRAM) as sock:
         try:
             sock.connect(str(folder / _TRANSFER))
             send_descriptors(sock, json.dumps(message).encode(), descriptors)
@@ -48,7 +50,7 @@ class LeaseReceiver:
     def __init__(self, loop: Loop, folder: Path, on_leases: OnLeases) -> None:
         self._loop = loop
         self._on_leases = on_leases
-        self._sock = bind_datagrams(folder / _TRANSFER)
+        self._sock = bind_datagrams(loop.runtime, folder / _TRANSFER)
         loop.watch(self._sock.fileno(), lambda _: self._receive())
 
     def close(self) -> None:
@@ -61,7 +63,7 @@ class LeaseReceiver:
             message, descriptors, _ = receive_descriptors(self._sock, _MAX_MESSAGE, _MAX_LEASES)
         except (BlockingIOError, InterruptedError):
             return
-        sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        sockets = [self._loop.runtime.received_socket(one) for one in descriptors]
         try:
             request = load_object(message)
             kernel_id = text(request, "kernel")

@@ -16,9 +16,9 @@ from typing import Collection, Dict, Iterator, NamedTuple, Optional, Tuple
 
 from ....wire import sock_diag
 from ...system import procfs
+from ...system.agent_runtime import AgentRuntime
 from ...system.unix_sockets import Owner
 
-_NAMES = "/proc/net/unix"
 _STREAM, _UNCONNECTED, _LISTENING = b"0001", b"01", b"00010000"
 _REQUEST = struct.Struct("=BBHIIIII")  # struct unix_diag_req
 _ANSWER = struct.Struct("=BBBBIII")  # struct unix_diag_msg
@@ -37,9 +37,9 @@ class Row(NamedTuple):
     connected: bool
 
 
-def rows(prefix: bytes) -> Iterator[Row]:
+def rows(runtime: AgentRuntime, prefix: bytes) -> Iterator[Row]:
     """Yield the stream sockets whose abstract names begin with `prefix`; nothing where the site hides the list."""
-    with contextlib.suppress(OSError), open(_NAMES, "rb") as file:
+    with contextlib.suppress(OSError), runtime.socket_table() as file:
         for line in itertools.islice(file, _MOST_SOCKETS):
             if prefix not in line:
                 continue
@@ -50,11 +50,11 @@ def rows(prefix: bytes) -> Iterator[Row]:
                 yield Row(fields[7][1:], int(fields[6]), listening, connected)
 
 
-def find_owners(prefix: str, names: Collection[str]) -> Dict[str, Owner]:
+def find_owners(runtime: AgentRuntime, prefix: str, names: Collection[str]) -> Dict[str, Owner]:
     """Return the owners of those of these names (without the prefix) to which a socket is bound."""
     start = prefix.encode()
     wanted = {start + name.encode(): name for name in names}
-    bound = [row for row in rows(start) if row.name in wanted and not row.connected]
+    bound = [row for row in rows(runtime, start) if row.name in wanted and not row.connected]
     return {wanted[row.name]: _owner(row) for row in bound}
 
 

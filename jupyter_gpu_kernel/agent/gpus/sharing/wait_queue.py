@@ -13,9 +13,9 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Collection, Iterable, List, Mapping, NamedTuple, Optional, Set
 
-from ....wire.runtime import Runtime
 from ....wire.texts import one_line
 from ...system import procfs
+from ...system.agent_runtime import AgentRuntime
 from ...system.unix_sockets import Owner
 from . import announcements, lease
 from .announcements import Announcement, AnnouncementReader, Details
@@ -45,7 +45,7 @@ class OwnReports(NamedTuple):
 class QueueReader:
     """Reads who waits and who holds leases, from the names of sockets and their owners. Never blocks, never raises."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: AgentRuntime) -> None:
         self._runtime = runtime
         self._waiting = AnnouncementReader(runtime, _PREFIX, _NAME)
         self._leases = lease.lease_readers(runtime)
@@ -72,7 +72,7 @@ class QueueReader:
         own = [
             name
             for name, owner in self._waiting.owners().items()
-            if owner.uid == os.getuid() and owner.pid != os.getpid() and procfs.is_running(owner.pid)
+            if owner.uid == os.getuid() and owner.pid != self._runtime.pid() and procfs.is_running(owner.pid)
         ]
         reports = self._waiting.read(own, timeout)
         known = (
@@ -102,7 +102,9 @@ class WaitQueue:
         self._passed = PassedPlaces(ignored_users)
         self._details = details
         self._loop = loop
-        self._me = WaitingKernel(kernel_id[:_ID_LENGTH], os.getuid(), 0.0, 0, priority, pid=os.getpid())
+        self._me = WaitingKernel(
+            kernel_id[:_ID_LENGTH], os.getuid(), 0.0, 0, priority, pid=loop.runtime.pid()
+        )
         self._announced: Optional[WaitingKernel] = None
         self._untaken: List[Place] = []  # at the last look
         self._had_gpus = False  # whether the user had GPUs at the last look
@@ -233,7 +235,7 @@ class WaitQueue:
         turn = max(0, round(me.turn - me.since))
         facts = (round(me.since * 1000), turn, me.gpus, me.priority, me.usable, me.kernel_id)
         try:
-            listener = announcements.bind(_PREFIX + "%011x.%x.%d.%d.%x.%s" % facts)
+            listener = announcements.bind(self._loop.runtime, _PREFIX + "%011x.%x.%d.%d.%x.%s" % facts)
         except OSError:  # no descriptors are left
             listener = None
         self.withdraw()

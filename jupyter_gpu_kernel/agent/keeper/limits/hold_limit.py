@@ -122,8 +122,7 @@ class HoldLimit:
         why = why[0].lower() + why[1:]
         if self._acquisition.held_since is None:
             return
-        status = self._keeper.status
-        if status.state == "idle" and not status.has_opened_gpus:
+        if self._keeper.status.state == "idle" and not self._keeper.kernel.has_opened_gpus:
             self._keeper.gpus.release_unused(why)
         else:
             self._keeper.stop(why)

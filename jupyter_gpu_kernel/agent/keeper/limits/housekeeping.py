@@ -68,7 +68,7 @@ class Housekeeping:
             attached=keeper.server.attached,
             cpu=tree_cpu(keeper.kernel.pid),
             has_gpu=keeper.gpus.acquisition.holds_leases,
-            cuda_open=keeper.status.has_opened_gpus,
+            cuda_open=keeper.kernel.has_opened_gpus,
             named=bool(keeper.settings.now.notebook),
         )
         if advice.warn:

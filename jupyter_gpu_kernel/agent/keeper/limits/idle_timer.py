@@ -103,8 +103,3 @@ def tree_cpu(session: int) -> float:
         if stat is not None:
             ticks += stat.cpu + stat.cpu_of_children
     return procfs.seconds(ticks)
-
-
-def cuda_is_open(pid: int) -> bool:
-    """Whether the process has opened GPUs, with CUDA or ROCm. True if that is unknown, as the GPU may be in use."""
-    return procfs.has_opened_gpus(pid) is not False

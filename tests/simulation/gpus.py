@@ -1,0 +1,166 @@
+"""The node's GPUs: what `nvidia-smi` prints of them, who uses them, and what must never happen to them.
+
+Leases, the queue and all decisions about GPUs are those of the agent. This model has the processes that use GPUs:
+kernels that have opened theirs, and those of other people, which come and go and hold no lease.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from jupyter_gpu_kernel.agent.gpus.sharing.lease import PREFIX
+
+from .world import Failure
+
+if TYPE_CHECKING:
+    from .kernel import ModelKernel
+    from .node import Node
+
+PROGRAM = "nvidia-smi"
+_MEMORY_MIB = 40_000
+_SEEN = 1.5
+"""Seconds after which a process on a GPU is in the sample that confirms a claim."""
+
+
+class Used:
+    """One GPU. `foreign`: when the process of another person has begun to use it; None if none uses it."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.uuid = f"GPU-00000000-0000-4000-8000-{index:012d}"
+        self.foreign: float | None = None
+        self.pid = 0
+
+
+class NodeGpus:
+    """The GPUs of a node. `smi` answers as `nvidia-smi` does; `kernel_has` is told which GPUs a kernel uses."""
+
+    def __init__(self, node: Node, number: int, wanted: int) -> None:
+        """`wanted`: how many each kernel needs."""
+        self.node, self.world, self.wanted = node, node.world, wanted
+        self.gpus = [Used(index) for index in range(number)]
+        self.random = node.world.random("GPUs")
+
+    def reading(self) -> float:
+        """Return the seconds after which a sample is known."""
+        return self.random.choice((0.02, 0.05, 0.1, 0.4)) + self.node.slow
+
+    def take(self, index: int, pid: int) -> None:
+        """A process of another person begins to use a GPU, unless somebody uses it."""
+        gpu = self.gpus[index % len(self.gpus)]
+        if gpu.foreign is None and not self._kernels_on(gpu.uuid):
+            gpu.foreign, gpu.pid = self.world.now, pid
+            self.world.note("foreign process on", gpu.index)
+
+    def leave(self, index: int) -> None:
+        """That process ends."""
+        gpu = self.gpus[index % len(self.gpus)]
+        gpu.foreign = None
+
+    def leave_all(self) -> None:
+        """No process of another person uses a GPU any more."""
+        for gpu in self.gpus:
+            gpu.foreign = None
+
+    def _running(self) -> list[ModelKernel]:
+        return [one for one in self.node.processes.values() if one.running]
+
+    def _kernels_on(self, uuid: str) -> list[ModelKernel]:
+        return [one for one in self._running() if uuid in one.gpus]
+
+    # ------------------------------------------------------------------------------------ nvidia-smi
+
+    def smi(self, arguments: Sequence[str]) -> str:
+        """Return what `nvidia-smi` prints."""
+        query = arguments[0]
+        if query.startswith("--query-gpu="):
+            fields = query.partition("=")[2].split(",")
+            return "".join(", ".join(self._values(gpu, fields)) + "\n" for gpu in self.gpus)
+        if query.startswith("--query-compute-apps="):
+            return "".join(
+                f"{gpu.uuid}, {pid}, python, {mib}\n" for gpu in self.gpus for pid, mib in self._apps(gpu)
+            )
+        return ""  # it knows no links
+
+    def _apps(self, gpu: Used) -> list[tuple[int, int]]:
+        foreign = [] if gpu.foreign is None else [(gpu.pid, 5000)]
+        return foreign + [(one.pid, 1000) for one in self._kernels_on(gpu.uuid) if one.opened_gpus]
+
+    def _values(self, gpu: Used, fields: list[str]) -> list[str]:
+        known = {
+            "index": str(gpu.index),
+            "uuid": gpu.uuid,
+            "memory.total": str(_MEMORY_MIB),
+            "memory.used": str(1 + sum(mib for _, mib in self._apps(gpu))),
+            "utilization.gpu": "0" if gpu.foreign is None else "90",
+            "compute_mode": "Default",
+            "mig.mode.current": "Disabled",
+            "retired_pages.pending": "No",
+            "remapped_rows.pending": "No",
+            "remapped_rows.failure": "No",
+            "memory.reserved": "0",
+            "name": "NVIDIA Model",
+        }
+        return [known.get(field, "0" if field.startswith("ecc") else "None") for field in fields]
+
+    # ------------------------------------------------------------------------------------ what must not happen
+
+    def kernel_has(self, kernel: ModelKernel, uuids: list[str]) -> None:
+        """A kernel uses these GPUs from now on."""
+        gained = [uuid for uuid in uuids if uuid not in kernel.gpus]
+        kernel.gpus = uuids
+        self.world.note("kernel has", kernel.pid, *(one[-2:] for one in uuids))
+        for uuid in gained:
+            others = [one.pid for one in self._kernels_on(uuid) if one is not kernel]
+            if others:
+                raise Failure("one GPU twice", f"kernel {kernel.pid} gets {uuid}, which {others} have")
+            gpu = next(one for one in self.gpus if one.uuid == uuid)
+            if gpu.foreign is not None and self.world.now - gpu.foreign > _SEEN:
+                since = self.world.now - gpu.foreign
+                raise Failure("foreign GPU", f"kernel {kernel.pid} gets {uuid}, foreign for {since:.1f} s")
+
+    def check_cell(self, kernel: ModelKernel, name: str, *, by_user: bool) -> None:
+        """A kernel begins to execute a cell."""
+        if by_user and len(kernel.gpus) < self.wanted:
+            raise Failure("ran without GPUs", f"{name} in kernel {kernel.pid}, which has {kernel.gpus}")
+
+    def left(self) -> list[str]:
+        """Return which leases and places there are."""
+        return [name for name, _ in self.node.sockets.announced("jupyter-gpu-kernel/")]
+
+    def leases(self) -> dict[str, int]:
+        """Return which process has leased which GPU."""
+        return dict(self.node.sockets.announced(PREFIX))
+
+
+class _Ended:
+    """A program that has printed everything, and ended."""
+
+    pid = 0
+
+    def poll(self) -> int:
+        return 0
+
+    def wait(self, timeout: float | None = None) -> int:
+        return 0
+
+    def kill(self) -> None:
+        """It has ended."""
+
+
+class NodeProcesses:
+    """In place of ProcessControl: the only program of the node is `nvidia-smi`."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def start(self, command: Sequence[str], streams: Any, **_: Any) -> _Ended:
+        if self._node.gpus is None or os.path.basename(command[0]) != PROGRAM:
+            raise OSError("the simulation has no processes")
+        os.write(streams.output, self._node.gpus.smi(command[1:]).encode())
+        return _Ended()
+
+    def signal_group(self, *_: Any) -> None:
+        """Nothing runs."""
