@@ -21,6 +21,7 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.agent.gpus.acquisition import (
     EARLY_SAMPLES,
     EARLY_WITHIN,
+    LOOK_INTERVAL,
     RETRIES,
     RETRY_AFTER,
     Acquisition,
@@ -207,6 +208,32 @@ def test_a_move_of_the_queue_is_noticed_although_the_place_was_read_meanwhile(
         assert waiting.place == 2
         waiting._changed(released=False)
         assert "Position 2 in the queue" in texts[-1]
+    waiting.release()
+
+
+def test_a_kernel_behind_others_does_not_look_all_the_time_after_a_lease_was_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked again at once, without an end, until its samples were old enough for a new one."""
+    fake_smi(tmp_path, monkeypatch)
+    loop = ManualLoop()
+    loop.clock.seconds = began = RUNTIME.time()
+    waiting = Acquisition(
+        context(loop, tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
+        on_acquired=lambda: None, on_error=lambda reason: None, on_waiting=lambda text: None,
+    )  # fmt: skip
+    name = f"{round(began * 1000):011x}.0.1.99.ffffffffffffffff.{uuid.uuid4().hex[:12]}"
+    place = announcements.bind(RUNTIME, "jupyter-gpu-kernel/wait/" + name)
+    assert place is not None
+    with place:
+        busy = Gpu(0, new_uuid(), "A100", 40960, 30000, utilization=90)
+        procfs.user_name(os.getuid())  # as a sample does
+        waiting.request()
+        for leases in ({busy.uuid: Holder("bob", 0, "k", None)}, {}, {}):
+            waiting._sampled(Sample(loop.clock.monotonic(), [busy], leases))
+            loop.clock.seconds += 1.0
+        waiting._sample()
+        assert waiting._timer is not None and waiting._timer.due >= loop.time() + LOOK_INTERVAL
     waiting.release()
 
 

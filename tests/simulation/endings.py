@@ -42,7 +42,7 @@ class Endings(Base):
             or any(one.remote is None or one.wants_restart for one in self.fronts)
         ):
             return False
-        if self._unanswered() or self._left():
+        if self._unanswered() or self._left() or self.others:
             return False
         return all(one.state in ("idle", "ended", "busy") for one in self.fronts)
 
@@ -97,10 +97,14 @@ class Endings(Base):
                 raise Failure("busy for ever", f"{client} saw {client.last_status} last")
         self._check_order()
         self._check_history()
+        self.gpu_oracle.check()
 
     def _check_order(self) -> None:
         for client in self.everybody:
-            began = [runs[0].began for name in client.requests if (runs := self.world.executed.get(name))]
+            cells = [  # what is no user's cell does not wait for GPUs
+                name for name, one in client.requests.items() if one.user_cell or not self.plan.node_gpus
+            ]
+            began = [runs[0].began for name in cells if (runs := self.world.executed.get(name))]
             if began != sorted(began):
                 raise Failure("order of cells", f"{client}: {began}")
 
@@ -150,6 +154,8 @@ class Endings(Base):
                 invariants.check_story(keeper)
         if any(process.running for process in self.node.processes.values()):
             raise Failure("kernel left", "its process runs")
+        if self.node.gpus is not None and (names := self.node.gpus.left()):
+            raise Failure("leases left", f"{names}")
         left = world.pending()
         if left:
             raise Failure("timers left", "; ".join(f"{one.process.name}: {one.callback}" for one in left[:5]))

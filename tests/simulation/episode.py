@@ -12,10 +12,10 @@ from . import invariants
 from .endings import Endings
 from .faults import Faults, limit_files
 from .front_end import Client, Ports
-from .gpus import NodeGpus
 from .hub import HubProcess, KernelInfos, UserFrontEnd
 from .network import Path as NetworkPath
 from .node import Node
+from .notebooks import Notebooks
 from .oracle import Disturbance
 from .plan import Plan
 from .users import Users
@@ -27,7 +27,7 @@ LINK_DEAD = 15.0
 """Seconds after which a link that is dead is up again."""
 
 
-class Episode(Users, Faults, Endings):
+class Episode(Users, Notebooks, Faults, Endings):
     """`run` it. `faults`: how many of each kind happened."""
 
     def __init__(self, plan: Plan, folder: Path, *, traced: bool = False) -> None:
@@ -43,8 +43,7 @@ class Episode(Users, Faults, Endings):
         self.ports.on_kill = self._hub_killed_in_send
         self.path = NetworkPath(world, plan.delay, plan.rate)
         self.node = Node(world, folder / "node", self.path)
-        if plan.node_gpus:
-            self.node.gpus = NodeGpus(self.node, plan.node_gpus, plan.gpus)
+        self._begin_gpus()
         self.infos = KernelInfos()
         if plan.knows_info:
             self.infos.put(
@@ -117,7 +116,7 @@ class Episode(Users, Faults, Endings):
 
     def _observe(self) -> None:
         self.world.states.add(invariants.state(self))
-        for front_end in list(self.fronts):
+        for front_end in self._all_fronts():
             self._restart_if_dead(front_end)
             if (
                 front_end.remote is not None
@@ -125,6 +124,7 @@ class Episode(Users, Faults, Endings):
                 and front_end.remote.link.state == "failed"
             ):
                 self._in_hub(self._start_again, front_end)
+        self._observe_gpus()
         if self._healed and self.world.now > self._interrupt_at:
             self._interrupt_questions()
 
@@ -170,13 +170,13 @@ class Episode(Users, Faults, Endings):
     def _hub_was_killed(self) -> None:
         self._disturb("hub killed")
         self.ports.kill_at = self.ports.kill_at_write = 0
-        for front_end in self.fronts:
+        for front_end in self._all_fronts():
             front_end.front = front_end.remote = None
         self.world.later(self.random.uniform(0.3, 2.0), self._next_hub)
 
     def _next_hub(self) -> None:
         self.hub = self._new_hub()
-        for front_end in self.fronts:
+        for front_end in self._all_fronts():
             self.world.later(self.random.uniform(0.01, 1.0), self._adopt, front_end, process=self.hub)
         waiting, self._waiting = self._waiting, []
         for function, arguments in waiting:
@@ -200,6 +200,8 @@ class Episode(Users, Faults, Endings):
             return
         self.hub.start_failed(front_end)
         self.abandoned.add(front_end.kernel_id)
+        if front_end in self.others.values():
+            return self._forget(front_end)
         front_end.here = False
         front_end.client.leave()
         if front_end is self.fronts[0]:
@@ -217,4 +219,5 @@ class Episode(Users, Faults, Endings):
             keeper.kill_at = 0
         self.path.heal()
         self.node.slow = 0.0
+        self._heal_gpus()
         limit_files(resource.RLIM_INFINITY)

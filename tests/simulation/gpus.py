@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import PREFIX
 
-from .world import Failure
-
 if TYPE_CHECKING:
     from .kernel import ModelKernel
     from .node import Node
@@ -42,27 +40,39 @@ class NodeGpus:
         self.node, self.world, self.wanted = node, node.world, wanted
         self.gpus = [Used(index) for index in range(number)]
         self.random = node.world.random("GPUs")
+        self.foreign = 0
+        self.changed_at = 0.0
+        """When a GPU or a lease was taken or became free."""
 
     def reading(self) -> float:
         """Return the seconds after which a sample is known."""
         return self.random.choice((0.02, 0.05, 0.1, 0.4)) + self.node.slow
 
-    def take(self, index: int, pid: int) -> None:
-        """A process of another person begins to use a GPU, unless somebody uses it."""
-        gpu = self.gpus[index % len(self.gpus)]
-        if gpu.foreign is None and not self._kernels_on(gpu.uuid):
-            gpu.foreign, gpu.pid = self.world.now, pid
-            self.world.note("foreign process on", gpu.index)
+    def take(self, index: int) -> bool:
+        """A process of another person begins to use a GPU, unless somebody uses it. Return whether it does."""
+        gpu = self.gpus[index]
+        if gpu.foreign is not None or self._kernels_on(gpu.uuid):
+            return False
+        self.foreign += 1
+        gpu.foreign, gpu.pid = self.world.now, (1 << 25) + self.foreign
+        self.changed_at = self.world.now
+        self.world.note("foreign process on", gpu.index)
+        return True
 
     def leave(self, index: int) -> None:
         """That process ends."""
-        gpu = self.gpus[index % len(self.gpus)]
-        gpu.foreign = None
+        self.gpus[index].foreign = None
+        self.changed_at = self.world.now
 
     def leave_all(self) -> None:
         """No process of another person uses a GPU any more."""
         for gpu in self.gpus:
-            gpu.foreign = None
+            self.leave(gpu.index)
+
+    def free(self, pid: int = 0) -> list[str]:
+        """Return the GPUs that nobody uses, and that no process but this one has leased."""
+        leased = {uuid for uuid, holder in self.leases().items() if holder != pid}
+        return [one.uuid for one in self.gpus if one.uuid not in leased and not self._apps(one)]
 
     def _running(self) -> list[ModelKernel]:
         return [one for one in self.node.processes.values() if one.running]
@@ -115,16 +125,16 @@ class NodeGpus:
         for uuid in gained:
             others = [one.pid for one in self._kernels_on(uuid) if one is not kernel]
             if others:
-                raise Failure("one GPU twice", f"kernel {kernel.pid} gets {uuid}, which {others} have")
+                self.world.fail("one GPU twice", f"kernel {kernel.pid} gets {uuid}, which {others} have")
             gpu = next(one for one in self.gpus if one.uuid == uuid)
             if gpu.foreign is not None and self.world.now - gpu.foreign > _SEEN:
                 since = self.world.now - gpu.foreign
-                raise Failure("foreign GPU", f"kernel {kernel.pid} gets {uuid}, foreign for {since:.1f} s")
+                self.world.fail("foreign GPU", f"kernel {kernel.pid} gets {uuid}, foreign for {since:.1f} s")
 
     def check_cell(self, kernel: ModelKernel, name: str, *, by_user: bool) -> None:
         """A kernel begins to execute a cell."""
         if by_user and len(kernel.gpus) < self.wanted:
-            raise Failure("ran without GPUs", f"{name} in kernel {kernel.pid}, which has {kernel.gpus}")
+            self.world.fail("ran without GPUs", f"{name} in kernel {kernel.pid}, which has {kernel.gpus}")
 
     def left(self) -> list[str]:
         """Return which leases and places there are."""

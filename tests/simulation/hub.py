@@ -95,6 +95,7 @@ class UserFrontEnd:
         self.state = ""
         self.asked = ""
         self.here = True
+        self.notebook, self.priority = "/n.ipynb", 0
         self.wants_restart = False
         self.spec_number: int | None = None
         self.started = False
@@ -158,7 +159,7 @@ class HubProcess(Process):
         kernel_id = kernel_id or self.runtime.new_id()[:12]
         front_end.kernel_id = kernel_id
         settings = KernelSettings.from_json(self.episode.plan.settings()).replace(
-            notebook="/n.ipynb", name="gpu"
+            notebook=front_end.notebook, name="gpu", priority=front_end.priority
         )
         delivered = KernelFiles(self._path(kernel_id), self.episode.ports)
         self._files.append(delivered)

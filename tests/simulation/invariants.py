@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jupyter_gpu_kernel.agent.core.waiting import Reason
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import LinkState
 
@@ -14,6 +15,7 @@ from .world import Failure, Process
 
 if TYPE_CHECKING:
     from .episode import Episode
+    from .hub import UserFrontEnd
     from .keeper import KeeperProcess
 
 
@@ -69,6 +71,29 @@ def check_story(process: KeeperProcess) -> None:
             last = line["event"]
 
 
+def waits_for_gpus(process: KeeperProcess) -> bool:
+    """Return whether a user's cell waits for the kernel's GPUs."""
+    keeper = process.keeper
+    return keeper.requests.up and bool(keeper.core.relay.waiting.all(Reason.GPUS))
+
+
+def first_waiting_cell(process: KeeperProcess) -> bytes | None:
+    """Return the header of the cell that shows what it waits for; None if none does."""
+    first = process.keeper.core.relay.waiting.first_cell
+    return None if first is None else first.request.parts[0]
+
+
+def has_ended(process: KeeperProcess) -> bool:
+    """Return whether the kernel's process has ended, and no restart of it was requested."""
+    keeper = process.keeper
+    return keeper.status.state == "ended" and keeper._end_request.word != "restart"
+
+
+def is_connected(front_end: UserFrontEnd) -> bool:
+    """Return whether the hub is connected with the kernel of this front end."""
+    return front_end.remote is not None and front_end.remote.link_state is LinkState.UP
+
+
 def timers_of_closed_kernels(process: Process) -> list[str]:
     """Return what is still to be called in the kernels that a hub has closed."""
     owners = [(event, getattr(event.callback, "__self__", None)) for event in process.world.pending()]
@@ -82,7 +107,7 @@ def timers_of_closed_kernels(process: Process) -> list[str]:
 def left(episode: Episode) -> list[str]:
     """Return what is not at rest: messages that wait, requests that have no reply."""
     found: list[str] = []
-    ids = [front_end.kernel_id for front_end in episode.fronts]
+    ids = [front_end.kernel_id for front_end in episode._all_fronts()]
     for remote in episode.hub.kernels:
         if remote.closed or remote.link_state is LinkState.LOST:  # what has waited goes to the next kernel
             continue

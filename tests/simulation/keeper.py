@@ -121,7 +121,7 @@ class KeeperProcess(Process):
         self.listener: Listener
         self.sockets: list[Any] = []
         self.system = _System(self)
-        self.ended = False
+        self.ended = self.stopped = False
         self.steps = self.kill_at = 0
         """How many steps were taken, and before which one the process is killed."""
         if running is None:
@@ -131,6 +131,11 @@ class KeeperProcess(Process):
 
         actions = self.keeper.runner.actions
         actions.update({kind: partial(self._carry_out, action) for kind, action in actions.items()})
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self.node.sockets.pid_of(self)
 
     def step(self) -> None:
         """An effect of the core is about to be carried out, or something was sent: the process may be killed now."""

@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -27,11 +27,10 @@ _CREDENTIALS = struct.Struct("iII")
 
 
 class _Open:
-    """A socket that is open. `names` is the node's table; `descriptors`: who has it; `passing`: how often it is under
-    way to another process."""
+    """A socket that is open. `descriptors`: who has it; `passing`: how often it is under way to another process."""
 
-    def __init__(self, names: dict[str, _Open], inode: int) -> None:
-        self.names, self.inode = names, inode
+    def __init__(self, table: SocketTable) -> None:
+        self.table, self.inode = table, next(table.inodes)
         self.name = ""
         self.listener = 0
         """The process that listens, as the system names it."""
@@ -46,8 +45,9 @@ class _Open:
         """Free the name if nobody has this socket any more."""
         if self.descriptors or self.passing:
             return
-        if self.names.get(self.name) is self:
-            del self.names[self.name]
+        if self.table.names.get(self.name) is self:
+            del self.table.names[self.name]
+            self.table.on_change(None, self.name, False)
         for _, passed in self.received:
             for one in passed:
                 one.passing -= 1
@@ -60,7 +60,7 @@ class NodeSocket:
 
     def __init__(self, table: SocketTable, process: Process, opened: _Open | None = None) -> None:
         self._table, self.process = table, process
-        self._open = opened or _Open(table.names, next(table.inodes))
+        self._open = opened or _Open(table)
         self._open.descriptors.append(self)
         self._number = 0
         self._closed = False
@@ -94,9 +94,9 @@ class NodeSocket:
     def bind(self, name: str) -> None:
         if name in self._table.names and name.startswith("\0"):
             raise OSError(errno.EADDRINUSE, "the name is in use")
+        self._table.on_change(self.process, name, True)
         self._open.name = name
         self._table.names[name] = self._open
-        self._table.on_bind(self.process, name)
 
     def listen(self, _: int) -> None:
         self._open.listener = self._table.pid_of(self.process)
@@ -197,14 +197,13 @@ class SocketTable:
         self.names: dict[str, _Open] = {}
         self.descriptors: dict[Process, dict[NodeSocket, None]] = {}
         self.inodes = count(1)
+        self.on_change: Callable[[Process | None, str, bool], None] = lambda process, name, is_bound: None
+        """Called before a process binds a name, and after a name is free again."""
         self._pids: dict[Process, int] = {}
 
     def pid_of(self, process: Process) -> int:
         """Return the id of a process: none that this machine could have."""
         return self._pids.setdefault(process, (1 << 24) + len(self._pids))
-
-    def on_bind(self, process: Process, name: str) -> None:
-        """A process has bound a name."""
 
     def by_number(self, number: int) -> NodeSocket:
         """Return the socket with this number."""

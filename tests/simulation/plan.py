@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from . import stories
+from . import gpu_plan, stories
 
 OPERATIONS = (
     "run", "burst", "fail", "ask", "display", "displays", "large cell", "comm", "sleep", "storm", "own code", "info",
@@ -59,11 +59,12 @@ class Plan:
     """The GPUs of the node; 0: kernels need none."""
     gpus: int = 0
     """How many each kernel needs."""
+    gpu_timeout: float = 0.0
 
     def settings(self) -> dict[str, Any]:
         """Return the kernel's settings."""
         return {
-            "python": "python", "gpus": self.gpus, "spare": "off",
+            "python": "python", "gpus": self.gpus, "gpu_timeout": self.gpu_timeout, "spare": "off",
             "journal_memory_mib": self.memory_mib, "journal_cap_mib": self.cap_mib,
         }  # fmt: skip
 
@@ -93,8 +94,8 @@ class Plan:
         )
 
 
-def draw(seed: int) -> Plan:
-    """Return the plan of this seed."""
+def draw(seed: int, *, with_gpus: bool = False) -> Plan:
+    """Return the plan of this seed. `with_gpus`: also if it is not one of those whose kernels need GPUs."""
     random = Random(f"plan {seed}")
     operations = ["run", *(one for one in OPERATIONS[1:] if random.random() < 0.4)]
     faults = [one for one in FAULTS if random.random() < 0.25]
@@ -107,6 +108,11 @@ def draw(seed: int) -> Plan:
     if teller.random() < _STORIES:
         others = decisions if teller.random() < 0.4 else []
         decisions = others + [Decision(*one) for one in stories.draw(teller, length)]
+    circumstances: dict[str, Any] = {}
+    if with_gpus or gpu_plan.has_gpus(seed):
+        fields = [(one.at, one.kind, one.arguments) for one in decisions]
+        fields, circumstances = gpu_plan.draw(seed, fields, length)
+        decisions = [Decision(*one) for one in fields]
     return Plan(
         seed=seed,
         decisions=tuple(sorted(decisions, key=lambda one: one.at)),
@@ -120,6 +126,7 @@ def draw(seed: int) -> Plan:
         knows_info=random.random() < 0.5,
         ends_with_shutdown=random.random() < 0.6,
         ids_collide=Random(f"ids {seed}").random() < 0.3,
+        **circumstances,
     )
 
 

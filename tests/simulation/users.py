@@ -118,7 +118,7 @@ class Users(Base):
     def _restart_if_dead(self, front: UserFrontEnd) -> None:
         """A server restarts a kernel that has died, but not one that starts with its user's next cell; and one that was
         shut down for a restart, as its launcher ends then."""
-        wanted = any(one.wants_restart for one in self.fronts)
+        wanted = any(one.wants_restart for one in self._sharing(front))
         by_itself = front.asked == "restart" or (not front.asked and not self.plan.revives)
         dead = front.state == "ended" and by_itself and not wanted
         if dead and front.here and front.remote is not None and front.remote.owns(front.front):

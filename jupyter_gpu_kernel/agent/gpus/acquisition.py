@@ -32,6 +32,8 @@ from .sharing.wait_queue import WaitQueue
 RETRIES = {"hang": 4, "driver": 2}
 """By the code of the error, how often the GPUs are read again before the cell fails: a driver may hang for a minute."""
 RETRY_AFTER = 5.0
+LOOK_INTERVAL = 1.0
+"""Seconds, at least, between two decisions without a new sample, for which only the queue can have changed."""
 EARLY_SAMPLES, EARLY_WITHIN = 4, 10.0
 """At most so many samples in so many seconds are taken because something has changed on the node: every user can add
 and remove places and leases all the time. Those that are due anyway come every few seconds."""
@@ -266,7 +268,8 @@ class Acquisition:
             self._sample_in(self._claim.delay())
 
     def _decide(self, ahead: Optional[List[WaitingKernel]] = None) -> None:
-        """Take the GPUs if they are free. `ahead`: the kernels whose turn comes first, if they are known already."""
+        """Take the GPUs if they are free. `ahead`: the kernels whose turn comes first, if there is no new sample."""
+        pause = 0.0 if ahead is None else LOOK_INTERVAL
         try:
             limit = self._limit()
             # A kernel that must wait holds up nobody, but this user's others see that it is there.
@@ -279,7 +282,7 @@ class Acquisition:
             return self._failed(error)
         if isinstance(outcome, ClaimPending):
             self._on_waiting(outcome.text)
-            return self._sample_in(outcome.delay)
+            return self._sample_in(max(outcome.delay, pause))
         self._hold([gpu.uuid for gpu in outcome.gpus], outcome.leases)
         self.ignored_leases.update({uuid: str(holder) for uuid, holder in outcome.ignored.items()})
         self._leave_queue()
