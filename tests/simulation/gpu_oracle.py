@@ -25,8 +25,10 @@ STARVES = 40.0
 """Seconds in which a kernel gets its GPUs once they are free and nothing fails any more."""
 SEEN = 2.0
 """Seconds in which keepers have noticed a place or the end of a lease."""
-RELEASED = 1.0
-"""Seconds in which an ended kernel has no lease any more."""
+RELEASED = 1.5
+"""Seconds in which a kernel has no lease any more that has ended, or has no GPU any more that was released."""
+CLAIMED = 8.0
+"""Seconds in which a kernel confirms its claim, or gives it up."""
 SHOWN = 5.0
 """Seconds in which a waiting cell shows what it waits for."""
 
@@ -46,7 +48,7 @@ class GpuOracle:
         self._episode = episode
         self._world = episode.world
         self._enough_since: float | None = None
-        self._ended_since: dict[KeeperProcess, float] = {}
+        self._wrong_since: dict[tuple[KeeperProcess, float, str], float] = {}
         self._waits_since: dict[str, float] = {}
         self._must_show: dict[str, Request] = {}
         self._announced_at: dict[str, float] = {}
@@ -71,7 +73,7 @@ class GpuOracle:
     def observe(self) -> None:
         """Look at all leases, places and waiting cells."""
         waiting = self._waiting()
-        self._check_ended()
+        self._check_leases(waiting)
         self._check_shown(waiting)
         free = self._gpus.free()
         enough = bool(waiting) and self._episode._healed and len(free) >= self._gpus.wanted
@@ -86,14 +88,31 @@ class GpuOracle:
         if enough or not others or not all(one.kernel_id in ids for one in others):
             self.only_others_wait_since = self._world.now
 
-    def _check_ended(self) -> None:
-        """An ended kernel has no leases, unless it is about to be restarted."""
-        holders = set(self._gpus.leases().values())
+    def _check_leases(self, waiting: list[KeeperProcess]) -> None:
+        """A keeper has leases while its kernel has GPUs, and not longer, unless it is about to be restarted."""
+        leases, places = self._gpus.leases(), self.places()
         for keeper in self._episode.node.keepers.values():
-            if not (keeper.alive and invariants.has_ended(keeper) and keeper.pid in holders):
-                self._ended_since.pop(keeper, None)
-            elif self._world.now > self._ended_since.setdefault(keeper, self._world.now) + RELEASED:
-                raise Failure("lease of an ended kernel", keeper.kernel_id)
+            wrong = self._wrong_leases(keeper, leases) if keeper.alive else ""
+            has_place = any(one.pid == keeper.pid for one in places)
+            wrong = wrong or ("place of nobody" if has_place and keeper not in waiting else "")
+            self._check_lasting(keeper, wrong, RELEASED)
+            holds = keeper in waiting and keeper.pid in leases.values()
+            self._check_lasting(keeper, "lease of a waiting kernel" if holds else "", CLAIMED)
+
+    def _check_lasting(self, keeper: KeeperProcess, wrong: str, seconds: float) -> None:
+        """Raise Failure if something has been wrong for so long."""
+        now, key = self._world.now, (keeper, seconds, wrong)
+        for known in [one for one in self._wrong_since if one[:2] == key[:2] and one != key]:
+            del self._wrong_since[known]
+        if wrong and now > self._wrong_since.setdefault(key, now) + seconds + self._episode.node.slow:
+            raise Failure(wrong, keeper.kernel_id)
+
+    def _wrong_leases(self, keeper: KeeperProcess, leases: dict[str, int]) -> str:
+        if invariants.has_ended(keeper):
+            return "lease of an ended kernel" if keeper.pid in leases.values() else ""
+        kernel = keeper.keeper.kernel.model
+        is_used = kernel is not None and kernel.running and keeper.keeper.requests.up
+        return "lease lost" if is_used and any(one not in leases for one in kernel.gpus) else ""
 
     def _check_shown(self, waiting: list[KeeperProcess]) -> None:
         """Note which waiting cells must show what they wait for: their front ends were connected all the time."""
@@ -140,7 +159,7 @@ class GpuOracle:
         if name.startswith("\0" + PREFIX):
             if is_bound and process is not None:
                 self._check_turn(self._episode.node.sockets.pid_of(process))
-            self._gpus.changed_at = self._world.now
+                self._gpus.taken_at = self._world.now
         elif name.startswith("\0" + PLACES) and is_bound:
             self._announced_at.setdefault(name.rpartition(".")[2], self._world.now)
         elif name.startswith("\0" + PLACES):
@@ -151,7 +170,7 @@ class GpuOracle:
         gpus, now = self._gpus, self._world.now
         places = self.places()
         mine = next((one for one in places if one.pid == pid), None)
-        if mine is None or now - gpus.changed_at < SEEN or "clock jump" in self._episode.faults:
+        if mine is None or now - gpus.taken_at < SEEN or "clock jump" in self._episode.faults:
             return
         held = list(gpus.leases().values())
         first = [

@@ -24,6 +24,8 @@ def draw(seed: int, decisions: list[Fields], length: float) -> tuple[list[Fields
     decisions = list(decisions)
     for number in range(1, 1 + random.randint(0, 3)):
         decisions += _notebook(random, number, length)
+    if random.random() < 0.3:
+        decisions += _crowd(random, node_gpus)
     for _ in range(random.choice((0, 0, 1, 3))):
         facts = {"gpu": random.randrange(node_gpus), "seconds": random.choice((1.0, 4.0, 12.0, 40.0))}
         decisions.append((random.uniform(0.0, length), "foreign process", facts))
@@ -48,6 +50,21 @@ def _notebook(random: Random, number: int, length: float) -> list[Fields]:
             cell = [["prints", 1, 20], ["sleep", random.choice((0.1, 2.0, 8.0))], ["prints", 1, 20]]
             facts |= {"cells": [cell], "stop": random.random() < 0.8, "gap": 0.0}
         found.append((at + random.uniform(0.2, 0.6 * length), "in notebook", facts))
+    return found
+
+
+def _crowd(random: Random, node_gpus: int) -> list[Fields]:
+    """Return what lets several kernels wait at once: foreign processes have all GPUs."""
+    seconds = random.choice((4.0, 12.0, 25.0))
+    found: list[Fields] = [
+        (0.01 * gpu, "foreign process", {"gpu": gpu, "seconds": seconds}) for gpu in range(node_gpus)
+    ]
+    for number in range(4, 7):
+        at = random.uniform(0.1, 0.7 * seconds)
+        cell = [["prints", 1, 20], ["sleep", random.choice((0.1, 2.0))]]
+        facts = {"number": number, "do": "cells", "cells": [cell], "stop": True, "gap": 0.0}
+        found.append((at, "open notebook", {"number": number, "priority": random.choice((0, 5, -5))}))
+        found.append((at + random.uniform(0.1, 3.0), "in notebook", facts))
     return found
 
 

@@ -41,8 +41,8 @@ class NodeGpus:
         self.gpus = [Used(index) for index in range(number)]
         self.random = node.world.random("GPUs")
         self.foreign = 0
-        self.changed_at = 0.0
-        """When a GPU or a lease was taken or became free."""
+        self.taken_at = 0.0
+        """When a GPU or a lease was taken."""
 
     def reading(self) -> float:
         """Return the seconds after which a sample is known."""
@@ -55,14 +55,13 @@ class NodeGpus:
             return False
         self.foreign += 1
         gpu.foreign, gpu.pid = self.world.now, (1 << 25) + self.foreign
-        self.changed_at = self.world.now
+        self.taken_at = self.world.now
         self.world.note("foreign process on", gpu.index)
         return True
 
     def leave(self, index: int) -> None:
         """That process ends."""
         self.gpus[index].foreign = None
-        self.changed_at = self.world.now
 
     def leave_all(self) -> None:
         """No process of another person uses a GPU any more."""
@@ -104,7 +103,7 @@ class NodeGpus:
             "uuid": gpu.uuid,
             "memory.total": str(_MEMORY_MIB),
             "memory.used": str(1 + sum(mib for _, mib in self._apps(gpu))),
-            "utilization.gpu": "0" if gpu.foreign is None else "90",
+            "utilization.gpu": "90" if gpu.foreign is not None and gpu.pid % 2 else "0",
             "compute_mode": "Default",
             "mig.mode.current": "Disabled",
             "retired_pages.pending": "No",
@@ -117,19 +116,23 @@ class NodeGpus:
 
     # ------------------------------------------------------------------------------------ what must not happen
 
-    def kernel_has(self, kernel: ModelKernel, uuids: list[str]) -> None:
-        """A kernel uses these GPUs from now on."""
-        gained = [uuid for uuid in uuids if uuid not in kernel.gpus]
+    def kernel_has(self, kernel: ModelKernel, uuids: list[str], *, starts: bool = False) -> None:
+        """A kernel uses these GPUs from now on. `starts`: a restart, which keeps them whoever uses them, too."""
+        gained = [gpu for gpu in self.gpus if gpu.uuid in uuids and gpu.uuid not in kernel.gpus]
         kernel.gpus = uuids
-        self.world.note("kernel has", kernel.pid, *(one[-2:] for one in uuids))
-        for uuid in gained:
-            others = [one.pid for one in self._kernels_on(uuid) if one is not kernel]
-            if others:
-                self.world.fail("one GPU twice", f"kernel {kernel.pid} gets {uuid}, which {others} have")
-            gpu = next(one for one in self.gpus if one.uuid == uuid)
-            if gpu.foreign is not None and self.world.now - gpu.foreign > _SEEN:
+        self.world.note("kernel has", kernel.pid, *(gpu.index for gpu in gained))
+        for gpu in gained:
+            # Without a keeper, a kernel that has not opened its GPUs cannot be told from none.
+            others = [
+                one.pid for one in self._kernels_on(gpu.uuid) if one is not kernel and not one.lost_keeper
+            ]
+            if others and not kernel.lost_keeper:
+                self.world.fail("one GPU twice", f"kernel {kernel.pid} gets {gpu.uuid}, which {others} have")
+            if gpu.foreign is not None and not starts and self.world.now - gpu.foreign > _SEEN:
                 since = self.world.now - gpu.foreign
-                self.world.fail("foreign GPU", f"kernel {kernel.pid} gets {uuid}, foreign for {since:.1f} s")
+                self.world.fail(
+                    "foreign GPU", f"kernel {kernel.pid} gets {gpu.uuid}, foreign for {since:.1f} s"
+                )
 
     def check_cell(self, kernel: ModelKernel, name: str, *, by_user: bool) -> None:
         """A kernel begins to execute a cell."""

@@ -65,7 +65,7 @@ class ModelKernel(Process):
         self.running = True
         self.returncode: int | None = None
         self.gpus: list[str] = []
-        self.opened_gpus = False
+        self.opened_gpus = self.lost_keeper = False
         self.count = 0
         self.on_end: Callable[[], Any] = lambda: None
         self.successor_settings: KernelSettings | None = None
@@ -197,10 +197,10 @@ class ModelKernel(Process):
         }
         return reply
 
-    def use_gpus(self, uuids: list[str]) -> None:
+    def use_gpus(self, uuids: list[str], *, starts: bool = False) -> None:
         """The process has these GPUs from now on."""
         if self.node.gpus is not None:
-            self.node.gpus.kernel_has(self, uuids)
+            self.node.gpus.kernel_has(self, uuids, starts=starts)
 
     def _act(self) -> None:
         """Do the cell's next action."""
@@ -364,7 +364,7 @@ class ModelKernel(Process):
 
     def keeper_killed(self) -> None:
         """It has no keeper: what it publishes is held, and it starts another keeper."""
-        self.end, self._holds = None, True
+        self.end, self._holds, self.lost_keeper = None, True, True
         self.on_end = lambda: None
         self._later(self.node.delay(0.1, 1.0), self.node.succeed, self)
 

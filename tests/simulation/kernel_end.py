@@ -63,6 +63,8 @@ class KernelEnd:
         self._random = self._world.random(
             f"kernel's sockets {process.node.started} {len(process.node.processes)}"
         )
+        self._keeps: list[str] = []
+        """The GPUs of a process that has ended for a restart."""
         self._connected = False
         self._coming: dict[Channel, deque[tuple[int, Parts, int]]] = {channel: deque() for channel in Channel}
         self._last: dict[tuple[str, Channel], float] = {}
@@ -75,7 +77,10 @@ class KernelEnd:
         self.model.on_end = lambda: self._world.later(0.002, self.on_child, process=self.process)
         self._connected = False
         self._world.note("kernel starts", self.pid)
-        self.model.use_gpus(visible_uuids(env, NVIDIA))
+        uuids = visible_uuids(env, NVIDIA)
+        if self._keeps != uuids and self._keeps:
+            self._world.fail("GPUs lost in a restart", f"{self._keeps} became {uuids}")
+        self.model.use_gpus(uuids, starts=True)
         model = self.model
 
         def ready() -> None:
@@ -137,6 +142,8 @@ class KernelEnd:
         for channel in (Channel.IOPUB, Channel.SHELL, Channel.STDIN, Channel.CONTROL):
             while self._coming[channel]:
                 self._take(channel)
+        restarts = self.process.keeper._end_request.word == "restart"
+        self._keeps = self.model.gpus if self.model is not None and restarts else []
         self.model, self.pid, self._connected = None, 0, False
 
     @property

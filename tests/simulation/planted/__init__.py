@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from .gpus import GPUS
 from .hub import HUB
 from .keeper import KEEPER
 from .mended import MENDED
 from .wire import WIRE
 
-MUTANTS = [*MENDED, *WIRE, *HUB, *KEEPER]
+MUTANTS = [*MENDED, *WIRE, *HUB, *KEEPER, *GPUS]

@@ -1,0 +1,92 @@
+"""Bugs in the agreement about GPUs: leases, the queue, and who waits."""
+
+from __future__ import annotations
+
+from ..mutants import Mutant
+
+GPUS = [
+    Mutant(
+        "the leases of an ended kernel are not released",
+        "agent.keeper.lifetime",
+        "            self._gpus.release()\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "GPUs are taken without a second measurement",
+        "agent.gpus.claim",
+        '        return ClaimPending(f"Checking once more that nobody else uses {names}.", ',
+        "        self._leases = []\n        return ClaimGranted(list(chosen or ()), leases) or (",
+    ),
+    Mutant(
+        "a kernel stays in the queue although no cell waits any more",
+        "agent.gpus.manager",
+        "        elif waited and not self.are_ready:\n",
+        "        elif False:\n",
+    ),
+    Mutant(
+        "a kernel that has its GPUs stays in the queue",
+        "agent.gpus.acquisition",
+        "        self._leave_queue()\n        self._stop_sampling()\n        self._on_acquired()\n",
+        "        self._stop_sampling()\n        self._on_acquired()\n",
+    ),
+    Mutant(
+        "a successor does not lease the kernel's GPUs",
+        "agent.failover.successor",
+        "            self._running.gpus, self.settings",
+        "            [], self.settings",
+    ),
+    Mutant(
+        "a cell does not wait for GPUs",
+        "agent.core.waiting",
+        "        passes = has_gpus or (",
+        "        passes = True or (",
+    ),
+    Mutant(
+        "cells go on to wait when the kernel has its GPUs",
+        "agent.core.relay",
+        "            self.resume(Reason.GPUS)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "a restart gives the GPUs away",
+        "agent.keeper.keeper",
+        '        if asked == "restart":\n',
+        "        if False:\n",
+    ),
+    Mutant(
+        "a lower priority comes first",
+        "agent.gpus.sharing.turns",
+        "    return -kernel.priority, kernel.since, kernel.kernel_id\n",
+        "    return kernel.priority, kernel.since, kernel.kernel_id\n",
+    ),
+    Mutant(
+        "nobody comes before a kernel that waits",
+        "agent.gpus.sharing.turns",
+        "    return [one for one in order[: order.index(mine)] if one.usable & mine.usable]\n",
+        "    return []\n",
+    ),
+    Mutant(
+        "a GPU with a process on it is free",
+        "agent.gpus.judge",
+        "    if gpu.processes:\n        return _processes_text(gpu)\n",
+        "",
+    ),
+    Mutant(
+        "a claim that is not confirmed keeps its leases",
+        "agent.gpus.claim",
+        "        if len(free) < self._count:\n            self.release()\n",
+        "        if len(free) < self._count:\n",
+    ),
+    Mutant(
+        "a cell does not show what it waits for",
+        "agent.gpus.manager",
+        "        self._handle(GpusChanged(self.are_ready, self.acquisition.names, text))\n",
+        "        self._handle(GpusChanged(self.are_ready, self.acquisition.names))\n",
+    ),
+    Mutant(
+        "a kernel behind others looks at the queue all the time",
+        "agent.gpus.acquisition",
+        "        pause = 0.0 if ahead is None else LOOK_INTERVAL\n",
+        "        pause = 0.0\n",
+    ),
+]
