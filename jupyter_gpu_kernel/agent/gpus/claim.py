@@ -207,11 +207,8 @@ class Claim:
         if len(free) < self._count:
             self.release()
             return self._pending(verdicts, ahead)
-        ignored = {
-            uuid: sample.leases[uuid]
-            for uuid, lease in own.items()
-            if lease.ignores_another and uuid in sample.leases
-        }
+        ignoring = [uuid for uuid, lease in own.items() if lease.ignores_another and uuid in sample.leases]
+        ignored = {uuid: sample.leases[uuid] for uuid in ignoring}
         granted = ClaimGranted(free, self._leases, ignored)
         self._leases = []
         return granted
@@ -227,12 +224,8 @@ class Claim:
         delay = self.delay() if soon else self._runtime.random.uniform(*self._criteria.wait)
         if any(verdict.pending for verdict in verdicts):  # it may be free after a few samples
             delay = min(delay, self._criteria.unhurried)
-        return ClaimPending(
-            waiting_text(
-                verdicts, self._count, socket.gethostname(), ahead, limit, self._samples[-1].notebooks
-            ),
-            delay,
-        )
+        node, notebooks = socket.gethostname(), self._samples[-1].notebooks
+        return ClaimPending(waiting_text(verdicts, self._count, node, ahead, limit, notebooks), delay)
 
     def _was_released(self) -> bool:
         """Whether a lease was released since the older samples, so that its GPU may be free after a few new ones."""

@@ -77,19 +77,15 @@ class GpuManager:
     @property
     def ignored_leases(self) -> List[str]:
         """Texts about the leases of others that this kernel ignores."""
-        ignored = self.acquisition.ignored_leases.items()
-        return [
-            f"{self.acquisition.name(uuid)} is {holder or 'leased by another process'}"
-            for uuid, holder in ignored
-        ]
+        name, ignored = self.acquisition.name, self.acquisition.ignored_leases.items()
+        return [f"{name(uuid)} is {holder or 'leased by another process'}" for uuid, holder in ignored]
 
     def set_priority(self, priority: int) -> Optional[int]:
         """Change the priority among this user's kernels that wait. Returns the kernel's place."""
         place = self.acquisition.set_priority(priority)
         where = f"number {place}" if place else "not"
-        self._story.tell(
-            "priority", f"priority {priority}: the kernel is {where} in the queue", priority=priority
-        )
+        text = f"priority {priority}: the kernel is {where} in the queue"
+        self._story.tell("priority", text, priority=priority)
         return place
 
     def set_notice(self, text: str) -> None:
@@ -183,26 +179,19 @@ class GpuManager:
 
     def _given(self) -> None:
         """A scheduler has given these GPUs, which the kernel can use from its start on."""
-        self._story.tell(
-            "gpu", f"the job has {', '.join(self.acquisition.names)}", gpus=self.acquisition.uuids
-        )
+        names = ", ".join(self.acquisition.names)
+        self._story.tell("gpu", f"the job has {names}", gpus=self.acquisition.uuids)
         self.gpu_time.update()
         self._become_ready(self.are_ready)
         self._on_given()
 
     def _acquired(self) -> None:
         """Tell the kernel its GPUs; then the cells that wait go to the kernel."""
-        waited = (
-            ""
-            if self._waits_since is None
-            else f" after {duration(round(self._loop.time() - self._waits_since))}"
-        )
+        text = f"took {', '.join(self.acquisition.names)}{self.acquisition.choice}"
+        if self._waits_since is not None:
+            text += f" after {duration(round(self._loop.time() - self._waits_since))}"
         self._waits_since = None
-        self._story.tell(
-            "gpu",
-            f"took {', '.join(self.acquisition.names)}{self.acquisition.choice}{waited}",
-            gpus=self.acquisition.uuids,
-        )
+        self._story.tell("gpu", text, gpus=self.acquisition.uuids)
         for text in self.ignored_leases:
             self._story.tell("gpu", f"{text}: that lease is ignored, as the setting “ignore_lease” says")
         self.gpu_time.update()

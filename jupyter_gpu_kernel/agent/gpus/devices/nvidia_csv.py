@@ -26,16 +26,8 @@ OPTIONAL = {
 }
 """The fields that some drivers lack, each with the first driver that may have it."""
 # `name` comes last, because it may contain a comma.
-FIELDS = (
-    "index",
-    "uuid",
-    "memory.total",
-    "memory.used",
-    "utilization.gpu",
-    "compute_mode",
-    *OPTIONAL,
-    "name",
-)
+_ALWAYS = ("index", "uuid", "memory.total", "memory.used", "utilization.gpu", "compute_mode")
+FIELDS = (*_ALWAYS, *OPTIONAL, "name")
 _BROKEN = {
     "[GPU is lost]": "the driver has lost it: only a reboot brings it back",
     "[GPU requires reset]": "it must be reset by an administrator (GPU requires reset)",

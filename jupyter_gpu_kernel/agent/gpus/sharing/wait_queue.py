@@ -102,9 +102,8 @@ class WaitQueue:
         self._passed = PassedPlaces(ignored_users)
         self._details = details
         self._loop = loop
-        self._me = WaitingKernel(
-            kernel_id[:_ID_LENGTH], os.getuid(), 0.0, 0, priority, pid=loop.runtime.pid()
-        )
+        pid = loop.runtime.pid()
+        self._me = WaitingKernel(kernel_id[:_ID_LENGTH], os.getuid(), 0.0, 0, priority, pid=pid)
         self._announced: Optional[WaitingKernel] = None
         self._untaken: List[Place] = []  # at the last look
         self._had_gpus = False  # whether the user had GPUs at the last look
