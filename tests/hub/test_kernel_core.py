@@ -184,6 +184,38 @@ def test_a_cell_takes_the_kernel_back_and_is_sent_to_its_new_endpoint(core: Core
     assert types(core.sends(cell())) == ["Notify", "TakeBack", "WriteRequests", "ToKeeper"]
 
 
+def test_each_request_to_a_taken_kernel_has_a_reply(core: Core) -> None:
+    core(events.KernelTaken("taken over by alice@desk", "Use it there."))
+    own_code = make("execute_request", {"code": "1", "store_history": False})
+    for parts in (own_code, make("complete_request", {"code": "", "cursor_pos": 0})):
+        assert any(one.endswith("_reply") for one in shown(core.sends(Message(Channel.SHELL, 1, parts))))
+    assert core.life.link_state is LinkState.TAKEN
+
+
+def test_a_restart_that_was_requested_before_the_kernel_was_taken_is_void(core: Core) -> None:
+    core.sends(Message(Channel.CONTROL, 1, make("shutdown_request", {"restart": True})))
+    core(events.KernelTaken("taken over by alice@desk", "Use it there."))
+    assert core.life.phase is Phase.RUN
+
+
+def test_a_reply_that_waits_is_passed_on_before_the_kernel_is_taken(core: Core) -> None:
+    run = cell()
+    core.sends(run)
+    core.arrives(about(run, "execute_reply", Channel.SHELL, status="ok"), has_room=False)
+    done = core(events.KernelTaken("taken over by alice@desk", "Use it there."))
+    assert shown(done) == ["execute_reply"]
+
+
+def test_a_cell_has_a_reply_when_the_keeper_of_an_ended_kernel_is_lost(core: Core) -> None:
+    core(events.FrontEndsChanged({OWNER: FrontEndFacts("a notebook", rate_limited=True, revives=False)}))
+    core.arrives(keeper_message(event="state", id="k", state="ended", cause="it crashed", returncode=-11))
+    core.sends(cell())
+    assert "execute_reply" in shown(core(events.KeeperLost(GONE)))
+    assert core.life.status["cause"] == "the node says: it crashed"
+    complete = make("complete_request", {"code": "", "cursor_pos": 0})
+    assert "complete_reply" in shown(core.sends(Message(Channel.SHELL, 1, complete)))
+
+
 def test_a_lost_kernels_request_gets_no_second_status(core: Core) -> None:
     shutdown = Message(Channel.CONTROL, 1, make("shutdown_request", {"restart": True}))
     core.sends(shutdown)

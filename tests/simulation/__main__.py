@@ -11,7 +11,7 @@ import os
 import sys
 
 from . import runner
-from .plan import draw
+from .drawing import draw
 
 
 def main() -> int:

@@ -138,10 +138,11 @@ class Attach(Process):
         keeper = await self._keeper(kernel_id)
         if keeper is not None and "attach" in request:
             await self._ask(keeper, dict(owner, do="return"))
+            self.world.takes += 1
         elif keeper is not None and owner:
             now = await self._ask(keeper, {"do": "owner"})
             if now.get("owner") not in (owner["owner"], "", None):
-                raise Refused("taken", f"{now['by']} has kernel {kernel_id} now")
+                raise Refused("taken", f"kernel {kernel_id} was taken over by {now['by']}")
         if keeper is None and "create" in request:
             settings = KernelSettings.from_json({**request["create"], **owner, "id": kernel_id})
             keeper = await self._take_detached(settings, request)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from . import invariants
+from .computer import Computer
+from .hub import UserFrontEnd
 from .oracle import Request, check_aborted, check_interrupted, check_request, check_unexcused, texts
 from .users import SHUTDOWN_WAIT, execute
 from .world import Failure
@@ -36,32 +38,40 @@ class Endings(Base):
         return invariants.left(self)
 
     def _at_rest(self) -> bool:
-        if (
-            not self.hub.alive
-            or self._waiting
-            or any(one.remote is None or one.wants_restart for one in self.fronts)
+        if any(not one.hub.alive or one.waiting for one in self.computers) or any(
+            one.remote is None or one.wants_restart for one in self.fronts
         ):
             return False
         if self._unanswered() or self._left() or self.others:
             return False
-        return all(one.state in ("idle", "ended", "busy") for one in self.fronts)
+        return all(one.taken or one.state in ("idle", "ended", "busy") for one in self.fronts)
 
     def _probe(self) -> None:
         """At the end, a cell of the user runs."""
-        front = self.fronts[0]
-        if front.state == "ended" and not self.plan.revives:
+        if self.fronts[0].state == "ended" and not self.plan.revives:
             return
         self.world.run(
             self.world.now + 2.0
         )  # an interrupt that was answered may still be on its way to the kernel
         self._observe()  # which may have ended meanwhile
         self._until(self._at_rest, 60.0, "not at rest")
+        front = self.fronts[0]
+        if front.taken and not self._runs(front.kernel_id) and self._run_last_cell(front) != "ok":
+            return self._probe()  # now it knows that its kernel had ended at the other computer
+        if (status := self._run_last_cell(front)) != "ok":
+            raise Failure("the last cell failed", status)
+
+    def _runs(self, kernel_id: str) -> bool:
+        keeper = self.node.keepers.get(kernel_id)
+        return keeper is not None and keeper.alive and keeper.keeper.status.state != "ended"
+
+    def _run_last_cell(self, front: UserFrontEnd) -> str:
         cell = [["prints", 2, 10]]
         request = self._send(front, "shell", "execute_request", execute(cell, stop=True), cell)
         assert request is not None
         self._until(lambda: bool(request.replies) and self._at_rest(), 60.0, "the last cell has no reply")
-        if request.replies[0].get("status") != "ok":
-            raise Failure("the last cell failed", f"{request.replies[0]}")
+        reply = request.replies[0]
+        return str(reply["status"] if reply.get("status") == "ok" else reply)
 
     def _check(self) -> None:
         executed = self.world.executed
@@ -81,6 +91,7 @@ class Endings(Base):
             "ended",
             "restart",
             "return",
+            "taken",
         }:
             for request in requests:
                 check_aborted(request, requests)
@@ -146,8 +157,13 @@ class Endings(Base):
         self._until(
             lambda: all(not one.alive for one in self.node.keepers.values()), KEEPER_ENDS, "keeper left"
         )
-        self._until(lambda: all(one.closed for one in self.hub.kernels), 60.0, "kernel left in the hub")
-        self._in_hub(self._close_hub)
+        self._until(
+            lambda: all(one.closed for hub in self.hubs for one in hub.kernels),
+            60.0,
+            "kernel left in the hub",
+        )
+        for computer in self.computers:
+            computer.in_hub(self._close_hub, computer)
         world.run(world.now + 70.0)
         for keeper in self.node.keepers.values():
             if not self.faults.get("disk full"):
@@ -167,5 +183,5 @@ class Endings(Base):
             if keeper.alive and keeper.kernel_id != but:
                 self.world.soon(keeper, keeper.keeper.stop, "the end")
 
-    def _close_hub(self) -> None:
-        self.hub.async_loop.create_task(self.hub.close())
+    def _close_hub(self, computer: Computer) -> None:
+        computer.hub.async_loop.create_task(computer.hub.close())

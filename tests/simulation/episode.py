@@ -6,19 +6,18 @@ import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from . import invariants
+from .computer import Computer
 from .endings import Endings
 from .faults import Faults, limit_files
-from .front_end import Client, Ports
-from .hub import HubProcess, KernelInfos, UserFrontEnd
-from .network import Path as NetworkPath
+from .front_end import Client
+from .hub import HubProcess, UserFrontEnd
 from .node import Node
 from .notebooks import Notebooks
 from .oracle import Disturbance
 from .plan import Plan
-from .users import Users
+from .users import Users, execute
 from .world import Failure, World
 
 PATIENCE = 240.0
@@ -38,20 +37,10 @@ class Episode(Users, Notebooks, Faults, Endings):
         world.ids_collide = plan.ids_collide
 
         self.random = world.random("users")
-        self.ports = Ports(world)
-        self.ports.limit = plan.unread
-        self.ports.on_kill = self._hub_killed_in_send
-        self.path = NetworkPath(world, plan.delay, plan.rate)
-        self.node = Node(world, folder / "node", self.path)
+        self.node = Node(world, folder / "node")
         self._begin_gpus()
-        self.infos = KernelInfos()
-        if plan.knows_info:
-            self.infos.put(
-                "node", "", b'{"status": "ok", "protocol_version": "5.3", "implementation": "before"}'
-            )
-        self.hubs = 0
-        self.hub: HubProcess = self._new_hub()
-        self.fronts: list[UserFrontEnd] = [UserFrontEnd(self, 0)]
+        self.computers = [Computer(self, 0)]
+        self.fronts: list[UserFrontEnd] = [UserFrontEnd(self.computers[0], 0)]
         self.everybody: list[Client] = [self.fronts[0].client]
         self.disturbances: list[Disturbance] = []
         self.faults: dict[str, int] = {}
@@ -59,11 +48,10 @@ class Episode(Users, Notebooks, Faults, Endings):
         """The kernels whose start failed, as the hub was killed: their files stay for some days."""
         self.interrupted_at: list[float] = []
         """When the owner's program has interrupted the kernel by a command."""
-        self._waiting: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._healed = False
         self._interrupt_at = 0.0
         self._numbers = 1
-        self.node.on_death = self._disturb
+        self.node.on_death = self.disturb
         self.node.on_kill_due = self._kill_keeper
 
     # ------------------------------------------------------------------------------------ the whole
@@ -71,11 +59,10 @@ class Episode(Users, Notebooks, Faults, Endings):
     def run(self) -> World:
         """Let everything happen; raise Failure if something is wrong."""
         world = self.world
-        self._in_hub(self._start)
+        self.computers[0].in_hub(self._start)
         world.later(0.3, self._send, self.fronts[0], "shell", "kernel_info_request", {})
-        while (
-            self.hub.link is None or self.hub.link.state != "up"
-        ):  # a start fails if the node is out of reach
+        hub = self.computers[0].hub
+        while hub.link is None or hub.link.state != "up":  # a start fails if the node is out of reach
             world.run(world.now + 0.05)
         for decision in self.plan.decisions:
             world.later(decision.at, self._decide, decision)
@@ -108,97 +95,65 @@ class Episode(Users, Notebooks, Faults, Endings):
 
     def _situation(self) -> str:
         return "; ".join(
-            [repr(self.hub.link), *map(repr, self.hub.kernels), *self._unanswered(), *self._left()]
+            [
+                *(repr(hub.link) for hub in self.hubs),
+                *(repr(remote) for hub in self.hubs for remote in hub.kernels),
+                *self._unanswered(),
+                *self._left(),
+            ]
         )
 
     def _start(self) -> None:
-        self.hub.create(self.fronts[0])
+        self.computers[0].hub.create(self.fronts[0])
 
     def _observe(self) -> None:
         self.world.states.add(invariants.state(self))
         for front_end in self._all_fronts():
             self._restart_if_dead(front_end)
-            if (
-                front_end.remote is not None
-                and not front_end.started
-                and front_end.remote.link.state == "failed"
-            ):
-                self._in_hub(self._start_again, front_end)
+            if front_end.failed:
+                front_end.computer.in_hub(self.start_again, front_end)
         self._observe_gpus()
         if self._healed and self.world.now > self._interrupt_at:
             self._interrupt_questions()
 
     def _interrupt_questions(self) -> None:
-        """A question of a front end that has left is asked nobody else, and an answer may be lost with a killed hub.
-        The user interrupts the kernel."""
+        """A question of a front end that has left, or whose kernel was taken, is asked nobody else, and an answer may
+        be lost with a killed hub. The user interrupts the kernel."""
         asks = [process.asks for process in self.node.processes.values() if process.running and process.asks]
         asked = [self.world.all_requests[name] for name in asks]
-        if any(one.client.gone or (one.answered and self.world.kills) for one in asked):
+        taken = [one.client for one in self.fronts if one.taken]
+        left = (one.client.gone or one.client in taken or one.replies for one in asked)
+        if any(left) or any(one.answered and self.world.kills for one in asked):
             self._interrupt_at = self.world.now + 10.0
-            self._op_interrupt(self._owner(), {})
+            front = self._owner()
+            if front.taken:  # and the other computer's front end has left
+                self._send(front, "shell", "execute_request", execute([], stop=True), [])
+            else:
+                self._op_interrupt(front, {})
 
     def _owner(self) -> UserFrontEnd:
         """Return the front end that may interrupt and end the kernel."""
-        owners = (one for one in self.fronts if one.remote and one.front and one.remote.owns(one.front))
+        served = (one for one in self.fronts if one.remote and one.front and one.remote.owns(one.front))
+        owners = (one for one in served if not one.taken)
         return next(owners, self.fronts[0])
 
-    def _disturb(self, kind: str) -> None:
+    def disturb(self, kind: str) -> None:
+        """Something happens because of which cells may end otherwise."""
         self.disturbances.append(Disturbance(kind, self.world.now))
 
-    # ------------------------------------------------------------------------------------ the hub
+    # ------------------------------------------------------------------------------------ the hubs
 
-    def _new_hub(self) -> HubProcess:
-        self.hubs += 1
-        return HubProcess(self, self.hubs)
+    @property
+    def hubs(self) -> list[HubProcess]:
+        """The present hubs of all computers."""
+        return [one.hub for one in self.computers]
 
-    def _in_hub(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call it in the hub, or in the next one."""
-        if self.hub.alive:
-            self.world.soon(self.hub, function, *arguments)
-        else:
-            self._waiting.append((function, arguments))
-
-    def _kill_hub(self) -> None:
-        if self.hub.alive and self.hub.kernels:
-            self.hub.kill()
-            self._hub_was_killed()
-
-    def _hub_killed_in_send(self) -> None:
-        self._hub_was_killed()
-        self.hub.kill_now()
-
-    def _hub_was_killed(self) -> None:
-        self._disturb("hub killed")
-        self.ports.kill_at = self.ports.kill_at_write = 0
-        for front_end in self._all_fronts():
-            front_end.front = front_end.remote = None
-        self.world.later(self.random.uniform(0.3, 2.0), self._next_hub)
-
-    def _next_hub(self) -> None:
-        self.hub = self._new_hub()
-        for front_end in self._all_fronts():
-            self.world.later(self.random.uniform(0.01, 1.0), self._adopt, front_end, process=self.hub)
-        waiting, self._waiting = self._waiting, []
-        for function, arguments in waiting:
-            self.world.later(1.5, self._in_hub, function, *arguments)
-
-    def _adopt(self, front_end: UserFrontEnd) -> None:
-        if not front_end.here or front_end.remote is not None:
-            return
-        if not front_end.started:
-            return self._start_again(front_end)
-        here = (one for one in self.hub.kernels if one.kernel_id == front_end.kernel_id and not one.closed)
-        remote = next(here, None)
-        if remote is None:
-            self.hub.create(front_end, how="adopt", kernel_id=front_end.kernel_id)
-        else:
-            self.hub.join(front_end, remote, adopted=True)
-
-    def _start_again(self, front_end: UserFrontEnd) -> None:
+    def start_again(self, front_end: UserFrontEnd) -> None:
         """That start has failed, and the user tries again: the hub was killed, or the node was out of reach."""
         if not front_end.here:
             return
-        self.hub.start_failed(front_end)
+        hub = front_end.computer.hub
+        hub.start_failed(front_end)
         self.abandoned.add(front_end.kernel_id)
         if front_end in self.others.values():
             return self._forget(front_end)
@@ -206,7 +161,7 @@ class Episode(Users, Notebooks, Faults, Endings):
         front_end.client.leave()
         if front_end is self.fronts[0]:
             self.fronts[0] = self._new_front_end()
-            self.hub.create(self.fronts[0])
+            hub.create(self.fronts[0])
         else:
             self.fronts.remove(front_end)
 
@@ -214,10 +169,10 @@ class Episode(Users, Notebooks, Faults, Endings):
         """From now on nothing fails."""
         self.world.note("healed")
         self._healed = True
-        self.ports.kill_at = self.ports.kill_at_write = 0
+        for computer in self.computers:
+            computer.heal()
         for keeper in self.node.keepers.values():
             keeper.kill_at = 0
-        self.path.heal()
         self.node.slow = 0.0
         self._heal_gpus()
         limit_files(resource.RLIM_INFINITY)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .computer import Computer
 from .keeper import KeeperProcess
-from .network import Session
+from .network import Path, Session
 
 if TYPE_CHECKING:
     from .episode import Episode as Base
@@ -24,44 +24,48 @@ def limit_files(size: float) -> None:
 class Faults(Base):
     """The part of an episode that knows what can fail."""
 
-    def _sessions(self) -> Iterator[Session]:
-        return (one for one in self.path.sessions if not one.over)
+    def _computer(self, arguments: dict[str, Any]) -> Computer:
+        return self.computers[min(arguments.get("computer", 0), len(self.computers) - 1)]
 
-    def _away(self, seconds: float) -> None:
-        self.path.up = False
-        self.world.later(seconds, self._reachable)
+    def _sessions(self, computer: Computer) -> list[Session]:
+        return [one for one in computer.path.sessions if not one.over]
 
-    def _reachable(self) -> None:
-        self.path.up = True
+    def _away(self, computer: Computer, seconds: float) -> None:
+        computer.path.up = False
+        self.world.later(seconds, self._reachable, computer)
 
-    def _fault_drop(self, _: dict[str, Any]) -> None:
-        for session in list(self._sessions()):
+    def _reachable(self, computer: Computer) -> None:
+        computer.path.up = True
+
+    def _fault_drop(self, arguments: dict[str, Any]) -> None:
+        for session in self._sessions(self._computer(arguments)):
             session.cut()
 
     def _fault_silent_cut(self, arguments: dict[str, Any]) -> None:
-        for session in list(self._sessions()):
+        for session in self._sessions(self._computer(arguments)):
             session.cut(silent=True)
-        self._away(arguments["seconds"])
+        self._away(self._computer(arguments), arguments["seconds"])
 
     def _fault_half_open(self, arguments: dict[str, Any]) -> None:
-        for session in list(self._sessions()):
+        for session in self._sessions(self._computer(arguments)):
             session.cut(silent=True, up=arguments["up"], down=arguments["down"])
 
     def _fault_stall(self, arguments: dict[str, Any]) -> None:
-        for session in list(self._sessions()):
+        for session in self._sessions(self._computer(arguments)):
             session.stall(up=arguments["up"], down=arguments["down"])
             self.world.later(arguments["seconds"], session.resume)
 
     def _fault_unreachable(self, arguments: dict[str, Any]) -> None:
         self._fault_drop(arguments)
-        self._away(arguments["seconds"])
+        self._away(self._computer(arguments), arguments["seconds"])
 
     def _fault_slow_path(self, arguments: dict[str, Any]) -> None:
-        self.path.slow = self.random.choice((0.1, 0.5, 2.0))
-        self.world.later(arguments["seconds"], self._fast_path)
+        path = self._computer(arguments).path
+        path.slow = self.random.choice((0.1, 0.5, 2.0))
+        self.world.later(arguments["seconds"], self._fast_path, path)
 
-    def _fast_path(self) -> None:
-        self.path.slow = 0.0
+    def _fast_path(self, path: Path) -> None:
+        path.slow = 0.0
 
     def _fault_slow_reader(self, arguments: dict[str, Any]) -> None:
         front = self._front(arguments["front"]) if "front" in arguments else self.random.choice(self.fronts)
@@ -69,16 +73,18 @@ class Faults(Base):
         client.paused = True
         self.world.later(arguments["seconds"], client.resume)
 
-    def _fault_hub_killed(self, _: dict[str, Any]) -> None:
-        self._kill_hub()
+    def _fault_hub_killed(self, arguments: dict[str, Any]) -> None:
+        self._computer(arguments).kill_hub()
 
     def _fault_hub_killed_in_a_send(self, arguments: dict[str, Any]) -> None:
-        if self.hub.alive and self.hub.kernels:
+        computer = self._computer(arguments)
+        if computer.hub.alive and computer.hub.kernels:
             kill_at = "kill_at_write" if arguments.get("writes") else "kill_at"
-            setattr(self.ports, kill_at, arguments["sends"])
+            setattr(computer.ports, kill_at, arguments["sends"])
 
     def _fault_clock_jump(self, arguments: dict[str, Any]) -> None:
-        self.random.choice((self.hub.runtime, self.node.runtime)).jump += arguments["by"]
+        hub = self._computer(arguments).hub
+        self.random.choice((hub.runtime, self.node.runtime)).jump += arguments["by"]
 
     def _fault_slow_node(self, arguments: dict[str, Any]) -> None:
         self.node.slow = self.random.choice((0.5, 3.0))
@@ -99,7 +105,7 @@ class Faults(Base):
     def _kill_keeper(self, keeper: KeeperProcess) -> None:
         keeper.kill_at = 0
         if keeper.alive and keeper.keeper.kernel.runs_without_keeper:
-            self._disturb("keeper killed")
+            self.disturb("keeper killed")
             self.world.keeper_kills += 1
             keeper.kill()
 
@@ -112,11 +118,12 @@ class Faults(Base):
         self.world.later(arguments["seconds"], limit_files, resource.RLIM_INFINITY)
 
     def _fault_node_rebooted(self, arguments: dict[str, Any]) -> None:
-        self._disturb("reboot")
+        self.disturb("reboot")
         self.world.reboots += 1
-        for session in list(self._sessions()):
-            session.cut(silent=True)
+        for computer in self.computers:
+            for session in self._sessions(computer):
+                session.cut(silent=True)
+            self._away(computer, arguments["seconds"])
         self.node.reboot()
         for attach in self.node.attached:
             attach.end()
-        self._away(arguments["seconds"])

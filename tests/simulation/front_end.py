@@ -41,9 +41,9 @@ def _parent(header: bytes) -> dict[str, Any]:
 class Ports:
     """The ports of this computer: which sockets the hub has bound, and which clients use them."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, name: str = "loopback") -> None:
         self.world = world
-        self.random = world.random("loopback")
+        self.random = world.random(name)
         self.bound: dict[int, HubSockets] = {}
         self.clients: dict[int, list[Client]] = {}
         self.limit = 4 * 1024 * 1024
@@ -146,9 +146,10 @@ class HubSockets:
             self._queues.setdefault(key, deque()).append((self._world.sends, frames))
             self._unread[key] = self._unread.get(key, 0) + sum(map(len, parts))
             self.drain_soon(key)
-        # A lost kernel's last messages are sent whether they are read or not.
-        early = _EARLY if self._world.kills or self._world.reboots or self._world.keeper_kills else 0
-        if self.unread(channel) > self._ports.limit + self._world.largest + self._world.asked + early:
+        # The last messages of a kernel that is lost, or was taken, are sent whether they are read or not.
+        world = self._world
+        early = _EARLY if world.kills or world.reboots or world.keeper_kills or world.takes else 0
+        if self.unread(channel) > self._ports.limit + world.largest + world.asked + early:
             raise Failure("bound", f"{self.unread(channel)} bytes are unread on {channel}")
 
     def drain_soon(self, key: tuple[str, str]) -> None:

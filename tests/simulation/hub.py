@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpu_kernel.errors import ConnectError
+from jupyter_gpu_kernel.errors import ConnectError, KernelStartError
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered, RequestFile
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEndSpec
 from jupyter_gpu_kernel.hub.front_end.requests import Change
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
-from jupyter_gpu_kernel.hub.kernel.states import Phase
+from jupyter_gpu_kernel.hub.kernel.states import LinkState, Phase
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.wire.kernel_settings import KernelSettings
 
@@ -24,7 +24,7 @@ from .network import Carrier, Session
 from .world import AsyncLoop, Killed, Process, SimulatedRuntime, World
 
 if TYPE_CHECKING:
-    from .episode import Episode
+    from .computer import Computer
 
 
 class _Log(logging.Handler):
@@ -85,59 +85,77 @@ class UserFrontEnd:
     `front` and `remote` are what the present hub has of it.
     """
 
-    def __init__(self, episode: Episode, number: int) -> None:
-        self.episode, self.number = episode, number
+    def __init__(self, computer: Computer, number: int) -> None:
+        self.computer, self.number = computer, number
         self.front: FrontEnd | None = None
         self.remote: RemoteKernel | None = None
-        self.connection: dict[str, Any] = {"key": KEY, "shell_port": episode.ports.new()}
-        self.client = Client(episode.ports, f"front{number}", self.connection["shell_port"])
+        self.connection: dict[str, Any] = {"key": KEY, "shell_port": computer.ports.new()}
+        self.client = Client(computer.ports, f"front{number}", self.connection["shell_port"])
         self.kernel_id = ""
         self.state = ""
         self.asked = ""
         self.here = True
         self.notebook, self.priority = "/n.ipynb", 0
+        self.taken = False
+        """Whether another computer has its kernel."""
+        self.attaches = False
+        """Whether it attaches to a kernel that runs."""
         self.wants_restart = False
+        self.restarts = False
+        """Whether its kernel was requested to restart, and has not yet."""
         self.spec_number: int | None = None
         self.started = False
         """Whether its kernel could be used once: then the next hub adopts it."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether its kernel cannot be started or attached to, or was taken before it had restarted."""
+        if self.remote is None or self.started:
+            return self.restarts and self.taken
+        refused = self.remote.link_state in (LinkState.LOST, LinkState.TAKEN)
+        return self.remote.link.state == "failed" or (self.attaches and refused)
 
     def send(self, event: dict[str, Any]) -> None:
         """An event of the hub, as the front end's launcher gets it."""
         if event["event"] == "kernel":
             self.kernel_id = str(event["kernel"])
+            if event["link"] == "taken" and not self.taken:
+                self.computer.episode.disturb("taken")
+            self.taken = event["link"] == "taken"
             self.state, self.asked = str(event["state"]), str(event.get("asked", ""))
             self.started = self.started or self.state in ("idle", "busy", "waiting")
+            self.restarts = self.restarts and self.state == "starting"
 
     def spec(self, *, adopted: bool = False) -> FrontEndSpec:
         """Return what its launcher tells of it."""
-        episode = self.episode
+        plan = self.computer.plan
         return FrontEndSpec(
             dict(self.connection),
             label=f"notebook {self.number}",
             number=self.spec_number if adopted else None,
             listener=self,
-            rate_limited=episode.plan.rate_limited,
-            revives=episode.plan.revives,
+            rate_limited=plan.rate_limited,
+            revives=plan.revives,
         )
 
 
 class HubProcess(Process):
     """`create` a kernel, or `join` one, which connects it. All of it must be called by its events."""
 
-    def __init__(self, episode: Episode, number: int) -> None:
-        super().__init__(episode.world, f"hub {number}")
-        self.episode = episode
-        self.runtime = SimulatedRuntime(episode.world, self.name)
+    def __init__(self, computer: Computer, number: int) -> None:
+        super().__init__(computer.world, f"hub {number}{computer.name}")
+        self.computer = computer
+        self.runtime = SimulatedRuntime(computer.world, self.name)
         self.async_loop = AsyncLoop(self)
         self.sessions: list[Session] = []
         self._files: list[Delivered] = []
         self.kernels: list[RemoteKernel] = []
         self.log = logging.Logger("hub")
-        self.log.addHandler(_Log(episode.world))
+        self.log.addHandler(_Log(computer.world))
         self.link: Link | None = None
-        owner = {"owner": "this computer", "by": "alice@desk"}
-        bind = partial(HubSockets, episode.ports, self)
-        self.context = HubContext(self.runtime, self.log, episode.infos, owner, bind)  # type: ignore[arg-type]
+        bind = partial(HubSockets, computer.ports, self)
+        infos, owner = computer.infos, computer.owner
+        self.context = HubContext(self.runtime, self.log, infos, owner, bind)  # type: ignore[arg-type]
 
     def _begin_link(self) -> Link:
         if self.link is None or self.link.state == "failed":
@@ -145,23 +163,24 @@ class HubProcess(Process):
         return self.link
 
     def _dial(self, _: bool) -> Any:
-        if not self.episode.path.up:
+        if not self.computer.path.up:
             raise ConnectError("no route to the host", hop="node")
-        session = self.episode.node.dial()
+        session = self.computer.path.session()
+        self.computer.node.login(session)
         self.sessions.append(session)
         return session
 
     def _path(self, kernel_id: str) -> Path:
-        return self.episode.folder / "delivered" / "node" / kernel_id
+        return self.computer.folder / "node" / kernel_id
 
     def create(self, front_end: UserFrontEnd, *, how: str = "create", kernel_id: str = "") -> RemoteKernel:
-        """A front end starts a kernel, or adopts one."""
+        """A front end starts a kernel, attaches to one, or adopts one."""
         kernel_id = kernel_id or self.runtime.new_id()[:12]
         front_end.kernel_id = kernel_id
-        settings = KernelSettings.from_json(self.episode.plan.settings()).replace(
+        settings = KernelSettings.from_json(self.computer.plan.settings()).replace(
             notebook=front_end.notebook, name="gpu", priority=front_end.priority
         )
-        delivered = KernelFiles(self._path(kernel_id), self.episode.ports)
+        delivered = KernelFiles(self._path(kernel_id), self.computer.ports)
         self._files.append(delivered)
         adopted, link = how == "adopt", self._begin_link()
         if not adopted:
@@ -184,8 +203,12 @@ class HubProcess(Process):
         front_end.send(remote.event())  # as the answer to its launcher's call
 
     def start_failed(self, front_end: UserFrontEnd) -> None:
-        """The kernel of a front end could not be started: as in the operation `start`."""
-        if front_end.remote is not None and not front_end.remote.closed:
+        """The kernel of a front end could not be started, or attached to: as in the operations `start` and `attach`."""
+        if front_end.attaches:
+            self.remove(front_end)
+        elif front_end.remote is not None and not front_end.remote.closed:
+            if front_end.taken:
+                front_end.remote.refuse(KernelStartError(front_end.remote.life.taken_cause))
             front_end.remote.stop("it did not start")
 
     def remove(self, front_end: UserFrontEnd) -> None:
@@ -209,7 +232,7 @@ class HubProcess(Process):
         self.world.note("hub killed")
         self.alive = False
         self.world.kills += 1
-        for sockets in list(self.episode.ports.bound.values()):
+        for sockets in list(self.computer.ports.bound.values()):
             sockets.killed()
         for session in self.sessions:
             session.close_by_hub()

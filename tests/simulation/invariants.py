@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 def state(episode: Episode) -> str:
     """Return the state of the whole, without numbers."""
-    parts = [episode.hub.alive]
-    for remote in episode.hub.kernels:
+    parts = [hub.alive for hub in episode.hubs]
+    for remote in (one for hub in episode.hubs for one in hub.kernels):
         relay = remote.core.relay
         remote.core.validate()
         parts += [remote.link.state, remote.link_state.value, remote.phase.name, remote.endpoint.state.value]
@@ -107,10 +107,14 @@ def timers_of_closed_kernels(process: Process) -> list[str]:
 def left(episode: Episode) -> list[str]:
     """Return what is not at rest: messages that wait, requests that have no reply."""
     found: list[str] = []
+    owned: list[str] = []
     ids = [front_end.kernel_id for front_end in episode._all_fronts()]
-    for remote in episode.hub.kernels:
+    for remote in (one for hub in episode.hubs for one in hub.kernels):
         if remote.closed or remote.link_state is LinkState.LOST:  # what has waited goes to the next kernel
             continue
+        if remote.link_state is LinkState.TAKEN:  # what it has not sent was answered
+            continue
+        owned.append(remote.kernel_id)
         relay = remote.core.relay
         waits = {
             "pacer": relay.pacer.waiting,
@@ -121,8 +125,9 @@ def left(episode: Episode) -> list[str]:
         found += [f"hub's {name}: {size}" for name, size in waits.items() if size]
         if relay.pacer._pace.name != "LIVE":
             found.append("a replay goes on")
-        if remote.link_state is not LinkState.UP and remote.link_state is not LinkState.LOST:
+        if remote.link_state is not LinkState.UP:
             found.append(f"link {remote.link_state.value}")
+    found += [f"{kernel_id} has two owners" for kernel_id in owned if owned.count(kernel_id) > 1]
     for keeper in episode.node.keepers.values():
         if not keeper.alive or keeper.kernel_id not in ids:
             continue

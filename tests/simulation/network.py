@@ -31,13 +31,13 @@ _LOCAL = 0.00005
 class Path:
     """The way between two machines. `up`: whether it can be dialled."""
 
-    def __init__(self, world: World, delay: float, rate: float) -> None:
-        """`delay`: seconds one way; `rate`: bytes per second."""
+    def __init__(self, world: World, delay: float, rate: float, name: str = "path") -> None:
+        """`delay`: seconds one way; `rate`: bytes per second; `name`: of its random numbers."""
         self.world, self.delay, self.rate = world, delay, rate
         self.up = True
         self.slow = 0.0
         self.sessions: list[Session] = []
-        self.random = world.random("path")
+        self.random = world.random(name)
 
     def seconds(self) -> float:
         """Return how long one write is under way."""

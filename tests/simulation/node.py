@@ -14,7 +14,6 @@ from .attach import Attach
 from .gpus import NodeGpus
 from .keeper import KeeperProcess
 from .kernel import CRASHED, ModelKernel
-from .network import Path as NetworkPath
 from .network import Session
 from .node_sockets import SocketTable
 from .world import SimulatedRuntime, World
@@ -23,8 +22,8 @@ from .world import SimulatedRuntime, World
 class Node:
     """`dial` opens sessions. `keepers`: the last one of each kernel. `processes`: kernels by process id."""
 
-    def __init__(self, world: World, folder: Path, path: NetworkPath) -> None:
-        self.world, self.path = world, path
+    def __init__(self, world: World, folder: Path) -> None:
+        self.world = world
         self.runtime = SimulatedRuntime(world, "node")
         self.random = world.random("node's times")
         self.kills = world.random("kills of keepers")
@@ -47,11 +46,9 @@ class Node:
         self.processes[(1 << 23) + self.started] = process
         return (1 << 23) + self.started
 
-    def dial(self) -> Session:
-        """Return a session with an `attach`."""
-        session = self.path.session()
+    def login(self, session: Session) -> None:
+        """Start an `attach` for this session."""
         self.attached = [one for one in self.attached if one.alive] + [Attach(self, session)]
-        return session
 
     def delay(self, least: float, most: float) -> float:
         """Return how long something takes here."""

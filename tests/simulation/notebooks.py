@@ -46,11 +46,11 @@ class Notebooks(Base):
         if number not in self.others:
             front_end = self.others[number] = self._new_front_end()
             front_end.notebook, front_end.priority = f"/n{number}.ipynb", arguments["priority"]
-            self._in_hub(self._create_other, front_end)
+            front_end.computer.in_hub(self._create_other, front_end)
 
     def _create_other(self, front_end: UserFrontEnd) -> None:
         if front_end.here and front_end.remote is None:
-            self.hub.create(front_end)
+            front_end.computer.hub.create(front_end)
 
     def _op_in_notebook(self, _: UserFrontEnd, arguments: dict[str, Any]) -> None:
         """Do something in another notebook, if it is open."""
@@ -60,12 +60,12 @@ class Notebooks(Base):
 
     def _op_close(self, front_end: UserFrontEnd, _: dict[str, Any]) -> None:
         """The page is closed. The kernel stays."""
-        self._disturb("shutdown")
+        self.disturb("shutdown")
         self._forget(front_end)
 
     def _op_shutdown(self, front_end: UserFrontEnd, _: dict[str, Any]) -> None:
         """The user shuts the kernel down: its server waits for the end, and then its launcher leaves."""
-        self._disturb("shutdown")
+        self.disturb("shutdown")
         self._closing.add(self._number(front_end))
         self._send(front_end, "control", "shutdown_request", {"restart": False})
         self._await_shutdown(front_end, self.world.now + 10.0)

@@ -114,7 +114,7 @@ class View:
         if request is not None and request.half_answered:
             return True
         world = self.client.world
-        if world.kills and world.reboots:
+        if world.kills and (world.reboots or world.takes):
             return True
         return world.kills > 0 and request is not None and request.cell is None
 
@@ -172,6 +172,9 @@ def check_request(request: Request, disturbances: list[Disturbance], executed: l
     both = world.kills and (world.reboots or request.half_answered)  # then states may be lost
     # What a hub answers before clients have subscribed is lost if it is killed as well.
     states = both or world.kills > 1 or (view is not None and view.busy and view.idle)
+    # Those of a request that is no cell, and that has a reply, may wait in the keeper when another computer takes the
+    # kernel.
+    states = states or (request.cell is None and world.takes)
     if request.replies and not states and not _needs_none(request, lives):
         raise Failure("no state", f"{request} has {view and (view.busy, view.idle)}")
     if request.cell is not None and request.replies and view is not None:
@@ -197,11 +200,18 @@ def _check_cell(request: Request, view: View, happened: set[str], executed: list
     truth = executed[-1] if executed else None
     if truth is None or not truth.status:
         return _check_unfinished(request, view, status, happened, truth)
+    if was_taken(request):
+        return check_outputs(request, view, truth.outputs, complete=False)
     if status != truth.status and not happened & (LOSSES | BOTH_GONE):
         raise Failure("wrong status", f"{request}: {status}, but the kernel said {truth.status}")
     if request.reply_number < view.last_output:
         raise Failure("reply overtakes", f"{request}: the reply was sent before its last output")
     check_outputs(request, view, truth.outputs, complete=not happened & (LOSSES | BOTH_GONE))
+
+
+def was_taken(request: Request) -> bool:
+    """Whether the request has the reply that another computer has taken the kernel, where it goes on."""
+    return bool(request.client.world.takes) and "was taken over by" in request.replies[0].get("evalue", "")
 
 
 def _check_unfinished(
@@ -215,7 +225,8 @@ def _check_unfinished(
         raise Failure("output of nothing", f"{request}: {outputs[:3]}")
     if truth is not None:
         outputs = [one for one in truth.outputs if one[0] != "error"]
-        check_outputs(request, view, outputs, complete=not happened & (LOSSES | BOTH_GONE), error=False)
+        complete = not (happened & (LOSSES | BOTH_GONE) or was_taken(request))
+        check_outputs(request, view, outputs, complete=complete, error=False)
 
 
 def check_outputs(
@@ -279,7 +290,7 @@ def check_unexcused(
     request: Request, disturbances: list[Disturbance], executed: list[Executed], requests: list[Request]
 ) -> None:
     """Raise Failure if a cell did not run, or was interrupted, without a reason."""
-    if request.cell is None or not request.replies or request.client.gone:
+    if request.cell is None or not request.replies or request.client.gone or was_taken(request):
         return
     ran = bool(executed) and executed[0].status == ("error" if _fails(request.cell) else "ok")
     if ran or any(request.sent_at - 0.5 <= one.at <= request.replied_at for one in disturbances):

@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
+from .drawing import draw
 from .episode import Episode
 from .gpus import PROGRAM
-from .plan import Plan, draw
+from .plan import Plan
 from .world import Failure, World
 
 CHUNK = 25

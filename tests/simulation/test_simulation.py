@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from .plan import Plan, draw
+from .drawing import draw
+from .plan import Plan
 from .planted import MUTANTS
 from .regressions import PLANS
 from .runner import run, workplace

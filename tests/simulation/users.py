@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from .computer import Computer
 from .hub import UserFrontEnd
 from .oracle import Request
 from .plan import Decision
@@ -64,13 +65,13 @@ class Users(Base):
             self._send(front, "shell", kind, {"comm_id": "c", "data": {"x": 1}, "target_name": "t"})
 
     def _op_interrupt(self, front: UserFrontEnd, _: dict[str, Any]) -> None:
-        self._disturb("interrupt")
+        self.disturb("interrupt")
         self._send(front, "control", "interrupt_request", {})
 
     def _op_interrupt_command(self, front: UserFrontEnd, _: dict[str, Any]) -> None:
-        if self.hub.alive:  # else the call fails
-            self._disturb("interrupt")
-            self._in_hub(self._command, front, "interrupt")
+        if front.computer.hub.alive:  # else the call fails
+            self.disturb("interrupt")
+            front.computer.in_hub(self._command, front, "interrupt")
 
     def _command(self, front: UserFrontEnd, do: str) -> None:
         if front.remote is not None and front.remote.owns(front.front):
@@ -82,7 +83,7 @@ class Users(Base):
         """As jupyter_client does: ask the kernel to shut down, wait, and start it again."""
         if front.wants_restart or not front.here:
             return
-        self._disturb("restart")
+        self.disturb("restart")
         front.wants_restart = True
         self._send(front, "control", "shutdown_request", {"restart": True})
         self._await_end(front, self.world.now + SHUTDOWN_WAIT)
@@ -92,25 +93,25 @@ class Users(Base):
             self.world.later(0.1, self._await_end, front, deadline)
             return
         if front.state != "ended":
-            self._in_hub(self._command, front, "kill")
-        self.world.later(0.05, self._in_hub, self._restart, front)
+            front.computer.in_hub(self._command, front, "kill")
+        self.world.later(0.05, front.computer.in_hub, self._restart, front)
 
     def _op_restart_now(self, front: UserFrontEnd, _: dict[str, Any]) -> None:
         if not front.wants_restart and front.here:
-            self._disturb("restart")
+            self.disturb("restart")
             front.wants_restart = True
-            self._in_hub(self._restart, front)
+            front.computer.in_hub(self._restart, front)
 
     def _restart(self, front: UserFrontEnd) -> None:
         if not front.here:
             return
         if front.remote is None:  # it is adopted in a moment
-            self.world.later(0.2, self._in_hub, self._restart, front)
+            self.world.later(0.2, front.computer.in_hub, self._restart, front)
             return
         front.wants_restart = False
-        self._disturb("restart")
+        self.disturb("restart")
         if front.remote.owns(front.front) and not front.remote.life.taken_cause:
-            front.state = "starting"
+            front.state, front.restarts = "starting", True
             front.remote.restart()
         else:
             front.send(front.remote.event())  # it was told that the kernel had ended, which it does not own
@@ -121,17 +122,23 @@ class Users(Base):
         wanted = any(one.wants_restart for one in self._sharing(front))
         by_itself = front.asked == "restart" or (not front.asked and not self.plan.revives)
         dead = front.state == "ended" and by_itself and not wanted
-        if dead and front.here and front.remote is not None and front.remote.owns(front.front):
+        if (
+            dead
+            and front.here
+            and not front.taken
+            and front.remote is not None
+            and front.remote.owns(front.front)
+        ):
             front.wants_restart = True
-            self.world.later(self.random.uniform(0.1, 3.0), self._in_hub, self._restart, front)
+            self.world.later(self.random.uniform(0.1, 3.0), front.computer.in_hub, self._restart, front)
 
     def _op_second_front_end(self, _: UserFrontEnd, __: dict[str, Any]) -> None:
         if len(self.fronts) < 2:
             self.fronts.append(self._new_front_end())
-            self._in_hub(self._join, self.fronts[-1])
+            self.computers[0].in_hub(self._join, self.fronts[-1])
 
-    def _new_front_end(self) -> UserFrontEnd:
-        front_end = UserFrontEnd(self, self._numbers)
+    def _new_front_end(self, computer: Computer | None = None) -> UserFrontEnd:
+        front_end = UserFrontEnd(computer or self.computers[0], self._numbers)
         self._numbers += 1
         self.everybody.append(front_end.client)
         return front_end
@@ -141,10 +148,23 @@ class Users(Base):
         if front_end.remote is not None or not front_end.here:
             return
         if first.remote is None:
-            self.world.later(0.3, self._in_hub, self._join, front_end)
+            self.world.later(0.3, front_end.computer.in_hub, self._join, front_end)
             return
         front_end.kernel_id = first.kernel_id
-        self.hub.join(front_end, first.remote)
+        front_end.computer.hub.join(front_end, first.remote)
+
+    def _op_other_computer(self, _: UserFrontEnd, __: dict[str, Any]) -> None:
+        """The user attaches a front end of another computer to the kernel, and takes it by that from the first one."""
+        if len(self.fronts) < 2 and self.fronts[0].started:
+            if len(self.computers) < 2:
+                self.computers.append(Computer(self, 1))
+            self.fronts.append(self._new_front_end(self.computers[1]))
+            self.computers[1].in_hub(self._attach, self.fronts[-1])
+
+    def _attach(self, front_end: UserFrontEnd) -> None:
+        if front_end.remote is None and front_end.here:
+            front_end.attaches = True
+            front_end.computer.hub.create(front_end, how="attach", kernel_id=self.fronts[0].kernel_id)
 
     def _op_second_leaves(self, _: UserFrontEnd, __: dict[str, Any]) -> None:
         if len(self.fronts) == 2 and self.fronts[1].remote is not None:
@@ -153,22 +173,23 @@ class Users(Base):
     def _leave(self, front_end: UserFrontEnd) -> None:
         front_end.here = False
         front_end.client.leave()
-        self._in_hub(self.hub.remove, front_end)
+        front_end.computer.in_hub(front_end.computer.hub.remove, front_end)
 
     def _op_return(self, front_end: UserFrontEnd, _: dict[str, Any]) -> None:
         """The notebook is closed, and opened again."""
         if len(self.fronts) > 1 or self.fronts[0].remote is None or not self.fronts[0].started:
             return
-        self._disturb("return")
+        self.disturb("return")
         before = self.fronts[0].client
         self._leave(self.fronts[0])
         self.fronts[0] = self._new_front_end()
         self.fronts[0].client.former = {before, *before.former}
-        self.world.later(self.random.uniform(0.01, 3.0), self._in_hub, self._return, self.fronts[0])
+        in_hub = front_end.computer.in_hub
+        self.world.later(self.random.uniform(0.01, 3.0), in_hub, self._return, self.fronts[0])
 
     def _return(self, front_end: UserFrontEnd) -> None:
         if front_end.here and front_end.remote is None:
-            self.hub.create(front_end)
+            front_end.computer.hub.create(front_end)
 
 
 def execute(cell: list[Any], *, stop: bool, store: bool = True) -> dict[str, Any]:

@@ -92,6 +92,8 @@ class World:
         """How many of them within a send: that message may come twice."""
         self.keeper_kills = 0
         """How many keepers were killed."""
+        self.takes = 0
+        """How often a kernel was taken by another computer."""
         self.reboots = 0
         """How often the node was rebooted."""
         self.largest = 100_000

@@ -6,6 +6,7 @@ from .gpus import GPUS
 from .hub import HUB
 from .keeper import KEEPER
 from .mended import MENDED
+from .two_computers import TWO_COMPUTERS
 from .wire import WIRE
 
-MUTANTS = [*MENDED, *WIRE, *HUB, *KEEPER, *GPUS]
+MUTANTS = [*MENDED, *WIRE, *HUB, *KEEPER, *GPUS, *TWO_COMPUTERS]

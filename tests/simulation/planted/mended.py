@@ -50,10 +50,12 @@ MENDED = [
     Mutant(
         "the state of a lost kernel is an older one",
         "hub.kernel.core.kernel_core",
-        '            relay.kernel_lost(f"{error.cause}. {error.remedy}")  # which may bring older states\n'
+        '        relay.kernel_lost(f"{error.cause}. {error.remedy}")  # which may bring older states\n'
+        "        if not life.ended:\n"
         '            life.update(state="ended", cause=error.cause, remedy=error.remedy)\n',
+        "        if not life.ended:\n"
         '            life.update(state="ended", cause=error.cause, remedy=error.remedy)\n'
-        '            relay.kernel_lost(f"{error.cause}. {error.remedy}")\n',
+        '        relay.kernel_lost(f"{error.cause}. {error.remedy}")\n',
     ),
     Mutant(
         "messages go to clients that have not connected to the next hub",

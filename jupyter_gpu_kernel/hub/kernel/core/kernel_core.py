@@ -149,21 +149,18 @@ class KernelCore:
     def _check_access(self, front_end: int, request: Message) -> bool:
         """Return whether the kernel may get this request. If not, the hub answers the request, as another front end
         owns the kernel, or another computer has it."""
-        taken_cause, placeholder = self.life.taken_cause, self.relay.placeholder
+        taken_cause = self.life.taken_cause
         if front_end == self.ownership.owner and not taken_cause:
             return True
         if is_user_cell(request):
             self._take_over(front_end, request)
-            return True
-        if needs_owner(request):
+        elif taken_cause or needs_owner(request):
             owner = taken_cause or f"{self.ownership.label} has this kernel now"
-            placeholder.deny(request, f"{owner}: run a cell to take it over")
+            self.relay.placeholder.deny(request, f"{owner}: run a cell to take it over")
             if type_of(request) == "shutdown_request":
                 self._do(effects.ReportShutdown(front_end, denied=True))
             return False
-        if taken_cause:
-            placeholder.answer(request)
-        return not taken_cause
+        return True
 
     def _take_over(self, front_end: int, cell: Message) -> None:
         if self.life.taken_cause:
@@ -301,7 +298,8 @@ class KernelCore:
             return self._create_anew()
         if not life.ended:
             life.error = error
-            relay.kernel_lost(f"{error.cause}. {error.remedy}")  # which may bring older states
+        relay.kernel_lost(f"{error.cause}. {error.remedy}")  # which may bring older states
+        if not life.ended:
             life.update(state="ended", cause=error.cause, remedy=error.remedy)
         life.set_link_state(LinkState.LOST)
         self._do(effects.Notify())

@@ -47,8 +47,10 @@ class Life:
     @property
     def lost_cause(self) -> str:
         """Why the kernel does not exist any more, and what to do; "" if it exists, or a request may start it."""
-        lost = self.error if self.link_state is LinkState.LOST else None
-        return f"{lost.cause}. {lost.remedy}" if lost else ""
+        if self.link_state is not LinkState.LOST:
+            return ""
+        known = self.status.get("cause") or "the kernel has ended"
+        return f"{self.error.cause}. {self.error.remedy}" if self.error else str(known)
 
     @property
     def closed(self) -> bool:
@@ -75,8 +77,10 @@ class Life:
         self.link_state = transition(LINK_STATES, self.link_state, state)
 
     def taken(self, cause: str) -> None:
-        """Another computer has the kernel."""
+        """Another computer has the kernel: what front ends here have requested is void."""
         self._taken_cause = cause
+        if self.phase not in (Phase.STOP, Phase.CLOSED):
+            self.set_phase(Phase.RUN)
         self.set_link_state(LinkState.TAKEN)
 
     def shutdown_requested(self, *, restart: bool) -> None:

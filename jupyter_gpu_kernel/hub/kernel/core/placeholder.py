@@ -16,7 +16,7 @@ from ....wire.kernel_messages.compose import composer
 from ....wire.messages import Channel, Message, content_of, type_of
 from ....wire.runtime import Runtime
 from ....wire.texts import wrapped
-from ...front_end.requests import EXECUTED, has_reply, wants_restart
+from ...front_end.requests import EXECUTED, has_reply, needs_owner, wants_restart
 
 _MAX_KERNEL_INFO = 64 * 1024
 """Bytes of a kernel_info_reply that is remembered."""
@@ -88,8 +88,7 @@ class Placeholder:
         """Answer the request if it is a kernel_info_request whose reply is known. Return whether it was answered."""
         if self.kernel_info is None or type_of(request) != "kernel_info_request":
             return False
-        self._answers.reply(request, json.loads(self.kernel_info), is_idle=is_idle)
-        self._repeat_busy()
+        self.reply(request, json.loads(self.kernel_info), is_idle=is_idle)
         return True
 
     def answer_unstarted(self, request: Message) -> bool:
@@ -107,13 +106,13 @@ class Placeholder:
         self._answers.fail(request, "DeadKernelError", reason, is_idle=is_idle)
 
     def deny(self, request: Message, reason: str, *, is_idle: bool = False) -> None:
-        """Answer an interrupt or shutdown request of a front end that does not own the kernel."""
+        """Answer a request that the kernel does not get, as another front end owns it, or another computer has it."""
         if type_of(request) == "shutdown_request":  # the front end leaves, and the kernel goes on
-            reply = {"status": "ok", "restart": wants_restart(request)}
-            self._answers.reply(request, reply, is_idle=is_idle)
-        else:
-            self._answers.fail(request, "NotOwner", reason, is_idle=is_idle)
-        self._repeat_busy()
+            self.reply(request, {"status": "ok", "restart": wants_restart(request)}, is_idle=is_idle)
+        elif has_reply(request) and not self.answer(request, is_idle=is_idle):
+            name = "NotOwner" if needs_owner(request) else "DeadKernelError"
+            self._answers.fail(request, name, reason, is_idle=is_idle)
+            self._repeat_busy()
 
     def reject(self, request: Message, reason: str, name: str = "QueueFull") -> None:
         """Answer a request that the kernel does not get, as the queue has no room, with the error `name`. A message

@@ -310,13 +310,12 @@ class HubRelay:
 
     def kernel_taken(self, by: str, remedy: str) -> None:
         """Another computer has the kernel: answer the requests to which there is no reply."""
+        self.flush()  # replies may be waiting
         self.placeholder.kernel_gone()
         for pending in self.table.clear():
-            request, is_idle = pending.message, pending.is_idle
-            if requests.needs_owner(request):
-                self.placeholder.deny(request, by, is_idle=is_idle)
-            elif not self.placeholder.answer(request, is_idle=is_idle):
-                self.placeholder.fail(request, f"{by}. {remedy}", is_idle=is_idle)
+            self.placeholder.deny(pending.message, f"{by}. {remedy}", is_idle=pending.is_idle)
+        if self.placeholder.state == "busy":  # with a cell of another front end, whose end is not shown here
+            self.placeholder.show_state("idle")
         self.save()
 
     def change_kernel(self, use: Effect) -> None:

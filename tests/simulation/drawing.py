@@ -1,0 +1,39 @@
+"""The plan of a seed: what `plan.draw` returns, and in a part of the seeds what only these have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from . import plan as common
+from .plan import Decision, Plan
+
+_OTHER_COMPUTER = 0.12
+"""The part of the seeds in which the user goes on at another computer."""
+
+
+def draw(seed: int) -> Plan:
+    """Return the plan of this seed."""
+    return _with_other_computer(common.draw(seed))
+
+
+def _with_other_computer(plan: Plan) -> Plan:
+    """Let the user attach to the kernel from another computer; cells on each computer take the kernel over."""
+    random = Random(f"computers {plan.seed}")
+    if plan.node_gpus or random.random() > _OTHER_COMPUTER:
+        return plan
+    length = max((one.at for one in plan.decisions), default=0.0)
+    kept = [one for one in plan.decisions if one.kind not in ("second front end", "return")]
+    decisions = [
+        replace(one, arguments={**one.arguments, "computer": random.choice((0, 0, 1))}) for one in kept
+    ]
+    at = random.uniform(0.5, max(1.0, length / 2))
+    decisions.append(Decision(at, "other computer"))
+    for _ in range(random.randint(1, 5)):
+        actions = [["prints", random.randint(1, 3), 20], ["sleep", random.choice((0.05, 0.5, 4.0))]]
+        cells = [[*actions[: random.randint(1, 2)]] for _ in range(random.randint(1, 3))]
+        arguments = {"front": random.choice((0, 1, 1)), "cells": cells, "stop": True, "gap": 0.0}
+        decisions.append(Decision(at + random.uniform(0.0, 8.0), "cells", arguments))
+    if random.random() < 0.3:
+        decisions.append(Decision(at + random.uniform(1.0, 8.0), "second leaves"))
+    return plan.with_decisions(*sorted(decisions, key=lambda one: one.at))

@@ -1,0 +1,67 @@
+"""Bugs in what happens when another computer takes a kernel."""
+
+from __future__ import annotations
+
+from ..mutants import Mutant
+
+TWO_COMPUTERS = [
+    Mutant(
+        "requests to a kernel that another computer has get no reply",
+        "hub.kernel.core.placeholder",
+        "            self._answers.fail(request, name, reason, is_idle=is_idle)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "replies that wait come after the errors of a kernel that is taken",
+        "hub.kernel.core.relay",
+        "        self.flush()  # replies may be waiting\n",
+        "",
+    ),
+    Mutant(
+        "requests get no reply when a kernel that had ended is lost",
+        "hub.kernel.core.kernel_core",
+        "            life.error = error\n"
+        '        relay.kernel_lost(f"{error.cause}. {error.remedy}")  # which may bring older states\n',
+        "            life.error = error\n"
+        '            relay.kernel_lost(f"{error.cause}. {error.remedy}")  # which may bring older states\n',
+    ),
+    Mutant(
+        "cells get no reply when their kernel is taken",
+        "hub.kernel.core.relay",
+        '            self.placeholder.deny(pending.message, f"{by}. {remedy}", is_idle=pending.is_idle)\n',
+        "            pass\n",
+    ),
+    Mutant(
+        "a kernel that was taken while it was busy stays busy",
+        "hub.kernel.core.relay",
+        '            self.placeholder.show_state("idle")\n',
+        "            pass\n",
+    ),
+    Mutant(
+        "a restart that was requested before the kernel was taken is still to come",
+        "hub.kernel.core.life",
+        "        if self.phase not in (Phase.STOP, Phase.CLOSED):\n            self.set_phase(Phase.RUN)\n",
+        "",
+    ),
+    Mutant(
+        "a cell does not take the kernel back",
+        "hub.kernel.remote_kernel",
+        '        self.open_arguments = {"attach": {}}  # so the keeper greets the front end\n',
+        "        self.open_arguments = {}\n",
+    ),
+    Mutant(
+        "a hub that connects again takes the kernel back",
+        "hub.kernel.remote_kernel",
+        '        """The stream to the keeper is open, for the first time or after an outage."""\n'
+        "        self.open_arguments = {}\n",
+        '        """The stream to the keeper is open, for the first time or after an outage."""\n',
+    ),
+    Mutant(
+        "a kernel that was taken is taken back with the endpoint of before",
+        "hub.kernel.remote_kernel",
+        "        self._attach_timing.release()\n"
+        "        self._use_kernel(self.kernel_id)\n"
+        "        self._attach_timing.attach()\n",
+        "        self._attach_timing.release()\n        self._attach_timing.attach()\n",
+    ),
+]
