@@ -117,9 +117,9 @@ def test_a_command_beside_the_agent_signs_in_again(
 ) -> None:
     connection = join()
     stream = connection.open("/bin/sh")
-    for number in range(3):
+    for _ in range(3):  # the second one's shell serves the next commands as well
         assert connection.run("echo on").stdout == b"on\n"
-        assert sign_ins(two_hops) == [2, 2], number  # that shell serves the next commands as well
+        eventually(lambda: sign_ins(two_hops) == [2, 2], "two have signed in")
     stream.write(b"echo agent\n")
     assert stream.read() == b"agent\n"
     connection.close()
@@ -269,5 +269,5 @@ def test_a_node_is_searched_and_the_agent_started_with_one_sign_in(
     found = find_pythons(connection, "work", sys.executable, RUNTIME.monotonic)
     stream = dial(connection, pack(), found.python.path, "work")
     assert stream.read().startswith(MAGIC)
-    assert sign_ins(two_hops) == [1, 1]
+    eventually(lambda: sign_ins(two_hops) == [1, 1], "one has signed in")
     stream.close()
