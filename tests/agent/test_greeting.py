@@ -44,8 +44,10 @@ class Hub:
     def _send(self, lane: Lane, message: Message) -> None:
         self.sent.append(str(message.header()["msg_type"]))
 
-    def sends(self, msg_type: str, channel: Channel = Channel.IOPUB, text: str = "x") -> None:
-        message = Message(channel, 0, make(msg_type, {"text": text}, HEADER))
+    def sends(
+        self, msg_type: str, channel: Channel = Channel.IOPUB, text: str = "x", of: bytes = HEADER
+    ) -> None:
+        message = Message(channel, 0, make(msg_type, {"text": text}, of))
         lane = Lane.URGENT if channel is Channel.STDIN else Lane.ORDERED
         if self.greeting.passes(lane, message):
             self._send(lane, message)
@@ -80,6 +82,18 @@ def test_what_needs_no_reading_a_question_and_much_output_do_not_wait() -> None:
     hub = Hub(READING_TIME)
     hub.sends("stream", text="x" * MAX_WAITING)
     assert hub.sent == ["display_data", "clear_output", "stream"]
+
+
+def test_states_of_requests_that_are_no_cells_do_not_wait() -> None:
+    """The keeper may have made them, and its successor would not know them."""
+    hub = Hub(READING_TIME)
+    for msg_type in ("stream", "status"):
+        hub.sends(msg_type)
+    for msg_type in ("status", "comm_msg"):
+        hub.sends(msg_type, of=b'{"msg_id": "info", "msg_type": "kernel_info_request"}')
+    assert hub.sent == ["display_data", "status"]
+    hub.wait()
+    assert hub.sent[2:] == ["clear_output", "stream", "status", "comm_msg"]
 
 
 def test_what_waits_is_not_lost_with_the_front_end() -> None:

@@ -93,10 +93,10 @@ class Faults(Base):
     def _fast_node(self) -> None:
         self.node.slow = 0.0
 
-    def _fault_keeper_killed(self, _: dict[str, Any]) -> None:
+    def _fault_keeper_killed(self, arguments: dict[str, Any]) -> None:
         """At once, or at one of its next steps."""
         for keeper in list(self.node.keepers.values()):
-            steps = self.node.kills.choice((0, 0, 1, 2, 3, 4, 5, 6, 8, 12))
+            steps = arguments.get("steps") or self.node.kills.choice((0, 0, 1, 2, 3, 4, 5, 6, 8, 12))
             if steps and not self.world.disk_was_full:  # else the log may be lost then
                 keeper.kill_at = keeper.steps + steps
             else:

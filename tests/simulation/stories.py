@@ -24,7 +24,7 @@ def _flood(random: Random) -> list[Any]:
     name = random.randint(0, 10**6)
     if random.random() < 0.3:
         return [["display", f"d{name}-{number}", "x" * 100] for number in range(30)]
-    actions: list[Any] = []
+    actions: list[Any] = [["sleep", random.choice((0.0, 0.5))]]
     for number in range(random.randint(1, 4)):
         actions.append(["prints", 8, random.choice((5000, 60_000))])
         if random.random() < 0.3:
@@ -42,10 +42,8 @@ def _unread(random: Random, at: float) -> Story:
     """Something happens to a kernel whose output its front end does not read."""
     seconds = random.choice((1.0, 4.0, 12.0))
     stop = {"seconds": random.choice((seconds, 60.0)), "front": 0}
-    times = [at + random.uniform(0.1, seconds) for _ in range(random.randint(1, 3))]
-    ends = _faults(
-        random, times, "drop", "node rebooted", "hub killed", "restart now", "return", *["keeper killed"] * 3
-    )
+    times = [at + random.uniform(0.1, seconds) for _ in range(random.randint(1, 2))]
+    ends = _faults(random, times, "drop", "node rebooted", "hub killed", "restart now", "return")
     return [(at, "slow reader", stop), _cells(at + 0.01, _flood(random)), *ends]
 
 
@@ -105,13 +103,32 @@ def _overtaken(random: Random, at: float) -> Story:
     return [*(_cells(at, cell) for cell in cells), (at + 0.2, "interrupt command", {})]
 
 
+def _unread_and_succeeded(random: Random, at: float) -> Story:
+    """Keepers are killed, and then the hub, while a front end does not read."""
+    times = [at + 1.0 + 3.0 * number + random.random() for number in range(random.randint(2, 4))]
+    kills = _faults(random, times[:-1], "keeper killed", "keeper killed", "keeper killed", "drop")
+    hub = _faults(random, times[-1:], "hub killed")
+    flood = [*_flood(random), *_flood(random)]
+    return [(at, "slow reader", {"seconds": 30.0, "front": 0}), _cells(at + 0.01, flood), *kills, *hub]
+
+
 def _succeeded(random: Random, at: float) -> Story:
-    """Cells end while the keeper is killed and replaced."""
-    cell = [["prints", 2, 20], ["sleep", random.choice((0.3, 0.6))], ["prints", 2, 20]]
-    times = [at + random.uniform(0.0, 2.5) for _ in range(random.randint(1, 2))]
-    kills = _faults(random, times, "keeper killed")
+    """Cells begin and end while the keeper is killed and replaced."""
+    cell = [["prints", 2, 20], ["sleep", random.choice((0.05, 0.3, 0.6))], ["prints", 2, 20]]
+    first = (at, "keeper killed", {"steps": random.randint(1, 40)})
+    times = [at + random.uniform(0.0, 2.5) for _ in range(random.randint(0, 2))]
     away = [(at + random.uniform(0.0, 1.0), "unreachable", {"seconds": 4.0})] * random.choice((0, 1))
-    return [_cells(at, cell, cell, cell), *kills, *away]
+    return [first, _cells(at + 0.001, cell, cell, cell), *_faults(random, times, "keeper killed"), *away]
+
+
+def _asked_while_busy(random: Random, at: float) -> Story:
+    """A keeper is killed that answers requests in its busy kernel's place."""
+    asks = [(at + 0.5 + 0.3 * number, "info", {"front": 0}) for number in range(6) for _ in range(4)]
+    return [
+        _cells(at, [["sleep", 4.0], ["prints", 1, 20]]),
+        (at + 0.4, "keeper killed", {"steps": random.randint(10, 45)}),
+        *asks,
+    ]
 
 
 def _left_alone(random: Random, at: float) -> Story:
@@ -126,11 +143,17 @@ def _left_alone(random: Random, at: float) -> Story:
 
 
 def _both_gone(random: Random, at: float) -> Story:
-    """A kernel is lost while its hub is killed: the next hub answers its requests at once."""
-    gone = (at + random.uniform(1.0, 1.4), "node rebooted", {"seconds": 0.05})
-    cells = _cells(at, [["sleep", 12.0]], [["prints", 1, 20]])
-    late = _cells(at + random.uniform(1.1, 2.5), [["prints", 1, 20]])
-    return [cells, (at + 1.0, "hub killed", {"seconds": 1.0}), gone, late]
+    """A kernel is lost while its hub is killed: the next hub answers its requests."""
+    gone = (at + random.uniform(1.6, 2.0), "node rebooted", {"seconds": 0.05})
+    cells = [_cells(at + 0.6, [["sleep", 12.0]], [["prints", 1, 20]], front=front) for front in (0, 1)]
+    late = [_cells(at + 1.7 + 0.4 * number, [["prints", 1, 20]], front=number % 2) for number in range(6)]
+    return [
+        (at, "second front end", {}),
+        *cells[: random.randint(1, 2)],
+        (at + 1.6, "hub killed", {"seconds": 1.0}),
+        gone,
+        *late,
+    ]
 
 
 def _revived(random: Random, at: float) -> Story:
@@ -148,7 +171,7 @@ def _taken_over(random: Random, at: float) -> Story:
     return [
         (at, "second front end", {}),
         (at + 1.0, "restart", {"front": 0}),
-        _cells(at + 1.0 + random.uniform(0.001, 0.3), [["prints", 1, 20]], front=1),
+        _cells(at + 1.0 + random.uniform(0.01, 0.3), [["prints", 1, 20]], front=1),
     ]
 
 
@@ -161,7 +184,9 @@ _STORIES = (
     _failed_away,
     _returned,
     _overtaken,
+    _unread_and_succeeded,
     _succeeded,
+    _asked_while_busy,
     _left_alone,
     _both_gone,
     _revived,

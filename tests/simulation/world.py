@@ -20,6 +20,8 @@ from jupyter_gpu_kernel.wire.runtime import Runtime
 EPOCH = 3_000_000_000.0
 """What the wall clock shows at the beginning, in seconds since 1970: later than the boot of any machine."""
 _FIRST_SOCKET = 1 << 30
+_TURN = 0.0003
+"""Seconds at most until a keeper's loop has done what is ready."""
 
 
 class Failure(Exception):
@@ -307,6 +309,7 @@ class KeeperLoop(Loop):
         self.stopped = False
         self.thread_seconds: Callable[[], float] = lambda: 0.05
         self._process, self._world = process, process.world
+        self._random = process.world.random(f"turns of {process.name} {process.world.steps}")
         self._sources: dict[int, tuple[Callable[[int], None], int]] = {}
 
     def watch(self, source: Any, callback: Callable[[int], None], events: int = 1) -> None:
@@ -327,7 +330,9 @@ class KeeperLoop(Loop):
         return self._sources.get(source, (None, 0))[1]
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Any:
-        return self._world.later(seconds, callback, process=self._process)
+        """Call it after so many seconds, or after what else is ready in this turn of the loop."""
+        turn = self._random.uniform(0, _TURN)
+        return self._world.later(seconds or turn, callback, process=self._process)
 
     def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Do the work now, as a thread would: its result comes later."""

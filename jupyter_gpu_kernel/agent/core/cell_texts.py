@@ -115,7 +115,7 @@ class Greeting:
 
     def passes(self, lane: Lane, message: Message) -> bool:
         """Return whether this message may be sent to the hub now; if not, it is sent later."""
-        if not self._cell or (lane is not Lane.ORDERED and message.channel is not Channel.STDIN):
+        if not self._cell or not _may_wait(lane, message):
             return True
         if not self.waiting and not (message.parent_key == self._cell and _ends_greeting(message)):
             return True
@@ -150,6 +150,14 @@ class Greeting:
         waiting, self.waiting = self.waiting, []
         self._cell, self._size = "", 0
         return waiting
+
+
+def _may_wait(lane: Lane, message: Message) -> bool:
+    """Return whether the message may be held back. The status of a request that is no cell is not: if the keeper, which
+    may have made this status, is killed, nobody makes it again."""
+    if lane is Lane.ORDERED and message.msg_type == "status":
+        return b'"execute_request"' in message.parts[1]
+    return lane is Lane.ORDERED or message.channel is Channel.STDIN
 
 
 def _ends_greeting(message: Message) -> bool:
