@@ -303,4 +303,43 @@ PLANS = {
         Decision(2.072, "other computer"),
         Decision(2.988, "cells", {"cells": [[]], "stop": True, "gap": 0.0}),
     ),
+    "a cell runs again in a restarted kernel whose log was lost with its keeper": replace(
+        BASE, seed=385, delay=0.025, unread=4194304, knows_info=False
+    ).with_decisions(
+        Decision(3.0146385764518975, "disk full", {"seconds": 12.0}),
+        Decision(4.019969936797141, "cells", {"cells": [[["sleep", 4.0]]], "stop": True, "gap": 0.0}),
+        Decision(4.3802169645149664, "keeper killed", {"seconds": 1.0}),
+        Decision(4.468645193606857, "restart now", {"front": 1}),
+    ),
+    "the states of a request that the keeper has answered are lost while a greeting is shown": replace(
+        BASE,
+        seed=77,
+        delay=0.1,
+        rate=2e5,
+        memory_mib=0.002,
+        unread=4194304,
+        knows_info=False,
+        ids_collide=True,
+    ).with_decisions(
+        Decision(
+            0.008944503464413667,
+            "cells",
+            {"cells": [[["prints", 8, 5000], ["prints", 8, 5000]]], "stop": True, "gap": 0.0},
+        ),
+        Decision(1.299909818685117, "return"),
+        Decision(2.496272422083967, "stall", {"seconds": 1.0, "up": True, "down": False}),
+        Decision(
+            2.542512784212655,
+            "cells",
+            {
+                "cells": [[["prints", 3, 20], ["sleep", 3.0], ["prints", 1, 20]]],
+                "stop": True,
+                "gap": 0.01,
+            },
+        ),
+        Decision(5.312538702312656, "keeper killed", {"steps": 42}),
+        *[Decision(5.412538702312656, "info", {"front": 0})] * 4,
+        *[Decision(5.7125387023126555, "info", {"front": 0})] * 3,
+        Decision(6.312538702312656, "info", {"front": 0}),
+    ),
 }

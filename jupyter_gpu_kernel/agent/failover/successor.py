@@ -19,8 +19,10 @@ from typing import IO, Any, Callable, Dict, List, NamedTuple
 
 from ...wire.messages import Channel, Lane, Message, keeper_message
 from ...wire.runtime import Runtime
-from ..core.events import KernelStarting, Tell
+from ..core.events import HubSent, KernelStarting, Tell
+from ..keeper.commands import read_unanswered
 from ..keeper.keeper import Keeper
+from ..keeper.lifetime import EndRequest
 from ..keeper.system import KeeperSystem
 from ..kernel_protocol import REPEAT_INPUT, TAKEN_OVER
 from ..kernel_settings import KernelSettings, settings_from
@@ -120,8 +122,13 @@ class Successor(Keeper):
                 self._from_kernel(Message(channel, int(client), tuple(part.encode() for part in parts)))
 
     def set_unanswered(self, command: Dict[str, Any]) -> None:
+        is_same = self.kernel.pid == self._running.pid and self._end_request is not EndRequest.RESTART
+        if not (is_same or self.core.log.found):  # the process before may have run these cells
+            cells = [cell.msg_id for cell in read_unanswered(command)]
+            counts = self.core.log.state.received_counts
+            self.handle(HubSent(counts, keeper_message(do="cancel", cells=cells)))
         super().set_unanswered(command)
-        if self.kernel.pid == self._running.pid:
+        if is_same:
             self._pass_last_replies()
 
     def _attached(self) -> None:

@@ -135,4 +135,16 @@ MENDED = [
         "and not self._queue and len(whole) == 1\n",
         "and not self._queue and not pieces\n",
     ),
+    Mutant(
+        "cells that a kernel may have run before its restart run again, as the log was lost",
+        "agent.failover.successor",
+        "        if not (is_same or self.core.log.found):",
+        "        if False:",
+    ),
+    Mutant(
+        "the states of a request that the keeper has answered wait for a greeting, and are lost with this keeper",
+        "agent.core.cell_texts",
+        "        return b'\"execute_request\"' in message.parts[1]\n",
+        "        return True\n",
+    ),
 ]
