@@ -78,6 +78,7 @@ class Computer:
 
     def _hub_was_killed(self) -> None:
         self.episode.disturb("hub killed")
+        self.episode.forget_closed(self.hub)
         self.ports.kill_at = self.ports.kill_at_write = 0
         for front_end in self.fronts:
             if front_end.remote is not None and not front_end.started:  # it may have been given another id

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .gpu_oracle import GpuOracle
 from .gpus import NodeGpus
-from .hub import UserFrontEnd
+from .hub import HubProcess, UserFrontEnd
 
 if TYPE_CHECKING:
     from .episode import Episode as Base
@@ -66,6 +66,7 @@ class Notebooks(Base):
     def _op_shutdown(self, front_end: UserFrontEnd, _: dict[str, Any]) -> None:
         """The user shuts the kernel down: its server waits for the end, and then its launcher leaves."""
         self.disturb("shutdown")
+        self.world.shutdowns += 1
         self._closing.add(self._number(front_end))
         self._send(front_end, "control", "shutdown_request", {"restart": False})
         self._await_shutdown(front_end, self.world.now + 10.0)
@@ -86,6 +87,12 @@ class Notebooks(Base):
 
     def _number(self, front_end: UserFrontEnd) -> int:
         return next(number for number, one in self.others.items() if one is front_end)
+
+    def forget_closed(self, hub: HubProcess) -> None:
+        """The hub was killed: what it had to do for notebooks that were closed is lost, and their files stay."""
+        ids = [one.kernel_id for one in self._all_fronts()]
+        closed = [one.kernel_id for one in hub.kernels if one.kernel_id not in ids]
+        self.abandoned.update(closed if self.plan.node_gpus else [])
 
     # ------------------------------------------------------------------------------------ foreign processes
 

@@ -114,7 +114,7 @@ class View:
         if request is not None and request.half_answered:
             return True
         world = self.client.world
-        if world.kills and (world.reboots or world.takes):
+        if world.kills and (world.reboots or world.takes or world.shutdowns):
             return True
         return world.kills > 0 and request is not None and request.cell is None
 

@@ -342,4 +342,48 @@ PLANS = {
         *[Decision(5.7125387023126555, "info", {"front": 0})] * 3,
         Decision(6.312538702312656, "info", {"front": 0}),
     ),
+    "a kernel behind others looks at the queue all the time after a lease was released": replace(
+        BASE,
+        seed=288,
+        delay=0.0003,
+        rate=2e5,
+        unread=4194304,
+        rate_limited=False,
+        revives=False,
+        ends_with_shutdown=False,
+        node_gpus=1,
+        gpus=1,
+    ).with_decisions(
+        Decision(0.0, "foreign process", {"gpu": 0, "seconds": 4.0}),
+        Decision(0.8360784280975478, "open notebook", {"number": 5, "priority": -5}),
+        Decision(1.7015166916092561, "open notebook", {"number": 4, "priority": 5}),
+        Decision(2.120512405670346, "open notebook", {"number": 6, "priority": 5}),
+        Decision(
+            2.742539812715044,
+            "in notebook",
+            {"number": 6, "do": "cells", "cells": [[]], "stop": True, "gap": 0.0},
+        ),
+        Decision(
+            3.4779901407919525,
+            "in notebook",
+            {"number": 5, "do": "cells", "cells": [[]], "stop": True, "gap": 0.0},
+        ),
+        Decision(
+            4.309252921996495,
+            "in notebook",
+            {"number": 4, "do": "cells", "cells": [[]], "stop": True, "gap": 0.0},
+        ),
+        Decision(
+            9.393654987657579,
+            "cells",
+            {
+                "front": 0,
+                "cells": [[["print", "stderr", "a warning 25\n"], ["prints", 1, 5]]],
+                "stop": True,
+                "gap": 0.0,
+            },
+        ),
+        Decision(17.047288804731966, "slow node", {"seconds": 4.0}),
+        Decision(26.449014359864627, "hub killed", {"seconds": 0.05}),
+    ),
 }

@@ -98,6 +98,8 @@ class World:
         """How often a kernel was taken by another computer."""
         self.reboots = 0
         """How often the node was rebooted."""
+        self.shutdowns = 0
+        """How many kernels were shut down by their users before the end."""
         self.largest = 100_000
         """Bytes of the largest message, and of what may be under way beside a limit."""
         self.asked = 0
