@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-SHARE = 0.15
+SHARE = 0.1
 """How many of the seeds have GPUs."""
 Fields = tuple[float, str, dict[str, Any]]
 """A decision's time, kind and arguments."""
