@@ -122,6 +122,8 @@ class KeeperProcess(Process):
         self.sockets: list[Any] = []
         self.system = _System(self)
         self.ended = self.stopped = False
+        self.checked: object = None
+        """The clocks of the event after which the core was looked at last: each event has others."""
         self.steps = self.kill_at = 0
         """How many steps were taken, and before which one the process is killed."""
         if running is None:

@@ -23,7 +23,7 @@ from .gpus import PROGRAM
 from .plan import Plan
 from .world import Failure, World
 
-CHUNK = 25
+CHUNK = 100
 """Seeds that a process runs before it ends, or looks for garbage."""
 
 

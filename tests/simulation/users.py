@@ -23,7 +23,7 @@ class Users(Base):
     """The part of an episode that knows users and their front ends."""
 
     def _decide(self, decision: Decision) -> None:
-        self.world.note("decision", decision.kind, json.dumps(decision.arguments)[:80])
+        self.world.note("decision", decision.kind)
         self._observe()
         name = decision.kind.replace(" ", "_").replace("-", "_")
         operation = getattr(self, f"_op_{name}", None)

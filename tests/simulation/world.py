@@ -11,6 +11,7 @@ import hashlib
 import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -222,7 +223,7 @@ class World:
 
     def pending(self) -> list[Event]:
         """Return what is still to happen."""
-        events = [*self._ready, *(event for _, _, event in sorted(self._heap, key=lambda one: one[:2]))]
+        events = chain(self._ready, (event for _, _, event in self._heap))
         return [event for event in events if not event.dead and event.process.alive]
 
 
