@@ -101,9 +101,8 @@ def _tensorflow() -> Iterator[Any]:
 
 
 def _jax() -> Iterator[Any]:
-    os.environ.setdefault(
-        "XLA_PYTHON_CLIENT_PREALLOCATE", "false"
-    )  # otherwise it takes most of the GPU's memory
+    # Otherwise JAX takes most of the GPU's memory.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     jax = importlib.import_module("jax")
     yield jax.__version__, ""
     platform = "rocm" if _AMD in os.environ else "cuda"  # its error has a reason, that of "gpu" none

@@ -306,9 +306,8 @@ class Kernels:
         if "parent" not in call.arguments or (notebook and call.op == "start") or call.op == "attach":
             return None
         now = self._runtime.time()
-        age = max(
-            0.0, now - float(call.arguments.get("started") or now)
-        )  # since its front end has started it
+        # Since its front end has started it.
+        age = max(0.0, now - float(call.arguments.get("started") or now))
         parent, name = int(call.arguments["parent"]), settings.name
         used, from_vs_code = call.op == "adopt", call.arguments.get("from_vs_code") is True
         return VSCodeSession(self._vscode_sessions, parent, name, notebook, used, age, from_vs_code)

@@ -107,6 +107,7 @@ class Faults(Base):
         if keeper.alive and keeper.keeper.kernel.runs_without_keeper:
             self.disturb("keeper killed")
             self.world.keeper_kills += 1
+            self.world.log_was_lost = self.world.log_was_lost or self.world.disk_was_full
             keeper.kill()
 
     def _fault_disk_full(self, arguments: dict[str, Any]) -> None:

@@ -386,4 +386,53 @@ PLANS = {
         Decision(17.047288804731966, "slow node", {"seconds": 4.0}),
         Decision(26.449014359864627, "hub killed", {"seconds": 0.05}),
     ),
+    "a successor without a log drops the reply to a cell that ended before the hub named it": replace(
+        BASE, seed=2724, delay=0.0003, memory_mib=0.002, knows_info=False
+    ).with_decisions(
+        Decision(5.692907684111907, "disk full", {"seconds": 12.0}),
+        Decision(
+            7.556285139114221,
+            "cells",
+            {
+                "front": 0,
+                "cells": [[["sleep", 0.05], ["sleep", 0.05], ["sleep", 0.05]]],
+                "stop": True,
+                "gap": 0.0,
+            },
+        ),
+        Decision(7.695116269078237, "keeper killed"),
+    ),
+    "a successor without a log drops the replies that come before the hub names the cells": replace(
+        BASE, seed=2570, delay=0.0003, rate=5000000.0, memory_mib=0.02, unread=4194304, knows_info=False
+    ).with_decisions(
+        Decision(8.692048331439702, "disk full", {"seconds": 4.0}),
+        Decision(10.09933644631225, "restart now", {"front": 0}),
+        Decision(18.808014147738845, "hub killed in a send", {"seconds": 0.05, "sends": 12, "writes": True}),
+        Decision(
+            26.949759515967003,
+            "cells",
+            {
+                "front": 0,
+                "cells": [
+                    [["prints", 2, 20], ["sleep", 0.3], ["prints", 2, 20]],
+                    [["prints", 2, 20], ["sleep", 0.3], ["prints", 2, 20]],
+                    [["prints", 2, 20], ["sleep", 0.3], ["prints", 2, 20]],
+                ],
+                "stop": True,
+                "gap": 0.0,
+            },
+        ),
+        Decision(27.707453492648785, "keeper killed"),
+    ),
+    "a question comes again, as neither hub nor keeper knows that it was asked": replace(
+        BASE, seed=3653, delay=0.0003, rate=200000.0, rate_limited=False, revives=False, ids_collide=True
+    ).with_decisions(
+        Decision(1.492866286679993, "keeper killed"),
+        Decision(1.6476187823823794, "restart now", {"front": 0}),
+        Decision(
+            1.8499169660697972, "cells", {"front": 0, "cells": [[["input"]]], "stop": False, "gap": 0.0}
+        ),
+        Decision(3.674195072967086, "keeper killed"),
+        Decision(4.046752905838062, "hub killed", {"seconds": 1.0}),
+    ),
 }

@@ -99,7 +99,7 @@ def _returned(random: Random, at: float) -> Story:
 
 def _overtaken(random: Random, at: float) -> Story:
     """Cells are still on their way when the kernel is interrupted."""
-    cells = [[["comment", f"{random.getrandbits(1_200_000):x}"], ["prints", 1, 20]] for _ in range(2)]
+    cells = [[["comment", f"{random.getrandbits(4_000_000):x}"], ["prints", 1, 20]] for _ in range(2)]
     return [*(_cells(at, cell) for cell in cells), (at + 0.2, "interrupt command", {})]
 
 

@@ -111,6 +111,8 @@ class World:
         """Whether requests on different channels may have the same msg_id."""
         self.disk_was_full = False
         """Whether nothing could be written for a while: then a hub's successor finds no requests."""
+        self.log_was_lost = False
+        """Whether a keeper was killed that could not write its log: its successor does not know what was sent."""
         self.failure: Failure | None = None
         self._hash = hashlib.blake2b(digest_size=16)
         self._ready: deque[Event] = deque()

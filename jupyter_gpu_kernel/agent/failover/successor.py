@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, List, NamedTuple
 
+from ...wire.kernel_messages.compose import make
 from ...wire.messages import Channel, Lane, Message, keeper_message
 from ...wire.runtime import Runtime
 from ..core.events import HubSent, KernelStarting, Tell
@@ -54,8 +55,7 @@ class RunningKernel(NamedTuple):
     def read(cls, stream: IO[str]) -> RunningKernel:
         """Read what `KeeperWatch` writes: one line, as a process that a cell forked may hold the stream open."""
         info: Dict[str, Any] = json.loads(stream.readline())
-        settings = settings_from(info["settings"])
-        return cls(info["kernel"], info["gpus"], info["guard"], settings)
+        return cls(info["kernel"], info["gpus"], info["guard"], settings_from(info["settings"]))
 
 
 def run(root: Root, kernel_id: str) -> int:
@@ -87,14 +87,14 @@ class Successor(Keeper):
         super().__init__(system, root, kernel.settings, policy=None)
         self._running = kernel
         self._new_pipe = pipe
-        self._last_replies: Dict[str, Any] = {}  # with a status, once it was taken over
+        self._knows_requests = self.core.log.found
+        self._early_replies: List[Message] = []  # to requests that the hub has not named yet
 
     def _begin(self) -> None:
         self.requests.reset()
         self.handle(KernelStarting(taken_over=True))
-        self.gpus.inherit(
-            self._running.gpus, self.settings.now.held_since
-        )  # before others see that nobody has them
+        # Before others see that nobody has them.
+        self.gpus.inherit(self._running.gpus, self.settings.now.held_since)
         facts = self.exit_report.process_started(self._running.pid, self._running.guard)
         process = self.system.running_process(self.loop, self._running.pid, self._reap)
         self.kernel.adopt(process, self._new_pipe)
@@ -105,21 +105,22 @@ class Successor(Keeper):
         self.requests.begin()
 
     def _kernel_up(self) -> None:
-        if self._last_replies or self.kernel.pid != self._running.pid:
+        if self.kernel.pid != self._running.pid:
             return super()._kernel_up()
         self.requests.send(Channel.CONTROL, TAKEN_OVER, {}, self._take_over, after_idle=True)
         self.requests.send(Channel.STDIN, REPEAT_INPUT, {})
 
     def _take_over(self, last_replies: Dict[str, Any]) -> None:
         """The kernel has sent again what it had published, and tells its last replies."""
-        self._last_replies = last_replies
-        self._pass_last_replies()
-        self._kernel_up()
-
-    def _pass_last_replies(self) -> None:
         for channel in (Channel.SHELL, Channel.CONTROL):
-            for client, *parts in self._last_replies.get(channel.name.lower(), []):
+            for client, *parts in last_replies.get(channel.name.lower(), []):
                 self._from_kernel(Message(channel, int(client), tuple(part.encode() for part in parts)))
+        super()._kernel_up()
+
+    def _from_kernel(self, message: Message) -> None:
+        if message.channel is Channel.SHELL and message.client and not self._knows_requests:
+            self._early_replies.append(message)  # which the core drops
+        super()._from_kernel(message)
 
     def set_unanswered(self, command: Dict[str, Any]) -> None:
         is_same = self.kernel.pid == self._running.pid and self._end_request is not EndRequest.RESTART
@@ -127,9 +128,19 @@ class Successor(Keeper):
             cells = [cell.msg_id for cell in read_unanswered(command)]
             counts = self.core.log.state.received_counts
             self.handle(HubSent(counts, keeper_message(do="cancel", cells=cells)))
+        self._knows_requests = True
         super().set_unanswered(command)
-        if is_same:
-            self._pass_last_replies()
+        if is_same and not self.core.log.found:
+            self._repeat_replies()
+
+    def _repeat_replies(self) -> None:
+        """Replies that came before the hub had named the cells do not wait for idle statuses, which came as well."""
+        for reply in self._early_replies:
+            self._from_kernel(reply)
+        for cell in self.core.relay.waiting.line:
+            if cell.reply is not None:
+                idle = make(self.loop.runtime, "status", {"execution_state": "idle"}, cell.request.parts[0])
+                self._from_kernel(Message(Channel.IOPUB, 0, idle))
 
     def _attached(self) -> None:
         if not self.core.log.found:

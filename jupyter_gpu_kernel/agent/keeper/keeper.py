@@ -81,9 +81,8 @@ class Keeper:
         runtime = self.loop.runtime
         settings = settings.replace(started=settings.started or runtime.time())  # a successor keeps it
         entries = read_story(root.story(settings.id))
-        self._story_is_new = all(
-            entry.get("event") == "setup" for entry in entries
-        )  # the set-up lines' output
+        # The output of the set-up lines is told before.
+        self._story_is_new = all(entry.get("event") == "setup" for entry in entries)
         story = Story(root.story(settings.id), runtime.time)
         current = CurrentSettings(settings, self._save_settings)
         folder = root.make_kernel(settings.id)

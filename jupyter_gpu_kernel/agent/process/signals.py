@@ -65,9 +65,8 @@ class Signals:
         self._limited_story = Limited(context.story, loop.time)
         self._on_child = on_child
         self._on_guard = on_guard
-        self._guard = bind_datagrams(
-            context.loop.runtime, context.folder / "story"
-        )  # to which the guard reports
+        # To this socket the guard reports.
+        self._guard = bind_datagrams(context.loop.runtime, context.folder / "story")
         loop.watch(self._guard.fileno(), lambda _: self.read_reports())
         self._catch_signals(loop)
         self._watches_cells = False

@@ -198,9 +198,8 @@ class SpareServer:
             return start
         self._last_start = self._now()
         self._keepers[sock.fileno()] = sock, pid
-        self._poll.register(
-            sock, 0
-        )  # the forked process reads what the keeper sends; here only its end counts
+        # The forked process reads what the keeper sends; here only its end counts.
+        self._poll.register(sock, 0)
         with contextlib.suppress(OSError):  # the keeper has gone: so the process ends
             packets.send(sock, {"pid": pid})
         if not self._fitness.is_current():  # the next interpreter imports something else

@@ -62,9 +62,8 @@ class Edge:
         """
         self._runtime = runtime
         self._signer = _Signer(connection)
-        self._session = (
-            b'"session": "%s"' % self._signer.sign((b"session",))[:32]
-        )  # not random, so that the next hub uses it, too
+        # Not random, so that the next hub uses it, too.
+        self._session = b'"session": "%s"' % self._signer.sign((b"session",))[:32]
         self._on_message = on_message
         self._on_subscribe = on_subscribe
         self._clients = clients

@@ -32,8 +32,8 @@ GPUS = [
     Mutant(
         "a successor does not lease the kernel's GPUs",
         "agent.failover.successor",
-        "            self._running.gpus, self.settings",
-        "            [], self.settings",
+        "inherit(self._running.gpus, self.settings",
+        "inherit([], self.settings",
     ),
     Mutant(
         "a cell does not wait for GPUs",

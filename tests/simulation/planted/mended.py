@@ -147,4 +147,16 @@ MENDED = [
         "        return b'\"execute_request\"' in message.parts[1]\n",
         "        return True\n",
     ),
+    Mutant(
+        "a successor without a log forgets the replies that come early",
+        "agent.failover.successor",
+        "            self._early_replies.append(message)  # which the core drops\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "the reply to a cell that the hub names late waits for an idle status that came before",
+        "agent.failover.successor",
+        "            if cell.reply is not None:\n",
+        "            if False:\n",
+    ),
 ]

@@ -43,9 +43,8 @@ class Hop:
     rsa_bits: int = 1024  # of an RSA key, at least (RequiredRSASize)
     proxy_command: str = ""  # ProxyCommand of the ssh configuration, if it leads to this hop
     arguments: tuple[str, ...] = ()  # those with which `ssh` finds this machine, and the same configuration
-    values: Mapping[str, Sequence[str]] = field(
-        default_factory=dict, compare=False, repr=False
-    )  # of `ssh -G`
+    # What `ssh -G` prints.
+    values: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False, repr=False)
 
     def same_as(self, other: Hop) -> bool:
         """Whether both are one account on one machine with the same options, whatever name the user wrote."""
