@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from . import invariants
 from .computer import Computer
 from .hub import UserFrontEnd
-from .oracle import Request, check_aborted, check_interrupted, check_request, check_unexcused, texts
+from .oracle import (
+    Request,
+    check_aborted,
+    check_interrupted,
+    check_request,
+    check_taken_over,
+    check_unexcused,
+    texts,
+)
 from .users import SHUTDOWN_WAIT, execute
 from .world import Failure
 
@@ -98,6 +106,12 @@ class Endings(Base):
             if not self.faults and len(self.fronts) == 1:
                 for request in self.fronts[0].client.requests.values():
                     check_interrupted(request, self.interrupted_at)
+        restarts = sum(one.kind == "restart" for one in self.disturbances)
+        if (
+            not self.faults and kinds <= {"restart", "ended"} and restarts <= 3
+        ):  # one, and perhaps a server's own
+            for request in requests:
+                check_taken_over(request, requests)
         for client in self.everybody:
             if (
                 client not in ended

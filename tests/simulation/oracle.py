@@ -351,6 +351,20 @@ def check_aborted(request: Request, requests: list[Request]) -> None:
             raise Failure("ran behind a failure", f"{request} was sent before the reply to {other}")
 
 
+def check_taken_over(request: Request, requests: list[Request]) -> None:
+    """Raise Failure if a cell failed whose front end took the kernel over when another one had requested a restart."""
+    if not request.user_cell or not request.replies or request.replies[0].get("ename") != "DeadKernelError":
+        return
+    for other in requests:
+        before = request.sent_at - other.sent_at
+        if (
+            other.msg_type == "shutdown_request"
+            and other.client is not request.client
+            and 0.01 < before < 0.5
+        ):
+            raise Failure("not restarted", f"{request} was sent {before:.3f} s after {other}")
+
+
 def check_interrupted(request: Request, interrupted_at: list[float]) -> None:
     """Raise Failure if a cell ran that was on its way when its kernel was interrupted. No link was down."""
     runs = request.client.world.executed.get(request.name)

@@ -64,10 +64,10 @@ MENDED = [
         "        if self.complete:\n",
     ),
     Mutant(
-        "the next hub answers clients that have not connected to it",
+        "what the next hub shows before clients have subscribed again is lost",
         "hub.front_end.edge",
         "        waits = message.channel is Channel.IOPUB or not self._early.has_room\n",
-        "        waits = message.channel is Channel.IOPUB\n",
+        "        waits = message.channel is not Channel.IOPUB and not self._early.has_room\n",
     ),
     Mutant(
         "a cell that may have started a kernel is sent to another one",
