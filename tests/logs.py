@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.core.effects import Logged, ToHub
+from jupyter_gpu_kernel.agent.core.effects import Logged, ReadQueue, ToHub
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.log.log_file import LogFile
@@ -27,6 +27,7 @@ class FiledLog(Log):
     ) -> None:
         self.file = LogFile(runtime, folder, settings, report)
         super().__init__(EventRuntime(runtime.new_id()), self.file.state, self.file.found)
+        self.sent: list[ToHub] = []
 
     def wait(self, message: Message) -> None:
         """A message comes while no hub is attached."""
@@ -40,17 +41,33 @@ class FiledLog(Log):
 
     def take(self) -> list[bytes]:
         """A hub reads one message of those that wait."""
-        return list(self.add("take")) if self.state.queue else []
+        self.carry_out()
+        messages, more = self.file.take(1)
+        self.state.take(messages, more)
+        return messages
+
+    def leaves(self) -> None:
+        """The front end leaves, and another one attaches."""
+        self.carry_out()
+        self.leave(self.file.queue.parents)
+
+    def carry_out(self) -> None:
+        """Carry out the effects; what the hub gets is in `sent`."""
+        while self.effects:
+            effect = self.effects.pop(0)
+            if isinstance(effect, Logged):
+                self.file.add(*effect)
+            elif isinstance(effect, ReadQueue):
+                self.queue_read(*self.file.take(effect.size))
+            elif isinstance(effect, ToHub):
+                self.sent.append(effect)
 
     def flush(self) -> list[bytes]:
         """Write the changes; return what the hub gets."""
-        for effect in self.effects:
-            if isinstance(effect, Logged):
-                self.file.add(*effect)
-        sent = [effect.data for effect in self.effects if isinstance(effect, ToHub)]
-        self.effects.clear()
+        self.carry_out()
         self.file.flush()
-        return sent
+        sent, self.sent = self.sent, []
+        return [one.data for one in sent]
 
     def close(self) -> None:
         self.file.close()

@@ -37,11 +37,11 @@ class Waiting:
         self.log = FiledLog(folder, settings, self.problems.append)
 
     def __bool__(self) -> bool:
-        return bool(self.log.state.queue)
+        return bool(self.log.file.queue)
 
     @property
     def size(self) -> int:
-        return self.log.state.queue.size
+        return self.log.file.queue.size
 
     def put(self, message: Message) -> None:
         self.log.wait(message)

@@ -13,17 +13,15 @@ from jupyter_gpu_kernel.agent.core import effects, events
 from jupyter_gpu_kernel.agent.core.keeper_core import KeeperCore
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log import log_file
-from jupyter_gpu_kernel.agent.log.hub_queue import HubQueue
-from jupyter_gpu_kernel.agent.log.log import Log
+from jupyter_gpu_kernel.agent.log.log import AHEAD, Log
 from jupyter_gpu_kernel.agent.log.log_file import LogFile
 from jupyter_gpu_kernel.agent.log.state import LogState
-from jupyter_gpu_kernel.wire.messages import Channel, Message
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 from jupyter_gpu_kernel.wire.runtime import EventRuntime
 
 
-def core(folder: Path) -> KeeperCore:
-    state = LogState(RUNTIME, HubQueue(folder, KernelSettings()))
-    return KeeperCore(Log(EventRuntime("ids"), state, False), KernelSettings(id="k"), "node")
+def core() -> KeeperCore:
+    return KeeperCore(Log(EventRuntime("ids"), LogState(), False), KernelSettings(id="k"), "node")
 
 
 def life(cells: List[Message]) -> List[Any]:
@@ -50,9 +48,9 @@ def life(cells: List[Message]) -> List[Any]:
     ]
 
 
-def test_the_same_events_have_the_same_effects(tmp_path: Path) -> None:
+def test_the_same_events_have_the_same_effects() -> None:
     cells = [Message(Channel.SHELL, 1, make("execute_request", {"code": code})) for code in "ab"]
-    happened, first, second = life(cells), core(tmp_path), core(tmp_path)
+    happened, first, second = life(cells), core(), core()
     seen = []
     for time, event in enumerate(happened):
         done = first.handle(event, float(time), 1e9 + time)
@@ -61,6 +59,23 @@ def test_the_same_events_have_the_same_effects(tmp_path: Path) -> None:
         seen += [type(effect) for effect in done]
     assert {effects.ToHub, effects.ToKernel, effects.Want, effects.SetTimer, effects.ReplySent} <= {*seen}
     assert "busy with" in repr(first) and "ended" in repr(first)
+
+
+def test_messages_that_wait_are_read_outside_of_the_core_as_far_as_the_hub_has_room() -> None:
+    keeper = core()
+    output = [Message(Channel.IOPUB, 0, make("stream", {"name": "stdout", "text": text})) for text in "abc"]
+    keeper.handle(events.HubReads([0, 0, 0], 1000), 0.0, 0.0)
+    for one in output:
+        (logged,) = keeper.handle(events.KernelSent(one), 0.0, 0.0)
+        assert isinstance(logged, effects.Logged) and (logged.change, logged.arguments) == ("wait", (one,))
+    keeper.handle(events.HubAttached("hub", [0, 0, 0]), 0.0, 0.0)
+    *_, read = keeper.handle(events.HubReads([0, 0, 0], 2000), 0.0, 0.0)
+    assert isinstance(read, effects.ReadQueue) and AHEAD < read.size <= AHEAD + 2000
+    first, second = b"x" * read.size, b"y"
+    assert keeper.handle(events.QueueRead([first], True), 0.0, 0.0) == [effects.ToHub(Lane.ORDERED, first)]
+    sent, *_, mark = keeper.handle(events.QueueRead([second], False), 0.0, 0.0)
+    assert sent == effects.ToHub(Lane.ORDERED, second)
+    assert isinstance(mark, effects.ToHub) and b'"end"' in mark.data
 
 
 def test_an_event_within_an_effect_follows_the_effects_before(tmp_path: Path) -> None:

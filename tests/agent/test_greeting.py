@@ -8,14 +8,13 @@ from typing import List
 
 import pytest
 from logs import FiledLog
-from runtimes import RUNTIME, make
+from runtimes import make
 
 from jupyter_gpu_kernel.agent.core.cell_texts import MAX_WAITING, READING_TIME, Greeting, GreetingText
 from jupyter_gpu_kernel.agent.core.effects import SetTimer
 from jupyter_gpu_kernel.agent.core.events import GreetingChanged
 from jupyter_gpu_kernel.agent.core.reattach import Reattach
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.log.hub_queue import HubQueue
 from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.log.state import LogState
 from jupyter_gpu_kernel.wire.kernel_messages.answers import Answers
@@ -33,8 +32,7 @@ class Hub:
 
     def __init__(self, seconds: float) -> None:
         self.sent: List[str] = []
-        state = LogState(RUNTIME, HubQueue(Path("none"), KernelSettings()))
-        self.log = Log(EventRuntime("test"), state, False)
+        self.log = Log(EventRuntime("test"), LogState(), False)
         self.greeting = Greeting(self.log, composer(self.log.runtime, self._show), self._send)
         self.greeting.show(REQUEST, "Back.", seconds)
 
@@ -118,7 +116,7 @@ class Kernel:
         return Message(Channel.SHELL, 1, parts)
 
     def return_(self) -> None:
-        self.log.leave()
+        self.log.leaves()
         self.reattach.begin([])
         self.text.front_end_returned([])
 

@@ -36,9 +36,9 @@ def of(cell: int, msg_type: str, **content: Any) -> Message:
 def facts(log: FiledLog) -> Any:
     """What a successor must know. Notices have random ids."""
     state = log.state
-    queue, waits = pickle.loads(pickle.dumps(state.queue)), []
+    queue, waits = pickle.loads(pickle.dumps(log.file.queue)), []
     while queue:
-        waits += [(one.msg_type, one.content()) for one in map(Message.decode, queue.take(RUNTIME))]
+        waits += [(one.msg_type, one.content()) for one in map(Message.decode, queue.take(RUNTIME, 1))]
     pending = [(one.key, one.forwarded, one.state, one.count) for one in state.requests.pending.values()]
     cells = [cell.summary() for cell in state.cells.cells.values()]
     return (
@@ -90,7 +90,7 @@ def do(log: FiledLog, step: Tuple[Any, ...]) -> None:
     elif kind == "answer":
         log.receive([1, 0, 0], Message(Channel.STDIN, 1, make("input_reply", {"value": "s3cret"})))
     elif kind == "leave":
-        log.leave()
+        log.leaves()
     else:
         log.add("attach", "hub", [1, 2, 3])
 
@@ -113,7 +113,7 @@ def test_a_successor_has_the_same_state_wherever_the_keeper_was_killed(
         if chance.random() < 0.2:
             log.flush()
             before, path = facts(log), folder / NAME
-            torn = pickle.dumps(("take", 0.0, ()))
+            torn = pickle.dumps(("take", 0.0, (1,)))
             with path.open("ab") as file:
                 file.write(torn[: chance.randrange(len(torn))])
             log = opened(folder, sizes)

@@ -35,7 +35,7 @@ class Keeper:
 
     def leave(self) -> None:
         """The front end leaves, and another one attaches."""
-        self.log.leave()
+        self.log.leaves()
         self.reattach.begin(self.unfinished)
 
     def _send(self, channel: Channel, client: int, msg_type: str, content: Any, parent: bytes) -> None:

@@ -41,7 +41,7 @@ def leaving(loop: ManualLoop, server: KeeperServer) -> Shutdown:
     idle_timer = IdleTimer(KernelSettings(idle_timeout=1.0), loop.time)
     loop.advance(2.0)
     cleanup = Cleanup(context(loop, server.path.parent, id="no-kernel"))
-    return Shutdown(loop, server, server.runner.core.log, idle_timer, cleanup)
+    return Shutdown(loop, server, server.runner.log_file, idle_timer, cleanup)
 
 
 def says_something(server: KeeperServer) -> None:
@@ -77,6 +77,6 @@ def test_a_kernel_that_is_started_anew_meanwhile_is_not_left(loop: ManualLoop, s
     last = leaving(loop, server)
     last.begin(asked=False)
     last.cancel()
-    server.runner.handle(FrontEndReturned([]))
+    server.runner.handle(FrontEndReturned([], frozenset()))
     loop.advance(FETCH_TIMEOUT + 0.1)
     assert not loop.stopped

@@ -12,7 +12,6 @@ import pytest
 from outputs import NEVER, Waiting, kind_of, message, printed, stream
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.core.effects import ToHub
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.hub_queue import MIB
 from jupyter_gpu_kernel.agent.log.log import AHEAD
@@ -166,7 +165,7 @@ def test_little_is_moved_to_disk_at_once(tmp_path: Path) -> None:
     waiting, sizes = Waiting(tmp_path, KernelSettings()), [0]
     for number in range(150):
         waiting.put(message("display_data", data={"n": number, "text": "x" * 100_000}))
-        sizes.append(waiting.log.state.queue.segments.size)
+        sizes.append(waiting.log.file.queue.segments.size)
     assert sizes[-1] > 4 * MIB
     assert max(map(sub, sizes[1:], sizes)) < 1.5 * MIB
     assert [m.content()["data"]["n"] for m in waiting.drain()] == list(range(150))
@@ -259,9 +258,9 @@ class Hub:
     def reads(self) -> None:
         """The keeper's end gets what the log has sent, and tells what the hub has acknowledged."""
         self.log.hub_reads(list(self.keeper.outbox.serials), self.keeper.outbox.window)
-        for effect in self.log.effects:
-            if isinstance(effect, ToHub):
-                self.keeper.send(*effect)
+        self.log.carry_out()
+        for effect in self.log.sent:
+            self.keeper.send(*effect)
         self.log.flush()
 
     def leave(self) -> None:
@@ -300,7 +299,7 @@ def test_live_messages_pass_as_they_are_and_a_replay_is_marked(waiting: Waiting)
     assert [kind_of(m) for m in hub.got] == ["", "stream", "", "status"]
     assert [m.content()["state"] for m in hub.got if not kind_of(m)] == ["begin", "end"]
     assert printed(hub.got) == "cc"
-    assert hub.log.unacknowledged == 0
+    assert hub.log.file.unacknowledged == 0
 
 
 def test_the_connection_holds_little_where_nobody_reads(waiting: Waiting) -> None:
@@ -313,7 +312,7 @@ def test_the_connection_holds_little_where_nobody_reads(waiting: Waiting) -> Non
     ahead = AHEAD + START  # of which nothing was acknowledged yet
     assert hub.keeper.outbox.size < ahead + 200_000
     hub.log.send(Lane.URGENT, message("status", "urgent"))
-    assert ahead < hub.log.unacknowledged < ahead + 5 * MIB
+    assert ahead < hub.log.file.unacknowledged < ahead + 5 * MIB
     hub.leave()
     for _ in range(200):
         hub.log.send(Lane.PROMPT, message("complete_reply", "asked", text="x" * 100_000))
@@ -322,5 +321,6 @@ def test_the_connection_holds_little_where_nobody_reads(waiting: Waiting) -> Non
     waiting.drain()
     kinds = [kind_of(Message.decode(data)) for lane in hub.log.state.lanes for data in lane]
     assert len(kinds) > 220 and kinds.count("complete_reply") == 200
-    hub.log.leave()
-    assert hub.log.unacknowledged == 0
+    hub.log.leaves()
+    hub.log.flush()
+    assert hub.log.file.unacknowledged == 0

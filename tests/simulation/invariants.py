@@ -33,7 +33,7 @@ def state(episode: Episode) -> str:
         parts += [keeper.alive, keeper.keeper.status.state, relay._state.name, relay.busy]
         parts += [sorted({one.reason.name for one in relay.waiting.line})]
         parts += [
-            bool(keeper.keeper.core.log.state.queue),
+            keeper.keeper.core.log.state.messages_wait,
             keeper.keeper.server.attached,
             keeper.keeper._end_request.name,
         ]
@@ -140,7 +140,7 @@ def left(episode: Episode) -> list[str]:
         waits = {
             "waiting line": len(relay.waiting.line),
             "outbox": server.endpoint.outbox.size if server.attached else 0,
-            "waiting": int(bool(keeper.keeper.core.log.state.queue)) if server.attached else 0,
+            "waiting": int(keeper.keeper.core.log.state.messages_wait) if server.attached else 0,
             "greeting": len(relay.greeting.waiting),
             "requests": 0 if ended else len(keeper.keeper.core.log.state.requests.pending),
         }

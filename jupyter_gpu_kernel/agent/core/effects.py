@@ -9,7 +9,8 @@ from ...wire.messages import Lane, Message
 
 class Logged(NamedTuple):
     """The log has changed: `LogState.<change>(*arguments)`, at this time in seconds since 1970. The file has to have
-    the change before hub or kernel see anything of it."""
+    the change before hub or kernel see anything of it. By "wait" a message is added to the queue for the hub, and by
+    "leave" this queue becomes empty."""
 
     change: str
     now: float
@@ -21,6 +22,12 @@ class ToHub(NamedTuple):
 
     lane: Lane
     data: bytes
+
+
+class ReadQueue(NamedTuple):
+    """Report the oldest messages that wait for the hub, of about so many bytes, as `QueueRead`: they wait no longer."""
+
+    size: int
 
 
 class WithdrawFromHub(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from ...wire.messages import Lane, Message
 
@@ -26,6 +26,14 @@ class HubReads(NamedTuple):
     window: int
 
 
+class QueueRead(NamedTuple):
+    """The bytes of the oldest messages that wait for the hub, as `ReadQueue` has asked for. `more`: whether others
+    wait behind them."""
+
+    messages: Sequence[bytes]
+    more: bool
+
+
 class HubSent(NamedTuple):
     """A message of the hub has come. `counts`: how many have come now, per lane."""
 
@@ -41,10 +49,14 @@ class Tell(NamedTuple):
 
 
 class FrontEndReturned(NamedTuple):
-    """Another front end attaches, which knows nothing of the requests so far. `other_kernels`: the ids of older kernels
-    that its notebook has left."""
+    """Another front end attaches, which knows nothing of the requests so far.
+
+    other_kernels: The ids of older kernels that its notebook has left.
+    unread: The keys of the requests about which messages wait for the hub.
+    """
 
     other_kernels: Sequence[str]
+    unread: AbstractSet[str]
 
 
 class InterruptRequested(NamedTuple):

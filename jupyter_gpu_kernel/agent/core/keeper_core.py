@@ -1,8 +1,7 @@
 """The pure core of a keeper: what it decides about its kernel's messages, without any input or output.
 
 `handle` takes what has happened, and returns what is to be done, in this order. The same events have the same effects:
-the core has no clock, no random numbers and no files, and calls nothing outside. The one exception is the queue of the
-log, which moves messages to disk when there are too many (`log/segments.py`).
+the core has no clock, no random numbers and no files, and calls nothing outside.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ class KeeperCore:
             events.HubAttached: self._hub_attached,
             events.HubDetached: log.hub_detached,
             events.HubReads: log.hub_reads,
+            events.QueueRead: log.queue_read,
             events.HubSent: self._hub_sent,
             events.Tell: log.send,
             events.FrontEndReturned: relay.front_end_returned,

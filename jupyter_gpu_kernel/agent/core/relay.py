@@ -8,7 +8,7 @@ others are held back while a greeting is read, and then the hub gets them. This 
 from __future__ import annotations
 
 import enum
-from typing import Any, Dict, Optional, Sequence, Set
+from typing import AbstractSet, Any, Dict, Optional, Sequence, Set
 
 from ...wire.kernel_messages.answers import Answers
 from ...wire.kernel_messages.compose import make
@@ -145,9 +145,9 @@ class Relay:
         self._state = RelayState.DOWN
         self._fail(Reason.KERNEL, _DEAD, "the kernel was restarted")
 
-    def front_end_returned(self, other_kernels: Sequence[str]) -> None:
-        """Another front end attaches, which knows nothing of the requests so far."""
-        self._log.leave()
+    def front_end_returned(self, other_kernels: Sequence[str], unread: AbstractSet[str]) -> None:
+        """Another front end attaches, which knows nothing of the requests so far: see `FrontEndReturned`."""
+        self._log.leave(unread)
         self.waiting.front_end_left(self._log.state.requests.orphaned)
         for _, message in self.greeting.withdraw():
             self._log.add("keep", message)

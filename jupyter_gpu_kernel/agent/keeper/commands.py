@@ -163,7 +163,7 @@ class KernelCommands:
         self._keeper.idle_timer.used()
         self._keeper.pause.end()
         others = texts(request, "others", MAX_OTHERS, default=[])
-        self._keeper.handle(FrontEndReturned(others))
+        self._keeper.handle(FrontEndReturned(others, self._keeper.runner.log_file.queue.parents))
 
     def _missed(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """The summaries of the missed cells, for the kernel's user. With `parent`, the header of the cell that asks,

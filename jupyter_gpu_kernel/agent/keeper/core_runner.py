@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Callable, Deque, Dict, List, Type
 
 from ...wire.runtime import EventRuntime
-from ..core.effects import Effect, Logged, SetTimer
-from ..core.events import Event, TimerDue
+from ..core.effects import Effect, Logged, ReadQueue, SetTimer
+from ..core.events import Event, QueueRead, TimerDue
 from ..core.keeper_core import KeeperCore
 from ..kernel_settings import KernelSettings
 from ..log.log import Log
@@ -33,7 +33,10 @@ class CoreRunner:
         self.log_file = LogFile(loop.runtime, folder, settings, report)
         log = Log(EventRuntime(loop.runtime.new_id()), self.log_file.state, self.log_file.found)
         self.core = KeeperCore(log, settings, os.uname().nodename)
-        self.actions: Dict[Type[Any], Callable[..., object]] = {SetTimer: self._set_timer}
+        self.actions: Dict[Type[Any], Callable[..., object]] = {
+            SetTimer: self._set_timer,
+            ReadQueue: lambda size: self.handle(QueueRead(*self.log_file.take(size))),
+        }
         self.write_to_hub: Callable[[], object] = lambda: None
         self._timers: Dict[str, Timer] = {}
         self._effects: Deque[Effect] = deque()  # those that are not carried out yet

@@ -111,7 +111,7 @@ class Keeper:
         self.server = KeeperServer(loop, self.folder / "keeper", self.runner, hub_events, self.system.listen)
         self._output_pace = OutputPace(loop, self.server, self.runner, self.kernel.return_mark)
         cleanup = self.exit_report.cleanup
-        self._shutdown = Shutdown(loop, self.server, self.core.log, self.idle_timer, cleanup)
+        self._shutdown = Shutdown(loop, self.server, self.runner.log_file, self.idle_timer, cleanup)
         callbacks = GpuCallbacks(
             self.requests.evaluate, self.handle, self._gpus_changed_state, self.status.brief, self.status.tell
         )

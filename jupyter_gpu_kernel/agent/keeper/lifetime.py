@@ -15,7 +15,7 @@ from ..exit.descendants import Cleanup
 from ..gpus.manager import GpuManager
 from ..gpus.sharing.lease_transfer import LeaseReceiver
 from ..kernel_context import KernelContext
-from ..log.log import Log
+from ..log.log_file import LogFile
 from ..paths import is_kernel_id
 from ..system.loop import Loop, Timer
 from .limits.idle_timer import IdleTimer
@@ -54,11 +54,11 @@ class Shutdown:
     """Ends the keeper after its kernel: after `begin()` the loop stops when nothing is left to do."""
 
     def __init__(
-        self, loop: Loop, server: KeeperServer, log: Log, idle_timer: IdleTimer, cleanup: Cleanup
+        self, loop: Loop, server: KeeperServer, log_file: LogFile, idle_timer: IdleTimer, cleanup: Cleanup
     ) -> None:
         self._loop = loop
         self._server = server
-        self._log = log
+        self._log_file = log_file
         self._idle_timer = idle_timer
         self._cleanup = cleanup
         self._timer: Optional[Timer] = None
@@ -75,7 +75,7 @@ class Shutdown:
         if not asked and not self._server.attached and self._idle_timer.keeps_ended_kernel():
             self._timer = self._loop.later(DETACHED_INTERVAL, lambda: self.begin(asked))
         else:
-            self._wait(self._log.unacknowledged, self._loop.time() + FETCH_TIMEOUT)
+            self._wait(self._log_file.unacknowledged, self._loop.time() + FETCH_TIMEOUT)
 
     def cancel(self) -> None:
         """The kernel is started again."""
@@ -84,7 +84,7 @@ class Shutdown:
             self._timer = None
 
     def _wait(self, unread: int, deadline: float) -> None:
-        now_unread = self._log.unacknowledged
+        now_unread = self._log_file.unacknowledged
         if now_unread < unread and not self._asked:  # a hub is fetching the messages of a crashed kernel
             unread, deadline = now_unread, self._loop.time() + FETCH_TIMEOUT
         wanted = self._server.attached or not self._asked

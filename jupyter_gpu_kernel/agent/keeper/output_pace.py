@@ -49,7 +49,7 @@ class OutputPace:
     @property
     def _is_ahead(self) -> bool:
         """Whether the kernel is far ahead of the front end that reads."""
-        return self._server.attached and self._runner.core.log.unacknowledged > AHEAD
+        return self._server.attached and self._runner.log_file.unacknowledged > AHEAD
 
     def _return(self) -> None:
         self._timer = None

@@ -1,7 +1,8 @@
 """The messages that wait for a hub, oldest first: in memory, then on disk, up to a cap.
 
-What `put` and `take` do is decided by the order of the calls alone. So a successor of a killed keeper, which repeats
-them, has the same queue. `reduce` also depends on the free space of the disk, so a checkpoint of the log follows it.
+What `put`, `take` and `clear` do is decided by the order of the calls alone. So a successor of a killed keeper, which
+repeats them, has the same queue. `reduce` also depends on the free space of the disk, so a checkpoint of the log
+follows it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,15 @@ class HubQueue:
         """Leave messages out if there are too many on disk."""
         Reduction(self._memory, self.segments, self._memory_limit).run()
 
-    def take(self, runtime: Runtime) -> List[bytes]:
+    def take(self, runtime: Runtime, size: int) -> List[bytes]:
+        """Remove and return the oldest messages, of about so many bytes; [] if none can be read."""
+        taken: List[bytes] = []
+        while self and size > 0:
+            taken += (oldest := self._take_oldest(runtime))
+            size -= sum(map(len, oldest))
+        return taken
+
+    def _take_oldest(self, runtime: Runtime) -> List[bytes]:
         """Remove and return the oldest message, perhaps with a notice before it; [] if none can be read."""
         while self.segments.all and not self._next:
             self._next.extend(self.segments.take())

@@ -1,18 +1,18 @@
 """The log of one kernel: what its front ends get, and what they have requested.
 
 Each change of the state is also an effect of the core, which the log's file gets (`log_file.py`). Messages go to a hub
-directly while it reads, else they wait in the queue (`hub_queue.py`). A hub that attaches again gets marks at the
-beginning and the end of its replay, because jupyter_server must get the replay at a limited rate.
+directly while it reads, else they wait in the file's queue. A hub that attaches again gets marks at the beginning and
+the end of its replay, because jupyter_server must get the replay at a limited rate.
 """
 
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, List, Optional, Sequence, Tuple
 
 from ...wire.messages import Channel, Lane, Message, content_of, keeper_message
 from ...wire.runtime import EventRuntime
-from ..core.effects import Effect, Logged, ToHub, WithdrawFromHub
+from ..core.effects import Effect, Logged, ReadQueue, ToHub, WithdrawFromHub
 from .cells import without_answer
 from .requests import ABORT_COMMANDS
 from .state import LogState
@@ -29,16 +29,10 @@ class Log:
     """
 
     def __init__(self, runtime: EventRuntime, state: LogState, found: bool) -> None:
-        self.state, self.found = state, found
-        self.state.runtime = self.runtime = runtime
+        self.runtime, self.state, self.found = runtime, state, found
         self.effects: List[Effect] = []
         self._is_attached = self._replay_begins = self._replays = False
         self._window = 0
-
-    @property
-    def unacknowledged(self) -> int:
-        """The approximate number of bytes that the hub has not acknowledged; 0 if it has everything."""
-        return self.state.unacknowledged_size + (self.state.queue.size or bool(self.state.queue))
 
     def add(self, change: str, *arguments: Any, written: Optional[Tuple[Any, ...]] = None) -> Any:
         """Call a method that changes the state, such as "requests.forward"; return what it returns.
@@ -73,9 +67,10 @@ class Log:
             return self.state.has_seen(message) or (not is_output and requests.has_reply(message))
         return not kernel_is_up if is_output else message.parent_key not in requests.pending
 
-    def leave(self) -> None:
-        """The front end has left, and another one attaches: what the hub has not acknowledged is for nobody."""
-        self.add("leave")
+    def leave(self, unread: AbstractSet[str]) -> None:
+        """The front end has left, and another one attaches: what the hub has not acknowledged is for nobody. `unread`:
+        the keys of the requests about which messages wait."""
+        self.add("leave", unread)
         self.effects.append(WithdrawFromHub())
 
     # -------------------------------------------------------------------------------------- to the hub
@@ -83,13 +78,13 @@ class Log:
     def send(self, lane: Lane, message: Message) -> None:
         """Send a message. In the ORDERED lane it waits behind others; in other lanes, if the hub has left and much is
         on its way to it."""
-        waits = not (self._is_attached or self._has_room)
+        waits = not (self._is_attached or self._room > 0)
         if lane is Lane.ORDERED:
-            waits = bool(self.state.queue) or not (self._is_attached and self._has_room)
-        if not waits:
+            waits = self.state.messages_wait or not (self._is_attached and self._room > 0)
+        if waits:
+            self.add("wait", message)
+        else:
             self._send_now(lane, message)
-        elif self.add("wait", message):
-            self.state.queue.reduce()
 
     def hub_attached(self, hub: str, counts: Sequence[int]) -> None:
         """A hub has attached, which may have missed messages. They follow with the next call of `hub_reads`."""
@@ -108,18 +103,29 @@ class Log:
             self.add("acknowledge", list(serials))
         if not self._is_attached:
             return
-        if self._replay_begins and self.state.queue:
+        if self._replay_begins and self.state.messages_wait:
             self._mark("begin")
         self._replay_begins = False
-        while self.state.queue and self._has_room:
-            self.effects += [ToHub(Lane.ORDERED, data) for data in self.add("take")]
-        if self._replays and not self.state.queue:
+        self._pass_on()
+
+    def queue_read(self, messages: Sequence[bytes], more: bool) -> None:
+        """The oldest messages that waited are sent to the hub; the log's file has this already."""
+        self.state.take(messages, more)
+        self.effects += [ToHub(Lane.ORDERED, data) for data in messages]
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Pass on those that wait, as far as there is room."""
+        if self.state.messages_wait and self._room > 0:
+            self.effects.append(ReadQueue(self._room))
+        elif self._replays and not self.state.messages_wait:
             self._replays = False
             self._mark("end")
 
     @property
-    def _has_room(self) -> bool:
-        return self.state.unacknowledged_size < self._window + AHEAD
+    def _room(self) -> int:
+        """How many bytes may be sent to the hub besides those that are on their way."""
+        return self._window + AHEAD - self.state.unacknowledged_size
 
     def _send_now(self, lane: Lane, message: Message) -> None:
         """Send a message with the next number of its lane."""

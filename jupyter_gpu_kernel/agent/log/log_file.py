@@ -1,9 +1,9 @@
 """The file of a kernel's log, from which the successor of a killed keeper makes the state that the keeper had.
 
-The file has a checkpoint of the state, then the changes since. It is written before what it says can be seen by the hub
-or the kernel, so it survives the process, though not the machine. A new checkpoint is written to another file, which
-then replaces the file. Checkpoint and changes are pickles: the file is in the kernel's own folder, and only the same
-program reads it. While the disk fails, the log goes on in memory.
+The file has a checkpoint of the state and of the messages that wait, then the changes since. It is written before what
+it says can be seen by the hub or the kernel, so it survives the process, though not the machine. A new checkpoint is
+written to another file, which then replaces the file. Checkpoint and changes are pickles: the file is in the kernel's
+own folder, and only the same program reads it. While the disk fails, the log goes on in memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import pickle
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Set, Tuple
+from typing import Any, Callable, List, Set, Tuple
 
 from ...wire.files import replace_file
 from ...wire.runtime import Runtime
@@ -34,7 +34,8 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 
 
 class LogFile:
-    """`add` changes of the `state`, which has them already; the file has them after `flush`. Neither raises OSError.
+    """`add` changes of the `state`, which has them already, and `take` messages from the `queue`; the file has this
+    after `flush`. None of them raises OSError.
 
     found: Whether a killed keeper has left its log.
     """
@@ -53,15 +54,37 @@ class LogFile:
         self._retry_at = 0.0
         self._unwritten: List[Tuple[str, float, Tuple[Any, ...]]] = []
         self._checkpoint_size = self._size = 0  # bytes: of the checkpoint, and of the changes since
-        state = self._read()
-        self.found = state is not None
-        self.state = state or LogState(runtime, HubQueue(folder, settings))
+        self.state, self.queue = LogState(), HubQueue(folder, settings)
+        self.found = self._read()
         self.flush()
+
+    @property
+    def unacknowledged(self) -> int:
+        """The approximate number of bytes that the hub has not acknowledged; 0 if it has everything."""
+        return self.state.unacknowledged_size + (self.queue.size or bool(self.queue))
 
     def add(self, change: str, now: float, arguments: Tuple[Any, ...]) -> None:
         """The state has changed: see the effect `Logged`. It must be added before the next `flush`, which may write a
         checkpoint of the state. The arguments must not change before."""
         self._unwritten.append((change, now, arguments))
+        if self._change_queue(change, arguments):
+            self.queue.reduce()
+
+    def take(self, size: int) -> Tuple[List[bytes], bool]:
+        """Take messages of about so many bytes from the queue, and return them, and whether there are more: the state
+        has to have this change next."""
+        self._unwritten.append(("take", self._runtime.time(), (size,)))
+        return self._take(size)
+
+    def _take(self, size: int) -> Tuple[List[bytes], bool]:
+        messages = self.queue.take(self._runtime, size)
+        return messages, bool(self.queue)
+
+    def _change_queue(self, change: str, arguments: Tuple[Any, ...]) -> bool:
+        """Return whether messages were moved to disk, as there were too many in memory."""
+        if change == "leave":
+            self.queue.clear()
+        return change == "wait" and self.queue.put(*arguments)
 
     def flush(self) -> None:
         """Write the changes to the file, so that they survive this process."""
@@ -80,7 +103,7 @@ class LogFile:
                 self._path.unlink()
             self._report(f"the log cannot be written, so a killed keeper would lose output: {error.strerror}")
         if not self._works:
-            self.state.queue.segments.remove_unused()
+            self.queue.segments.remove_unused()
         self._unwritten, self._checkpoint_due = [], False
 
     def close(self) -> None:
@@ -90,35 +113,41 @@ class LogFile:
             with contextlib.suppress(OSError):
                 os.close(fd)
 
-    def _read(self) -> Optional[LogState]:
+    def _read(self) -> bool:
+        """Return whether there is a file, which is read."""
+        empty = self.state, self.queue
         try:
             with open(self._path, "rb") as file:
-                state: LogState = pickle.load(file)
-                state.runtime = self._runtime
+                self.state, self.queue = pickle.load(file)
                 with contextlib.suppress(EOFError, pickle.UnpicklingError):  # the last change is not whole
                     while True:
-                        name, state.now, arguments = pickle.load(file)
-                        attrgetter(name)(state)(*arguments)
-            return state
+                        self._repeat(*pickle.load(file))
+            return True
         except FileNotFoundError:
-            return None
+            return False
         except Exception as error:  # whatever is wrong with the file, the kernel needs a keeper
+            self.state, self.queue = empty
             self._report(f"the log of the killed keeper cannot be read: {type(error).__name__}: {error}")
-            return None
+            return False
+
+    def _repeat(self, change: str, now: float, arguments: Tuple[Any, ...]) -> None:
+        self.state.now = now
+        self._change_queue(change, arguments)
+        attrgetter(change)(self.state)(*(self._take(*arguments) if change == "take" else arguments))
 
     def _write(self) -> None:
         if not self._checkpoint_due:
             self._append()
             used = self.state.unacknowledged_size  # the checkpoint would have it again
-            garbage = self._size + self.state.queue.segments.unused_size - used
+            garbage = self._size + self.queue.segments.unused_size - used
             self._checkpoint_due = garbage > max(SIZE, 2 * self._checkpoint_size)
         if self._checkpoint_due:
-            checkpoint = pickle.dumps(self.state, pickle.HIGHEST_PROTOCOL)
+            checkpoint = pickle.dumps((self.state, self.queue), pickle.HIGHEST_PROTOCOL)
             self.close()
             replace_file(self._path, checkpoint)
             self._fd = os.open(str(self._path), _FLAGS)
             self._checkpoint_size, self._size = len(checkpoint), 0
-            self.state.queue.segments.remove_unused()
+            self.queue.segments.remove_unused()
 
     def _append(self) -> None:
         with open(self._fd, "ab", buffering=_BUFFER, closefd=False) as file:
@@ -129,9 +158,9 @@ class LogFile:
     def _report_problems_of_queue(self) -> None:
         """Report what went wrong with the files of the messages that wait. A successor that repeats the changes might
         not meet the same problems, so it gets a checkpoint of what is there now."""
-        if not self.state.queue:
+        if not self.queue:
             self._reported.clear()
-        problems = self.state.queue.segments.problems
+        problems = self.queue.segments.problems
         while problems:
             self._checkpoint_due = True
             self._report(problems.pop())

@@ -1,22 +1,20 @@
 """What the log has: messages that the hub has not acknowledged, the last cells with their output, requests.
 
 The state is a fold. Each of the changes below depends only on its arguments and on the state, so a successor that
-repeats a killed keeper's changes has the state that the killed keeper had. Only the queue has
-files, for what is too much for the memory.
+repeats a killed keeper's changes has the state that the killed keeper had. The messages that wait for the hub are not
+in the state, but in the queue of the log's file.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Sequence, Set
+from typing import AbstractSet, Deque, Dict, List, Optional, Sequence, Set
 
 from ...wire.fields import FieldError
 from ...wire.kernel_messages.compose import is_user_cell
 from ...wire.messages import Channel, Lane, Message, MessageError, parent_key_of
-from ...wire.runtime import Runtime
 from .cells import LoggedCells
-from .hub_queue import HubQueue
 from .requests import Requests, remember, request_type
 
 _MAX_IDS = 20_000
@@ -24,15 +22,15 @@ _MAX_IDS = 20_000
 
 
 class LogState:
-    """The state, which only `Log.add` changes: by the methods here, or by those of `queue` and `requests`.
+    """The state, which only `Log` changes: by the methods here, or by those of `requests` and `cells`.
 
     now: The time of the change, in seconds since 1970.
+    messages_wait: Whether messages for the hub wait.
     """
 
-    def __init__(self, runtime: Runtime, queue: HubQueue) -> None:
-        self.runtime = runtime
+    def __init__(self) -> None:
         self.now = 0.0
-        self.queue = queue
+        self.messages_wait = False
         self.lanes: List[Deque[bytes]] = [deque() for _ in Lane]
         """Per lane, the messages that the hub has not acknowledged."""
         self.unacknowledged_size = 0
@@ -47,14 +45,11 @@ class LogState:
         """How many messages of this numbering were received, per lane."""
         self._ids: Dict[str, None] = {}
 
-    def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "runtime": None}
-
-    def unacknowledged_cells(self) -> Set[str]:
+    def _unacknowledged_cells(self, unread: AbstractSet[str]) -> Set[str]:
         """Return the keys of the cells of which the hub has not acknowledged every message, or that have no
         reply."""
         in_lanes = (parent_key_of(Message.decode(data)) for lane in self.lanes for data in lane)
-        return {*in_lanes, *self.queue.parents, *self.requests.pending} & set(self.cells.cells)
+        return {*in_lanes, *unread, *self.requests.pending} & set(self.cells.cells)
 
     def has_seen(self, message: Message) -> bool:
         """Return whether this message of the kernel is one of the newest in the log."""
@@ -68,10 +63,10 @@ class LogState:
         self.unacknowledged_size += len(data)
         self.keep(message or Message.decode(data))
 
-    def wait(self, message: Message) -> bool:
-        """A message for the hub waits behind others. Return whether older ones were moved to disk."""
+    def wait(self, message: Message) -> None:
+        """A message for the hub waits behind others."""
         self.keep(message)
-        return self.queue.put(message)
+        self.messages_wait = True
 
     def keep(self, message: Message) -> None:
         """Take note of a message that front ends get, or would have got if they had not left."""
@@ -82,12 +77,11 @@ class LogState:
             self.requests.observe(message)
             remember(self._ids, message.msg_id, _MAX_IDS)
 
-    def take(self) -> List[bytes]:
-        """The oldest message that waits gets the next number. Return it, perhaps with a notice before it."""
-        messages = self.queue.take(self.runtime)
+    def take(self, messages: Sequence[bytes], more: bool) -> None:
+        """The oldest messages that waited get the next numbers. `more`: whether others wait behind them."""
         self.lanes[Lane.ORDERED].extend(messages)
         self.unacknowledged_size += sum(map(len, messages))
-        return messages
+        self.messages_wait = more
 
     def acknowledge(self, numbers: Sequence[int]) -> None:
         """The hub has the messages below these numbers, one for each lane."""
@@ -117,10 +111,11 @@ class LogState:
                 if is_user_cell(message):
                     self.cells.add_request(message)
 
-    def leave(self) -> None:
-        """The front end has left, and another one attaches."""
-        self.cells.leave(missed=self.unacknowledged_cells())
+    def leave(self, unread: AbstractSet[str]) -> None:
+        """The front end has left, and another one attaches. `unread`: the keys of the requests about which messages
+        wait, which now are for nobody."""
+        self.cells.leave(missed=self._unacknowledged_cells(unread))
         self.requests.leave()
-        self.queue.clear()
+        self.messages_wait = False
         self.serials = [first + len(lane) for first, lane in zip(self.serials, self.lanes)]
         self.lanes, self.unacknowledged_size = [deque() for _ in Lane], 0

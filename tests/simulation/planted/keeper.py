@@ -109,8 +109,8 @@ KEEPER = [
     Mutant(
         "output overtakes what waits",
         "agent.log.log",
-        "            waits = bool(self.state.queue) or not (self._is_attached and self._has_room)\n",
-        "            waits = not (self._is_attached and self._has_room)\n",
+        "            waits = self.state.messages_wait or not (self._is_attached and self._room > 0)\n",
+        "            waits = not (self._is_attached and self._room > 0)\n",
     ),
     Mutant(
         "a replay is never over",
@@ -150,15 +150,23 @@ KEEPER = [
     ),
     Mutant(
         "a checkpoint forgets requests without a reply",
-        "agent.log.state",
-        '        return {**self.__dict__, "runtime": None}\n',
-        '        return {**self.__dict__, "runtime": None, "requests": Requests()}\n',
+        "agent.log.log_file",
+        "            checkpoint = pickle.dumps((self.state, self.queue), pickle.HIGHEST_PROTOCOL)\n",
+        (
+            "            requests, self.state.requests = self.state.requests, type(self.state.requests)()\n"
+            "            checkpoint = pickle.dumps((self.state, self.queue), pickle.HIGHEST_PROTOCOL)\n"
+            "            self.state.requests = requests\n"
+        ),
     ),
     Mutant(
         "a checkpoint forgets what waits for the hub",
-        "agent.log.state",
-        '        return {**self.__dict__, "runtime": None}\n',
-        '        return {**self.__dict__, "runtime": None, "lanes": [deque() for _ in Lane]}\n',
+        "agent.log.log_file",
+        "            checkpoint = pickle.dumps((self.state, self.queue), pickle.HIGHEST_PROTOCOL)\n",
+        (
+            "            lanes, self.state.lanes = self.state.lanes, [type(lane)() for lane in self.state.lanes]\n"
+            "            checkpoint = pickle.dumps((self.state, self.queue), pickle.HIGHEST_PROTOCOL)\n"
+            "            self.state.lanes = lanes\n"
+        ),
     ),
     Mutant(
         "a successor numbers its messages anew",
