@@ -17,8 +17,6 @@ from jupyter_gpu_kernel.agent.core.reattach import Reattach
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.log.state import LogState
-from jupyter_gpu_kernel.wire.kernel_messages.answers import Answers
-from jupyter_gpu_kernel.wire.kernel_messages.compose import composer
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 from jupyter_gpu_kernel.wire.runtime import EventRuntime
 
@@ -33,29 +31,23 @@ class Hub:
     def __init__(self, seconds: float) -> None:
         self.sent: List[str] = []
         self.log = Log(EventRuntime("test"), LogState(), False)
-        self.greeting = Greeting(self.log, composer(self.log.runtime, self._show), self._send)
-        self.greeting.show(REQUEST, "Back.", seconds)
+        self.greeting = Greeting(self.log)
+        self._gets(self.greeting.show(REQUEST, "Back.", seconds))
 
-    def _show(self, message: Message) -> None:
-        self._send(Lane.ORDERED, message)
-
-    def _send(self, lane: Lane, message: Message) -> None:
-        self.sent.append(str(message.header()["msg_type"]))
+    def _gets(self, messages: List[Message]) -> None:
+        self.sent += [message.msg_type for message in messages]
 
     def sends(
         self, msg_type: str, channel: Channel = Channel.IOPUB, text: str = "x", of: bytes = HEADER
     ) -> None:
-        message = Message(channel, 0, make(msg_type, {"text": text}, of))
-        lane = Lane.URGENT if channel is Channel.STDIN else Lane.ORDERED
-        if self.greeting.passes(lane, message):
-            self._send(lane, message)
+        self._gets(self.greeting.pass_on(Message(channel, 0, make(msg_type, {"text": text}, of))))
 
     def wait(self) -> None:
         """The time comes for which a timer was set."""
         (timer,) = self.log.effects
         assert isinstance(timer, SetTimer)
         self.log.runtime.clocks = (timer.at, timer.at)
-        self.greeting.end_when_read()
+        self._gets(self.greeting.end_when_read())
 
 
 def test_output_waits_until_the_text_could_be_read() -> None:
@@ -97,7 +89,7 @@ def test_states_of_requests_that_are_no_cells_do_not_wait() -> None:
 def test_what_waits_is_not_lost_with_the_front_end() -> None:
     hub = Hub(READING_TIME)
     hub.sends("stream")
-    assert [message.msg_type for _, message in hub.greeting.withdraw()] == ["stream"]
+    assert [message.msg_type for message in hub.greeting.withdraw()] == ["stream"]
     hub.wait()
     assert hub.sent == ["display_data"]
 
@@ -107,7 +99,7 @@ class Kernel:
 
     def __init__(self, folder: Path) -> None:
         self.log = FiledLog(folder, KernelSettings())
-        self.reattach = Reattach(self.log, Answers(lambda *message: None), lambda *message: None)
+        self.reattach = Reattach(self.log)
         self.text = GreetingText(KernelSettings(id="k1", program="gpu-kernel"), "node", self.reattach)
 
     def add_cell(self, cell_id: str) -> Message:

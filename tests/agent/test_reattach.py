@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, List, Tuple
+from typing import Any
 
 import pytest
 from logs import FiledLog
+from relays import Exchange
 from runtimes import make
 
 from jupyter_gpu_kernel.agent.core.reattach import Reattach
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.wire.kernel_messages.answers import Answers
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 
@@ -19,27 +19,18 @@ def cell(**content: Any) -> Message:
     return Message(Channel.SHELL, 1, make("execute_request", dict({"code": "1"}, **content)))
 
 
-def id_of(request: Message) -> str:
-    return str(request.header()["msg_id"])
-
-
 class Keeper:
-    """`received`: what front ends are told, as (message type, content)."""
+    """`unfinished`: the keys of the cells that the kernel has or will get."""
 
     def __init__(self, folder: Path) -> None:
-        self.received: List[Tuple[str, Any]] = []
-        self.unfinished: List[str] = []
-        self.answers = Answers(self._send)
+        self.unfinished: list[str] = []
         self.log = FiledLog(folder, KernelSettings())
-        self.reattach = Reattach(self.log, self.answers, self._send)
+        self.reattach = Reattach(self.log)
 
     def leave(self) -> None:
         """The front end leaves, and another one attaches."""
         self.log.leaves()
         self.reattach.begin(self.unfinished)
-
-    def _send(self, channel: Channel, client: int, msg_type: str, content: Any, parent: bytes) -> None:
-        self.received.append((msg_type, content))
 
 
 @pytest.fixture
@@ -47,25 +38,33 @@ def keeper(tmp_path: Path) -> Keeper:
     return Keeper(tmp_path)
 
 
-def test_code_of_a_front_ends_own_is_answered_at_once_and_never_again(keeper: Keeper) -> None:
-    before = cell()
-    reply = Message(Channel.SHELL, 1, make("execute_reply", {"execution_count": 6}, before.parts[0]))
-    keeper.answers.observe(reply)
-    own = cell(silent=True)
-    keeper.reattach.answer_ahead(own)
-    kinds = [kind for kind, _ in keeper.received]
-    assert kinds == ["status", "execute_reply", "status"]
-    content = keeper.received[1][1]
+@pytest.fixture
+def exchange(tmp_path: Path) -> Exchange:
+    """A kernel that runs a cell of a front end that has left."""
+    exchange = Exchange(tmp_path)
+    before = exchange.asks("execute_request", code="f()")
+    exchange.sends(Channel.SHELL, "execute_reply", {"status": "ok", "execution_count": 6}, before)
+    exchange.is_("idle", before)
+    exchange.asks("execute_request", code="g()")
+    exchange.return_()
+    exchange.received.clear()
+    return exchange
+
+
+def test_code_of_a_front_ends_own_is_answered_at_once_and_never_again(exchange: Exchange) -> None:
+    own = exchange.asks("execute_request", code="1", silent=True)
+    assert [one.msg_type for one in exchange.received] == ["status", "execute_reply", "status"]
+    content = exchange.received[1].content()
     assert (content["status"], content["execution_count"]) == ("ok", 6), "the number of the last cell"
-    assert keeper.reattach.is_answered(own.key)
+    exchange.received.clear()
+    exchange.sends(Channel.SHELL, "execute_reply", {"status": "ok", "execution_count": 6}, own)
+    assert not exchange.received
 
 
-def test_a_users_cell_waits_for_its_turn(keeper: Keeper) -> None:
-    users, own = cell(), cell(store_history=False)
-    for request in (users, own):
-        keeper.reattach.answer_ahead(request)
-    assert not keeper.reattach.is_answered(users.key)
-    assert [kind for kind, _ in keeper.received].count("execute_reply") == 1
+def test_a_users_cell_waits_for_its_turn(exchange: Exchange) -> None:
+    users = exchange.asks("execute_request", code="1")
+    own = exchange.asks("execute_request", code="1", store_history=False)
+    assert [one.parts[1] for one in exchange.received if one.msg_type == "execute_reply"] == [own] != [users]
 
 
 def test_what_is_remembered_of_former_front_ends_does_not_grow(keeper: Keeper) -> None:
@@ -75,15 +74,15 @@ def test_what_is_remembered_of_former_front_ends_does_not_grow(keeper: Keeper) -
         keeper.log.receive([0, 0, 0], request)
     for _ in range(20):
         own, gone = cell(silent=True), cell()
-        keeper.reattach.answer_ahead(own)
+        keeper.reattach.answered.add(own.key)
         keeper.log.send(Lane.ORDERED, Message(Channel.IOPUB, 0, make("stream", {}, gone.parts[0])))
         keeper.leave()
-        assert not keeper.reattach.is_answered(own.key)
+        assert own.key not in keeper.reattach.answered
     assert keeper.reattach.is_orphaned(other.key)
     keeper.log.add("keep", Message(Channel.SHELL, 1, make("execute_reply", {}, other.parts[0])))
-    keeper.reattach.answer_ahead(own)
+    keeper.reattach.answered.add(own.key)
     keeper.unfinished = [own.key]
     keeper.leave()
-    assert keeper.reattach.is_orphaned(runs.key) and keeper.reattach.is_answered(own.key)
+    assert keeper.reattach.is_orphaned(runs.key) and own.key in keeper.reattach.answered
     assert not keeper.reattach.is_orphaned(other.key)
     assert [one.msg_id for one in keeper.reattach.missed] == [runs.msg_id]

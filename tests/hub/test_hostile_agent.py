@@ -140,7 +140,7 @@ def test_a_keeper_speaks_of_its_own_kernel_and_in_its_own_name(
 
 
 def test_of_a_kernel_info_as_much_is_remembered_as_one_has() -> None:
-    placeholder = Placeholder(RUNTIME, lambda message: None, None)
+    placeholder = Placeholder(RUNTIME, None)
 
     def saw(content: dict[str, Any]) -> Message:
         message = Message(Channel.SHELL, 0, make("kernel_info_reply", content, b"{}", "session"))

@@ -13,7 +13,6 @@ from jupyter_gpu_kernel.hub.kernel.core.displays import (
     NOTICE_DELAY,
     STARTS,
     OfflineNotice,
-    TransientDisplays,
 )
 from jupyter_gpu_kernel.hub.kernel.core.request_table import RequestTable
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
@@ -31,19 +30,19 @@ class Hub:
         self.received: list[tuple[str, bytes]] = []
         self.texts: list[str] = []
         self.table = RequestTable(was_up=True)
-        displays = TransientDisplays(RUNTIME, self._send)
-        self.notice = OfflineNotice(RUNTIME, displays, "node", KernelSettings(name="gpu2"), self.table)
+        self.notice = OfflineNotice(RUNTIME, "node", KernelSettings(name="gpu2"), self.table)
 
-    def _send(self, message: Message) -> None:
-        self.texts.append(str(message.content().get("data", {}).get("text/plain")))
-        self.received.append((message.header()["msg_type"], message.parts[1]))
+    def gets(self, messages: list[Message]) -> None:
+        for message in messages:
+            self.texts.append(str(message.content().get("data", {}).get("text/plain")))
+            self.received.append((message.msg_type, message.parts[1]))
 
     def link_down(self, *arguments: Any) -> None:
         """The link has been down for so long that the cell shows the notice at once."""
         self.table.link_is_down()
-        self.notice.link_down(*arguments or (None, NOTICE_DELAY))
+        self.gets(self.notice.link_down(*arguments or (None, NOTICE_DELAY)))
         assert self.notice.show_at is not None and self.notice.show_at <= RUNTIME.monotonic()
-        self.notice.show()
+        self.gets(self.notice.show())
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ def test_the_notice_in_a_cell_is_removed_without_its_output(
         hub.table.received(of_cell(asked, "stream", name="stdout", text="1"))
 
     hub.link_down()
-    hub.notice.link_up()
+    hub.gets(hub.notice.link_up())
     removed = "update_display_data" if has_output else "clear_output"
     assert hub.received == [("display_data", asked.parts[0]), (removed, asked.parts[0])]
     assert f"This cell {expected}" in hub.texts[0] and hub.texts[1] == ("" if has_output else "None")
@@ -97,10 +96,10 @@ def test_an_interrupt_in_an_outage_changes_what_the_notice_says(hub: Hub) -> Non
     hub.link_down()
     hub.table.add(waits)
     hub.table.cancel_waiting()
-    hub.notice.update()
+    hub.gets(hub.notice.update())
     assert "This cell will be interrupted" in hub.texts[-1]
     hub.table.end_in_flight()
-    hub.notice.update()
+    hub.gets(hub.notice.update())
     assert hub.received[-1] == ("clear_output", runs.parts[0])
 
 

@@ -13,23 +13,27 @@ class Kernel:
 
     def __init__(self) -> None:
         self.states: list[str] = []
-        self.placeholder = Placeholder(RUNTIME, self._record, None)
-        self.placeholder.update_state("idle")
+        self.placeholder = Placeholder(RUNTIME, None)
+        self.reports("idle")
 
-    def _record(self, message: Message) -> None:
-        if message.header()["msg_type"] == "status":
-            self.states.append(str(message.content()["execution_state"]))
+    def _record(self, messages: list[Message]) -> None:
+        statuses = [message for message in messages if message.msg_type == "status"]
+        self.states += [str(message.content()["execution_state"]) for message in statuses]
+
+    def reports(self, state: str) -> None:
+        """The keeper reports a state."""
+        self._record(self.placeholder.update_state(state))
 
     def request(self, msg_type: str) -> bytes:
         return make(msg_type, {})[0]
 
     def is_(self, state: str, request: bytes = b"{}") -> None:
         parts = make("status", {"execution_state": state}, request)
-        self.placeholder.observe(Message(Channel.IOPUB, 0, parts))
+        self._record(self.placeholder.observe(Message(Channel.IOPUB, 0, parts)))
 
     def welcome(self) -> str:
         """What a page that is loaded now hears."""
-        self.placeholder.greet_subscriber()
+        self._record(self.placeholder.greet_subscriber())
         return self.states[-1]
 
 
@@ -49,7 +53,7 @@ def test_a_new_process_and_the_keepers_word_end_what_was_busy() -> None:
     kernel = Kernel()
     for begins_anew in ("starting", "idle"):
         kernel.is_("busy", kernel.request("execute_request"))
-        kernel.placeholder.update_state(begins_anew)
+        kernel.reports(begins_anew)
         later = kernel.request("execute_request")
         kernel.is_("busy", later)
         kernel.is_("idle", later)
@@ -101,7 +105,7 @@ def test_another_kernel_is_not_busy_with_what_the_one_before_was() -> None:
 def test_a_keeper_that_is_back_and_says_idle_is_believed() -> None:
     kernel = Kernel()
     kernel.is_("busy", kernel.request("execute_request"))
-    kernel.placeholder.update_state("idle")
+    kernel.reports("idle")
     assert kernel.placeholder.state == "idle" and kernel.welcome() == "idle"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import List
 
 import pytest
 from runtimes import RUNTIME
@@ -43,9 +43,8 @@ def test_what_cells_show_has_lines_of_at_most_a_hundred_characters() -> None:
 
 def test_texts_in_cells_are_wrapped() -> None:
     long = "word " * 60
-    sent: List[Any] = []
-    TransientDisplay(RUNTIME, lambda *message: sent.append(message[3])).show(long, b"{}")
-    assert sent[0]["data"]["text/plain"] == wrapped(long)
+    (sent,) = TransientDisplay(RUNTIME).show(long, b"{}")
+    assert sent.content()["data"]["text/plain"] == wrapped(long)
     shown = error_content("GpuError", long)
     assert shown["evalue"] == long and max(map(len, shown["traceback"][0].split("\n"))) <= 100 + len(RED)
     assert shown["traceback"][0].startswith(f"{RED[:5]}GpuError")

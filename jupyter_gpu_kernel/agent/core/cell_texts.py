@@ -7,10 +7,10 @@ greeting. Another text is shown in the first cell that waits for GPUs, and says 
 
 from __future__ import annotations
 
-from typing import Callable, List, Optional, Sequence, Set, Tuple
+from typing import List, Optional, Sequence, Set, Tuple
 
-from ...wire.kernel_messages.compose import Send, TransientDisplay
-from ...wire.messages import Channel, Lane, Message
+from ...wire.kernel_messages.compose import TransientDisplay
+from ...wire.messages import Channel, Lane, Message, lane_of
 from ...wire.texts import COMMAND
 from ..kernel_settings import KernelSettings
 from ..log.log import Log
@@ -91,73 +91,67 @@ class GreetingText:
 
 
 class Greeting:
-    """Shows the text in a cell, and holds messages to the hub back meanwhile."""
+    """Shows the text in a cell, and holds messages to the hub back meanwhile. The methods return the messages that are
+    to be sent to the hub now, in this order."""
 
-    def __init__(self, log: Log, send: Send, to_hub: Callable[[Lane, Message], None]) -> None:
-        """`send` sends a message in the kernel's name, unless it waits; `to_hub` sends one that has waited."""
-        self.waiting: List[Tuple[Lane, Message]] = []
+    def __init__(self, log: Log) -> None:
+        self.waiting: List[Message] = []
         """The messages that are held back."""
         self._log = log
-        self._to_hub = to_hub
-        self._display = TransientDisplay(log.runtime, send)
+        self._display = TransientDisplay(log.runtime)
         self._cell = ""  # the key of the cell with the text
         self._until = 0.0
         self._size = 0
 
-    def show(self, request: Message, text: str, seconds: float) -> None:
+    def show(self, request: Message, text: str, seconds: float) -> List[Message]:
         """Show the text, if there is one, in the cell of this request, for so many seconds at least."""
         if not text:
-            return
-        self.end()
-        self._display.show(text, request.parts[0])
+            return []
+        messages = [*self.end(), *self._display.show(text, request.parts[0])]
         self._cell = request.key
         self._until = self._log.runtime.monotonic() + seconds
+        return messages
 
-    def passes(self, lane: Lane, message: Message) -> bool:
-        """Return whether this message may be sent to the hub now; if not, it is sent later."""
-        if not self._cell or not _may_wait(lane, message):
-            return True
+    def pass_on(self, message: Message) -> List[Message]:
+        """Pass this message on, now or later."""
+        if not self._cell or not _may_wait(message):
+            return [message]
         if not self.waiting and not (message.parent_key == self._cell and _ends_greeting(message)):
-            return True
-        self.waiting.append((lane, message.unparsed()))
+            return [message]
+        if not self.waiting:
+            self._log.effects.append(SetTimer(GREETING_TIMER, self._until))
+        self.waiting.append(message.unparsed())
         self._size += sum(map(len, message.parts))
         if self._size > MAX_WAITING or message.channel is Channel.STDIN:  # input() must not wait
-            self.end()
-        elif not self.end_when_read() and len(self.waiting) == 1:
-            self._log.effects.append(SetTimer(GREETING_TIMER, self._until))
-        return False
+            return self.end()
+        return self.end_when_read()
 
-    def end_when_read(self) -> bool:
-        """Remove the text if there was time to read it, and send what waits. Return whether this was so."""
-        was_read = bool(self._cell) and self._until <= self._log.runtime.monotonic()
-        if was_read:
-            self.end()
-        return was_read
+    def end_when_read(self) -> List[Message]:
+        """Remove the text if there was time to read it, and pass on what waits."""
+        return self.end() if self._until <= self._log.runtime.monotonic() else []
 
-    def end(self) -> None:
-        """Remove the text, and send what waits."""
-        waiting = self._take()
-        self._display.clear()
-        for lane, message in waiting:
-            self._to_hub(lane, message)
+    def end(self) -> List[Message]:
+        """Remove the text, and pass on what waits."""
+        return [*self._display.clear(), *self._take()]
 
-    def withdraw(self) -> List[Tuple[Lane, Message]]:
+    def withdraw(self) -> List[Message]:
         """Return what waits, which is no longer kept: the front end that shows the text has left."""
         self._display.forget()
         return self._take()
 
-    def _take(self) -> List[Tuple[Lane, Message]]:
+    def _take(self) -> List[Message]:
         waiting, self.waiting = self.waiting, []
         self._cell, self._size = "", 0
         return waiting
 
 
-def _may_wait(lane: Lane, message: Message) -> bool:
+def _may_wait(message: Message) -> bool:
     """Return whether the message may be held back. The status of a request that is no cell is not: if the keeper, which
     may have made this status, is killed, nobody makes it again."""
-    if lane is Lane.ORDERED and message.msg_type == "status":
+    is_ordered = lane_of(message, message.msg_type) is Lane.ORDERED
+    if is_ordered and message.msg_type == "status":
         return b'"execute_request"' in message.parts[1]
-    return lane is Lane.ORDERED or message.channel is Channel.STDIN
+    return is_ordered or message.channel is Channel.STDIN
 
 
 def _ends_greeting(message: Message) -> bool:
@@ -168,41 +162,41 @@ def _ends_greeting(message: Message) -> bool:
 
 
 class WaitText:
-    """Shows `text` in the cell of the last call of `move_to`."""
+    """Shows `text` in the cell of the last call of `move_to`. The methods return the messages by which front ends show
+    or remove the text."""
 
-    def __init__(self, log: Log, send: Send) -> None:
+    def __init__(self, log: Log) -> None:
         self.text = ""
         """What the cell waits for."""
         self._log = log
-        self._display = TransientDisplay(log.runtime, send)
+        self._display = TransientDisplay(log.runtime)
         self._header = b""  # of the cell
         self._is_due = False
 
-    def move_to(self, cell: Optional[Message]) -> None:
+    def move_to(self, cell: Optional[Message]) -> List[Message]:
         """This cell is the first that waits. None: no cell waits."""
         if cell is not None:
             if not self._header:
                 self._log.effects.append(SetTimer(WAIT_TIMER, self._log.runtime.monotonic() + SHOW_AFTER))
             self._header = cell.parts[0]
-            self._show()
-        elif self._header:
-            self._display.clear()
+            return self._show()
+        if self._header:
             self._header, self._is_due, self.text = b"", False, ""
+        return self._display.clear()
 
-    def set_text(self, text: str) -> None:
+    def set_text(self, text: str) -> List[Message]:
         """Set what the cell waits for."""
         self.text = text
-        self._show()
+        return self._show()
 
-    def clear(self) -> None:
+    def clear(self) -> List[Message]:
         """Remove the text, as the cell is about to run or to fail."""
-        self._display.clear()
+        return self._display.clear()
 
-    def become_due(self) -> None:
+    def become_due(self) -> List[Message]:
         """The user may want a reason now."""
         self._is_due = bool(self._header)
-        self._show()
+        return self._show()
 
-    def _show(self) -> None:
-        if self._is_due and self.text:
-            self._display.show(self.text, self._header)
+    def _show(self) -> List[Message]:
+        return self._display.show(self.text, self._header) if self._is_due and self.text else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict
 
+from ...wire.kernel_messages.answers import Answers
 from ...wire.kernel_messages.compose import make
 from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
@@ -53,28 +54,24 @@ def _is_output(message: Message) -> bool:
     return message.channel is Channel.IOPUB and message.msg_type not in ("status", "execute_input")
 
 
-class ReservedCount:
-    """The execution count of the last cell that was answered in the kernel's place, until the kernel knows it: no other
-    cell must get this count."""
+class SkippedCounts:
+    """Tells the kernel of execution counts that it must skip: `Answers.reserved`."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, answers: Answers) -> None:
         self._log = log
-        self._count = 0
+        self._answers = answers
         self._asked: Dict[str, int] = {}  # by the msg_ids of the requests to skip a count
-
-    def reserve(self, count: int) -> None:
-        """A cell was answered with this count. 0: no count is reserved."""
-        self._count = count
 
     def skip(self) -> None:
         """A cell is about to be sent to the kernel: make the kernel skip the count."""
-        if self._count:
-            request = evaluation(self._log.runtime, "__import__('gpu_kernel').skip(%d)" % self._count)
-            self._asked[request.msg_id] = self._count
+        if self._answers.reserved:
+            code = "__import__('gpu_kernel').skip(%d)" % self._answers.reserved
+            request = evaluation(self._log.runtime, code)
+            self._asked[request.msg_id] = self._answers.reserved
             self._log.effects.append(ToKernel(request))
 
     def handle_reply(self, message: Message) -> None:
         """Handle a message about an internal request, which may be the reply to that of `skip`."""
         asked = self._asked.pop(message.parent_id, 0) if message.channel is Channel.SHELL else 0
-        if asked and asked == self._count and result_of(message.content()):  # else the request was aborted
-            self._count = 0
+        if asked and asked == self._answers.reserved and result_of(message.content()):  # else it was aborted
+            self._answers.reserved = 0

@@ -15,7 +15,6 @@ from ..kernel_settings import KernelSettings
 from ..log.log import Log
 from ..log.requests import request_type
 from . import events
-from .cell_texts import GREETING_TIMER, WAIT_TIMER
 from .effects import CommandReceived, Effect, InputRejected, RequestReceived
 from .message_limit import limit_size
 from .relay import Relay
@@ -38,7 +37,7 @@ class KeeperCore:
             events.FrontEndReturned: relay.front_end_returned,
             events.InterruptRequested: relay.interrupt,
             events.HistoryRead: relay.reattach.history_read,
-            events.MissedRequested: relay.reattach.show_missed,
+            events.MissedRequested: relay.show_missed,
             events.KernelStarting: relay.kernel_starting,
             events.KernelUp: relay.kernel_up,
             events.KernelRestarting: relay.kernel_restarting,
@@ -49,9 +48,8 @@ class KeeperCore:
             events.GpusChanged: relay.gpus_changed,
             events.CellsFailed: relay.fail_cells,
             events.GreetingChanged: relay.greeting_text.change,
-            events.TimerDue: self._timer_due,
+            events.TimerDue: relay.timer_due,
         }
-        self._timers = {GREETING_TIMER: relay.greeting.end_when_read, WAIT_TIMER: relay.wait_text.become_due}
 
     def __repr__(self) -> str:
         return f"<KeeperCore {self.relay!r} {self.log!r}>"
@@ -97,6 +95,3 @@ class KeeperCore:
                 self.relay.handle_kernel_message(one)
         except Exception as error:  # a cell can make its kernel send anything
             self.log.effects.append(InputRejected(error))
-
-    def _timer_due(self, name: str) -> None:
-        self._timers[name]()

@@ -1,24 +1,25 @@
 """The relay between front ends and the kernel, in both directions.
 
 `handle_request` answers a request in the kernel's place, lets it wait (`waiting.py`), or forwards it to the kernel.
-`handle_kernel_message` passes the kernel's messages on to `_send`: those for a front end that has left are only logged,
-others are held back while a greeting is read, and then the hub gets them. This module knows no sockets or processes.
+`handle_kernel_message` passes the kernel's messages on to `_send_one`: those for a front end that has left are only
+logged, others are held back while a greeting is read, and then the hub gets them. This module knows no sockets or
+processes.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import AbstractSet, Any, Dict, Optional, Sequence, Set
+from typing import AbstractSet, Any, Dict, Iterable, Optional, Sequence, Set
 
 from ...wire.kernel_messages.answers import Answers
-from ...wire.kernel_messages.compose import make
-from ...wire.messages import Channel, Lane, Message, MessageError, lane_of
+from ...wire.kernel_messages.compose import status
+from ...wire.messages import Channel, Message, MessageError, lane_of
 from ..kernel_settings import KernelSettings
 from ..log.log import Log
 from ..log.requests import ReceivedRequest
-from .cell_texts import Greeting, GreetingText, WaitText
+from .cell_texts import GREETING_TIMER, Greeting, GreetingText, WaitText
 from .effects import ReplySent, ToKernel, Want
-from .internal_requests import ReservedCount, is_keepers_own, is_misattributed, keeper_request
+from .internal_requests import SkippedCounts, is_keepers_own, is_misattributed, keeper_request
 from .reattach import Reattach
 from .waiting import Reason, Waiting, WaitingRequest
 
@@ -37,13 +38,13 @@ class Relay:
     """`handle_request` and `handle_kernel_message` pass messages on; `kernel_…` methods report the process's life."""
 
     def __init__(self, log: Log, settings: KernelSettings, node: str) -> None:
-        self._reserved_count = ReservedCount(log)
-        self.answers = Answers(self.send, self._reserved_count.reserve)
+        self.answers = Answers(log.runtime)
         self.waiting = Waiting()
-        self.reattach = Reattach(log, self.answers, self.send)
+        self.reattach = Reattach(log)
         self.greeting_text = GreetingText(settings, node, self.reattach)
-        self.greeting = Greeting(log, self.send, self._pass_to_hub)
-        self.wait_text = WaitText(log, self.send)
+        self.greeting = Greeting(log)
+        self.wait_text = WaitText(log)
+        self._skipped_counts = SkippedCounts(log, self.answers)
         self._log = log
         self._was_taken_over = False  # the kernel, from a killed keeper
         self._state = RelayState.DOWN
@@ -78,7 +79,6 @@ class Relay:
         self._busy_with.clear()
         self.waiting.may_pin = not taken_over
         self.answers.clear()
-        self._reserved_count.reserve(0)
         if taken_over:
             self._kernel_taken_over()
 
@@ -94,7 +94,7 @@ class Relay:
         """The kernel may be busy with requests of a killed keeper: the log has those without a reply."""
         self.waiting.front_end_left(self._log.state.requests.orphaned)
         self.answers.count_from(self._log.state.requests.count)
-        self._reserved_count.reserve(self.answers.count)
+        self.answers.reserved = self.answers.count
         for request in self._log.state.requests.pending.values():
             self._take_over(request)
 
@@ -112,10 +112,10 @@ class Relay:
     def _send_again(self) -> None:
         """Send the kernel the requests that a killed keeper has sent, or was about to send. The kernel drops those that
         it has received."""
-        self._reserved_count.skip()  # the killed keeper may have sent the kernel none of this
+        self._skipped_counts.skip()  # the killed keeper may have sent the kernel none of this
         for pending in self._log.state.requests.pending.values():
             if pending.forwarded:
-                self._to_kernel(pending.request)
+                self._log.effects.append(ToKernel(pending.request))
 
     def kernel_up(self, kernel_info: Dict[str, Any]) -> None:
         """The kernel takes requests: send it those that waited. `kernel_info`: the content of its kernel_info_reply."""
@@ -132,7 +132,7 @@ class Relay:
     def kernel_ended(self, reason: str, for_good: bool) -> None:
         """End every pending cell with this error. `for_good`: no other process follows."""
         self._state = RelayState.DOWN
-        self.greeting.end()
+        self._send(self.greeting.end())
         self._fail(Reason.REPLY, _DEAD, reason)
         self.fail_cells(_DEAD, reason)
         self._fail(Reason.FORMER_CELLS, _DEAD, reason)
@@ -149,7 +149,7 @@ class Relay:
         """Another front end attaches, which knows nothing of the requests so far: see `FrontEndReturned`."""
         self._log.leave(unread)
         self.waiting.front_end_left(self._log.state.requests.orphaned)
-        for _, message in self.greeting.withdraw():
+        for message in self.greeting.withdraw():
             self._log.add("keep", message)
         self.reattach.begin(one.key for one in self.waiting.line)
         self.greeting_text.front_end_returned(other_kernels)
@@ -160,7 +160,7 @@ class Relay:
         """Return whether there is room for this request; if not, refuse it."""
         if request.channel is Channel.STDIN or self._log.state.requests.has_room:
             return True
-        self.answers.refuse(request, "QueueFull", "too many requests are waiting for this kernel")
+        self._send(self.answers.refuse(request, "QueueFull", "too many requests are waiting for this kernel"))
         return False
 
     def handle_request(self, request: Message) -> None:
@@ -169,25 +169,28 @@ class Relay:
         if msg_type == "interrupt_request" and not self._can_be_interrupted:
             self._interrupt_waiting(request)
         elif self._state is RelayState.ENDED or (not self._is_up and msg_type == "shutdown_request"):
-            self.answers.refuse(request, _DEAD, self._end_reason)  # the keeper ends a process that is not up
+            # The keeper ends a process that is not up.
+            self._send(self.answers.refuse(request, _DEAD, self._end_reason))
         elif not self._is_up:
             self.waiting.add(request, Reason.KERNEL)
         elif msg_type == "execute_request":
             self._execute(request)
         elif msg_type == "kernel_info_request" and self.busy and request.channel is Channel.SHELL:
             # A new front end gives up on a busy kernel that does not answer this within a minute.
-            self.answers.reply(request, self._kernel_info)
-            self._send_status("busy")
+            self._send(self.answers.reply(request, self._kernel_info))
+            self._send_one(status(self._log.runtime, "busy"))
         else:
             self._forward(request, request.key)
 
     def _execute(self, request: Message) -> None:
         if self._log.state.requests.aborts.should_abort(request) or self.waiting.is_behind_failure(request):
-            return self.answers.abort(request)
+            return self._send(self.answers.abort(request))
         cell = self.waiting.add(request, Reason.KERNEL)
         if self._place(cell) is Reason.FORMER_CELLS:
             self._greet(cell)
-            self.reattach.answer_ahead(request)
+            if not cell.by_user:  # VS Code lets its user do nothing before this reply, not even interrupt
+                self._send(self.answers.execute_later(request))
+                self.reattach.answered.add(cell.key)
         self._serve_first_cell()
 
     def _place(self, cell: WaitingRequest) -> Reason:
@@ -195,7 +198,7 @@ class Relay:
         reason = self.waiting.admit(cell, self._has_gpus)
         if reason is Reason.REPLY:
             if cell.by_user:
-                self._reserved_count.skip()
+                self._skipped_counts.skip()
             self._greet(cell)  # not while it waits for GPUs: what it shows meanwhile is cleared
             self._latest_header = cell.request.parts[0]
             self._forward(cell.request, cell.key)
@@ -203,15 +206,12 @@ class Relay:
 
     def _forward(self, request: Message, key: str) -> None:
         self._log.add("requests.forward", key)
-        self._to_kernel(request)
-
-    def _to_kernel(self, request: Message) -> None:
         self._log.effects.append(ToKernel(request))
 
     def _greet(self, cell: WaitingRequest) -> None:
         if cell.by_user and not self.reattach.is_orphaned(cell.key):
             text, seconds = self.greeting_text.take(self._gpu_names, self.wait_text.text)
-            self.greeting.show(cell.request, text, seconds)
+            self._pass_to_hub(self.greeting.show(cell.request, text, seconds))
 
     # -------------------------------------------------------------------------------------- requests that wait
 
@@ -227,9 +227,9 @@ class Relay:
         """The kernel's GPUs have changed, or what is known of them: see `GpusChanged`."""
         self._has_gpus, self._gpu_names = ready, names
         if waiting_text is not None:
-            self.wait_text.set_text(waiting_text)
+            self._send(self.wait_text.set_text(waiting_text))
         if ready:
-            self.wait_text.clear()
+            self._send(self.wait_text.clear())
             self.wait_text.text = ""
             self.resume(Reason.GPUS)
 
@@ -245,10 +245,10 @@ class Relay:
         """Show the first cell that waits for code or GPUs as busy, and see to it that it gets what it waits for."""
         first = self.waiting.first_cell
         if first is not None:
-            self.answers.begin(first.request)
+            self._send(self.answers.begin(first.request))
         reason, request = (None, None) if first is None else (first.reason, first.request)
         wanted = Want(request if reason is Reason.CODE else None, request if reason is Reason.GPUS else None)
-        self.wait_text.move_to(wanted.gpus)
+        self._send(self.wait_text.move_to(wanted.gpus))
         if request is not None or wanted != self._wanted:
             self._wanted = wanted
             self._log.effects.append(wanted)
@@ -264,37 +264,38 @@ class Relay:
         """End the first cell, and abort those behind it if it stops others on error. Return whether there was one."""
         cells = self.waiting.take_first_cell()
         if cells:
-            self.wait_text.clear()  # which would remove the error as well, if it came later
-            self.answers.fail(cells[0].request, name, reason)
+            self._send(self.wait_text.clear())  # which would remove the error as well, if it came later
+            self._send(self.answers.fail(cells[0].request, name, reason))
             for cell in cells[1:]:
-                self.answers.abort(cell.request)
+                self._send(self.answers.abort(cell.request))
         return bool(cells)
 
     def _fail(self, waits_for: Reason, name: str, reason: str, *, only_cells: bool = False) -> None:
         """End every request that waits for this with an error; but a reply that is held is sent."""
         for one in self.waiting.take(waits_for, only_cells=only_cells):
             if one.reply is not None:
-                self._send(Lane.ORDERED, one.reply)
-                self.answers.end_of(one.reply)
+                self._send([one.reply, *self.answers.end_of(one.reply)])
             elif one.is_idle:
-                self.answers.fail(one.request, name, reason, is_idle=True)
+                self._send(self.answers.fail(one.request, name, reason, is_idle=True))
             else:
-                self.answers.refuse(one.request, name, reason)
+                self._send(self.answers.refuse(one.request, name, reason))
 
     def interrupt(self) -> None:
         """Interrupt the cell that runs, or end the first cell that waits for code or GPUs."""
         first = self.waiting.first_cell
         if self._can_be_interrupted:
-            self._to_kernel(keeper_request(self._log.runtime, Channel.CONTROL, "interrupt_request", {}))
+            self._log.effects.append(
+                ToKernel(keeper_request(self._log.runtime, Channel.CONTROL, "interrupt_request", {}))
+            )
         elif first is not None:
             self.fail_cells("KeyboardInterrupt", first.reason.value, only_first=True)
 
     def _interrupt_waiting(self, interrupt: Message) -> None:
         """Handle an interrupt while nothing runs that could be interrupted, or a cell waits for GPUs or the kernel."""
-        self.answers.begin(interrupt)
+        self._send(self.answers.begin(interrupt))
         self.interrupt()
         self._fail(Reason.KERNEL, "KeyboardInterrupt", Reason.KERNEL.value, only_cells=True)
-        self.answers.reply(interrupt, {"status": "ok"})
+        self._send(self.answers.reply(interrupt, {"status": "ok"}))
 
     @property
     def _can_be_interrupted(self) -> bool:
@@ -318,13 +319,13 @@ class Relay:
             return
         is_news = self.answers.observe(message)
         if is_keepers_own(message):
-            return self._reserved_count.handle_reply(message)
+            return self._skipped_counts.handle_reply(message)
         if msg_type == "iopub_welcome":
             return
         if msg_type == "execute_reply" and message.channel is Channel.SHELL:
-            return self._send_held(self.waiting.handle_reply(message))
+            return self._send(self.waiting.handle_reply(message))
         if is_news:
-            self._send(lane_of(message, message.msg_type), message)
+            self._send_one(message)
         else:  # a successor must know that front ends have this status, as the kernel sends it again
             self._log.add("keep", message)
         if message.channel is Channel.IOPUB and msg_type == "status":
@@ -346,7 +347,7 @@ class Relay:
         (self._busy_with.add if state == "busy" else self._busy_with.discard)(parent)
         if state == "idle":
             self._correct_idle(parent)
-            self._send_held(self.waiting.handle_idle(parent))
+            self._send(self.waiting.handle_idle(parent))
 
     def _correct_idle(self, parent: str) -> None:
         """Send the kernel's real state after the idle status of this request.
@@ -355,42 +356,42 @@ class Relay:
         may know of a busy status whose idle is not sent to it.
         """
         busy = bool(self._busy_with) or self.waiting.first_cell is not None
-        if self.reattach.is_orphaned(parent) or self.reattach.is_answered(parent):
+        if self.reattach.is_orphaned(parent) or parent in self.reattach.answered:
             busy = busy or any(one.key != parent for one in self.waiting.all(Reason.REPLY))
-            self._send_status("busy" if busy else "idle")
+            self._send_one(status(self._log.runtime, "busy" if busy else "idle"))
         elif busy:
-            self._send_status("busy")
+            self._send_one(status(self._log.runtime, "busy"))
 
     # -------------------------------------------------------------------------------------- to front ends
 
-    def send(
-        self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
-    ) -> None:
-        """Send a message in the kernel's name."""
-        message = Message(channel, client, make(self._log.runtime, msg_type, content, parent))
-        self._send(lane_of(message, message.msg_type), message)
+    def show_missed(self, parent: bytes) -> None:
+        """Show the missed cells as output of the request with this header."""
+        self._send(self.reattach.missed_output(parent))
+        self._log.add("cells.missed_shown")
 
-    def _send_status(self, state: str) -> None:
-        """Send the kernel's state, as a status without a parent."""
-        self.send(Channel.IOPUB, 0, "status", {"execution_state": state}, b"{}")
+    def timer_due(self, name: str) -> None:
+        """The time of a timer has come: see `TimerDue`."""
+        self._send(self.greeting.end_when_read() if name == GREETING_TIMER else self.wait_text.become_due())
 
-    def _send_held(self, reply: Optional[Message]) -> None:
-        if reply is not None:
-            self._send(Lane.ORDERED, reply)
+    def _send(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self._send_one(message)
 
-    def _send(self, lane: Lane, message: Message) -> None:
+    def _send_one(self, message: Message) -> None:
+        """Send a message of the kernel, or in the kernel's name."""
         parent = message.parent_key
-        if self.reattach.is_answered(parent):
+        if parent in self.reattach.answered:
             self._log.add("keep", message)
         elif self.reattach.is_orphaned(parent):
             self._log.add("keep", message)
             self._sent(message)
-        elif self.greeting.passes(lane, message):
-            self._pass_to_hub(lane, message)
+        else:
+            self._pass_to_hub(self.greeting.pass_on(message))
 
-    def _pass_to_hub(self, lane: Lane, message: Message) -> None:
-        self._log.send(lane, message)
-        self._sent(message)
+    def _pass_to_hub(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self._log.send(lane_of(message, message.msg_type), message)
+            self._sent(message)
 
     def _sent(self, message: Message) -> None:
         if message.channel is Channel.SHELL and message.msg_type == "execute_reply":

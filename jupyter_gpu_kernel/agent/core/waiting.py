@@ -191,24 +191,26 @@ class Waiting:
 
     # -------------------------------------------------------------------------------------- who waits no longer
 
-    def handle_reply(self, reply: Message) -> Optional[Message]:
-        """Take an execute_reply of the kernel. Return it if it may be sent now."""
+    def handle_reply(self, reply: Message) -> List[Message]:
+        """Take an execute_reply of the kernel. Return the reply if it may be sent now, else nothing."""
         cells = (one for one in self._executing(reply.parent_key) if one.reply is None)
         cell = next((one for one in cells if one.request.client == reply.client), None)
         if cell is not None and not cell.is_idle:
             cell.reply = reply
-            return None
+            return []
         self._remove([cell] if cell is not None else [])
-        return reply
+        return [reply]
 
-    def handle_idle(self, key: str) -> Optional[Message]:
-        """The kernel is idle again after the request with this key. Return its reply if that was held."""
+    def handle_idle(self, key: str) -> List[Message]:
+        """The kernel is idle again after the request with this key. Return its reply if that was held, else nothing."""
         cell = next((one for one in self._executing(key) if not one.is_idle), None)
         if cell is None:
-            return None
-        cell.is_idle = cell.reply is None
-        self._remove([] if cell.is_idle else [cell])
-        return cell.reply
+            return []
+        if cell.reply is None:
+            cell.is_idle = True
+            return []
+        self._remove([cell])
+        return [cell.reply]
 
     def take(self, reason: Reason, *, only_cells: bool = False) -> List[WaitingRequest]:
         """Remove the requests, or only the cells, that wait for this, and return them."""

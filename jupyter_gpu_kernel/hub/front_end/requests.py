@@ -6,7 +6,7 @@ A front end may sign something malformed: then these functions return "" or Fals
 from __future__ import annotations
 
 import contextlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...wire.kernel_messages.compose import is_user_cell
 from ...wire.messages import Channel, Lane, Message, MessageError, content_of, type_of
@@ -16,9 +16,6 @@ MARGIN = 2 * 1024 * 1024
 """Bytes that a request must be smaller than a message may be: others, in other lanes, may be under way in part."""
 QUEUE_FULL = f"the requests that wait for {{}} would exceed {MAX_MESSAGE // 2**20} MiB; try again later"
 """The reason for a request for which `exceeds_queue` holds; to be formatted with the node's name."""
-
-EXECUTED: dict[str, Any] = {"status": "ok", "execution_count": 0, "user_expressions": {}, "payload": []}
-"""The content of the reply to code that a front end runs by itself."""
 
 
 class FrontEndFacts(NamedTuple):

@@ -7,24 +7,25 @@ cell that ends here also gets its input and an execution count, as in a kernel. 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Dict, List, Optional
 
-from ..messages import Channel, Message, content_of
-from .compose import Send, aborted_reply, error_content, error_reply, is_user_cell
+from ..messages import Message, content_of
+from ..runtime import Runtime
+from .compose import aborted_reply, error_content, error_reply, is_user_cell, make, on_iopub, status
 
 MAX_REQUESTS = 1000
 """The number of requests whose state is known. Beyond it, the oldest are forgotten."""
 
 
 class Answers:
-    """`observe` gets the kernel's messages; `begin`, then `reply`, `fail`, `abort` or `refuse` answer a request."""
+    """`observe` gets the kernel's messages. The methods that answer a request return the messages to front ends."""
 
-    def __init__(self, send: Send, on_count: Callable[[int], object] = lambda count: None) -> None:
-        """`on_count(n)` is called when a cell that the kernel never runs gets the execution count n."""
+    def __init__(self, runtime: Runtime) -> None:
         self.count = 0
         """The execution count of the last cell."""
-        self._send = send
-        self._on_count = on_count
+        self.reserved = 0
+        """The count of the last cell that ended here, until the kernel knows the count; 0: there is none."""
+        self._runtime = runtime
         self._busy: Dict[str, Optional[int]] = {}  # by the keys of requests: the count of a cell that has one
 
     def count_from(self, count: int) -> None:
@@ -33,7 +34,7 @@ class Answers:
 
     def clear(self) -> None:
         """Forget everything: the kernel's process is another one."""
-        self.count = 0
+        self.count = self.reserved = 0
         self._busy.clear()
 
     # -------------------------------------------------------------------------------------- what the kernel says
@@ -72,62 +73,70 @@ class Answers:
 
     # -------------------------------------------------------------------------------------- answers
 
-    def begin(self, request: Message) -> None:
+    def begin(self, request: Message) -> List[Message]:
         """Tell front ends that the kernel is busy with this request."""
-        if not self.is_busy(request):
-            self._busy[request.key] = None
-            self._send(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, request.parts[0])
+        if self.is_busy(request):
+            return []
+        self._busy[request.key] = None
+        return [status(self._runtime, "busy", request.parts[0])]
 
-    def reply(self, request: Message, content: Dict[str, Any], *, is_idle: bool = False) -> None:
+    def reply(self, request: Message, content: Dict[str, Any], *, is_idle: bool = False) -> List[Message]:
         """Answer the request with this content. `is_idle`: front ends have received the idle status of the request, so
         that only its reply is missing."""
-        if not is_idle:
-            self.begin(request)
+        begin = [] if is_idle else self.begin(request)
         msg_type = request.msg_type.replace("_request", "_reply")
-        self._send(request.channel, request.client, msg_type, content, request.parts[0])
-        self._end(request.key, request.parts[0])
+        parts = make(self._runtime, msg_type, content, request.parts[0])
+        reply = Message(request.channel, request.client, parts)
+        return [*begin, reply, *self._end(request.key, request.parts[0])]
 
-    def end_of(self, reply: Message) -> None:
+    def end_of(self, reply: Message) -> List[Message]:
         """Tell front ends that the kernel is idle after this reply of a kernel that has ended."""
-        self._end(reply.parent_key, reply.parts[1])
+        return self._end(reply.parent_key, reply.parts[1])
 
-    def _end(self, key: str, header: bytes) -> None:
-        if key in self._busy:
-            del self._busy[key]
-            self._send(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)
+    def _end(self, key: str, header: bytes) -> List[Message]:
+        if key not in self._busy:
+            return []
+        del self._busy[key]
+        return [status(self._runtime, "idle", header)]
 
-    def abort(self, request: Message) -> None:
+    def execute_later(self, request: Message, *, is_idle: bool = False) -> List[Message]:
+        """Answer code of a front end's own, which the kernel executes later, with the number of the last cell."""
+        reply = {"status": "ok", "execution_count": self.count, "user_expressions": {}, "payload": []}
+        return self.reply(request, reply, is_idle=is_idle)
+
+    def abort(self, request: Message) -> List[Message]:
         """Answer a cell that does not run because one before it failed."""
-        self.reply(request, aborted_reply())
+        return self.reply(request, aborted_reply())
 
-    def fail(self, request: Message, name: str, reason: str, *, is_idle: bool = False) -> None:
+    def fail(self, request: Message, name: str, reason: str, *, is_idle: bool = False) -> List[Message]:
         """Answer the request with an error, which a cell shows unless it `is_idle`: see `reply`."""
         content = dict(error_content(name, reason), status="error")
+        shown: List[Message] = []
         if request.msg_type == "execute_request":
             if not is_idle:
-                self.begin(request)
-                self._send_input(request)
-                self._send(Channel.IOPUB, 0, "error", error_content(name, reason), request.parts[0])
+                error = on_iopub(self._runtime, "error", error_content(name, reason), request.parts[0])
+                shown = [*self.begin(request), *self._input(request), error]
             content = error_reply(name, reason, self.count)
-        self.reply(request, content, is_idle=is_idle)
+        return [*shown, *self.reply(request, content, is_idle=is_idle)]
 
-    def refuse(self, request: Message, name: str, reason: str) -> None:
+    def refuse(self, request: Message, name: str, reason: str) -> List[Message]:
         """Answer a request that no kernel will get. One that needs no answer gets none."""
         msg_type = request.msg_type
         if msg_type == "shutdown_request":
             restart = bool(request.content().get("restart"))
-            self.reply(request, {"status": "ok", "restart": restart})
-        elif msg_type.endswith("_request") and msg_type != "kernel_info_request":  # nothing is known to reply
-            self.fail(request, name, reason)
+            return self.reply(request, {"status": "ok", "restart": restart})
+        if msg_type.endswith("_request") and msg_type != "kernel_info_request":  # nothing is known to reply
+            return self.fail(request, name, reason)
+        return []
 
-    def _send_input(self, request: Message) -> None:
+    def _input(self, request: Message) -> List[Message]:
         """Count a cell that ends here, and show its input, unless the kernel has done so."""
         count, content = self._busy[request.key], content_of(request)
-        if count is None and not content.get("silent"):
+        is_new = count is None and not content.get("silent")
+        if is_new:
             count = self.count + 1
-            cell_input = {"code": content.get("code", ""), "execution_count": count}
-            self._send(Channel.IOPUB, 0, "execute_input", cell_input, request.parts[0])
-            if is_user_cell(request):
-                self._on_count(count)
         if count is not None and is_user_cell(request):
             self.count_from(count)
+            self.reserved = count if is_new else self.reserved
+        cell_input = {"code": content.get("code", ""), "execution_count": count}
+        return [on_iopub(self._runtime, "execute_input", cell_input, request.parts[0])] if is_new else []

@@ -7,27 +7,16 @@ bytes, unchanged.
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from ..messages import Channel, Message, MessageError
 from ..runtime import Runtime
 from ..texts import wrapped
 
 Parts = Tuple[bytes, ...]
-Send = Callable[[Channel, int, str, Dict[str, Any], bytes], None]
-"""send(channel, client, msg_type, content, parent header): send a message to front ends in the kernel's name."""
 KERNEL_PROTOCOL = "5.3"
 PASSING = "jupyter-gpu-kernel-passing-"
 """The prefix of the display ids of transient displays. They are also removed when the front end leaves."""
-
-
-def composer(runtime: Runtime, send: Callable[[Message], None]) -> Send:
-    """Return the function that makes a message and passes it to `send`."""
-
-    def compose(channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes) -> None:
-        send(Message(channel, client, make(runtime, msg_type, content, parent)))
-
-    return compose
 
 
 def make(
@@ -55,13 +44,23 @@ def make(
     )
 
 
-class TransientDisplay:
-    """A text in a cell that is removed when it is no longer true, so that it is in no saved notebook."""
+def on_iopub(runtime: Runtime, msg_type: str, content: Dict[str, Any], parent: bytes = b"{}") -> Message:
+    """Return a message to all front ends, about the request with the header `parent`."""
+    return Message(Channel.IOPUB, 0, make(runtime, msg_type, content, parent))
 
-    def __init__(self, runtime: Runtime, send: Send, kind: str = "") -> None:
+
+def status(runtime: Runtime, state: str, parent: bytes = b"{}") -> Message:
+    """Return a status of the kernel, such as busy."""
+    return on_iopub(runtime, "status", {"execution_state": state}, parent)
+
+
+class TransientDisplay:
+    """A text in a cell that is removed when it is no longer true, so that it is in no saved notebook. The methods
+    return the messages by which front ends show or remove the text."""
+
+    def __init__(self, runtime: Runtime, kind: str = "") -> None:
         """`kind`: part of the display id, for front ends that show it in another way."""
         self._runtime = runtime
-        self._send = send
         self._prefix = PASSING + kind
         self._id = self._text = ""
         self._parent = b""
@@ -71,28 +70,29 @@ class TransientDisplay:
         """Whether a text is shown."""
         return bool(self._id)
 
-    def show(self, text: str, parent: bytes) -> None:
+    def show(self, text: str, parent: bytes) -> List[Message]:
         """Show the text in the cell with this header; a text that is shown already is replaced, or removed from
         another cell."""
-        if parent != self._parent:
-            self.clear()
+        cleared = self.clear() if parent != self._parent else []
         if self._id and text == self._text:
-            return
+            return []
         msg_type = "update_display_data" if self._id else "display_data"
         self._text = text
         self._id = self._id or self._prefix + self._runtime.new_id()
         self._parent = parent
         transient = {"display_id": self._id}
         content = {"data": {"text/plain": wrapped(text)}, "metadata": {}, "transient": transient}
-        self._send(Channel.IOPUB, 0, msg_type, content, parent)
+        return [*cleared, on_iopub(self._runtime, msg_type, content, parent)]
 
-    def clear(self, has_output: bool = False) -> None:
+    def clear(self, has_output: bool = False) -> List[Message]:
         """Remove the text, if one is shown. Beside output, which clearing would remove as well, it becomes empty."""
+        messages: List[Message] = []
         if self._id and has_output:
-            self.show("", self._parent)
+            messages = self.show("", self._parent)
         elif self._id:
-            self._send(Channel.IOPUB, 0, "clear_output", {"wait": False}, self._parent)
+            messages = [on_iopub(self._runtime, "clear_output", {"wait": False}, self._parent)]
         self.forget()
+        return messages
 
     def forget(self) -> None:
         """Nothing is shown any more."""

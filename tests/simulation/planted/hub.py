@@ -64,7 +64,7 @@ HUB = [
         "hub.kernel.core.relay",
         (
             "        for pending in answered:\n"
-            "            self.placeholder.acknowledge(pending.message, is_idle=pending.is_idle)\n"
+            "            self.send(self.placeholder.acknowledge(pending.message, is_idle=pending.is_idle))\n"
         ),
         "",
     ),
@@ -119,7 +119,7 @@ HUB = [
     Mutant(
         "a lost kernel's cells get no reply",
         "hub.kernel.core.relay",
-        "            self.placeholder.fail(pending.message, text, is_idle=pending.is_idle)\n",
+        "            self.send(self.placeholder.fail(pending.message, text, is_idle=pending.is_idle))\n",
         "            pass\n",
     ),
     Mutant(

@@ -28,8 +28,8 @@ KEEPER = [
     Mutant(
         "a held reply is forgotten when the kernel ends",
         "agent.core.relay",
-        "                self._send(Lane.ORDERED, one.reply)\n",
-        "                pass\n",
+        "                self._send([one.reply, *self.answers.end_of(one.reply)])\n",
+        "                self._send(self.answers.end_of(one.reply))\n",
     ),
     Mutant(
         "cells behind a failed one run",
@@ -60,8 +60,8 @@ KEEPER = [
     Mutant(
         "requests to an ended kernel are not refused",
         "agent.core.relay",
-        "            self.answers.refuse(request, _DEAD, self._end_reason)  # the keeper ends a process",
-        "            pass  # the keeper ends a process",
+        "            self._send(self.answers.refuse(request, _DEAD, self._end_reason))\n",
+        "            pass\n",
     ),
     Mutant(
         "cells of an ended kernel get no reply",

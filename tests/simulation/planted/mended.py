@@ -120,8 +120,8 @@ MENDED = [
     Mutant(
         "a request of which front ends have the idle status gets a second one from the hub",
         "hub.kernel.core.relay",
-        "self.placeholder.fail(pending.message, text, is_idle=pending.is_idle)\n",
-        "self.placeholder.fail(pending.message, text)\n",
+        "self.placeholder.fail(pending.message, text, is_idle=pending.is_idle))\n",
+        "self.placeholder.fail(pending.message, text))\n",
     ),
     Mutant(
         "a kernel's files have an id that its front end does not know any more",

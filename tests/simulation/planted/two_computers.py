@@ -8,8 +8,8 @@ TWO_COMPUTERS = [
     Mutant(
         "requests to a kernel that another computer has get no reply",
         "hub.kernel.core.placeholder",
-        "            self._answers.fail(request, name, reason, is_idle=is_idle)\n",
-        "            pass\n",
+        "        return [*self._answers.fail(request, name, reason, is_idle=is_idle), *self._repeated_busy()]\n",
+        "        return []\n",
     ),
     Mutant(
         "replies that wait come after the errors of a kernel that is taken",
@@ -28,13 +28,13 @@ TWO_COMPUTERS = [
     Mutant(
         "cells get no reply when their kernel is taken",
         "hub.kernel.core.relay",
-        '            self.placeholder.deny(pending.message, f"{by}. {remedy}", is_idle=pending.is_idle)\n',
+        '            self.send(self.placeholder.deny(pending.message, f"{by}. {remedy}", is_idle=pending.is_idle))\n',
         "            pass\n",
     ),
     Mutant(
         "a kernel that was taken while it was busy stays busy",
         "hub.kernel.core.relay",
-        '            self.placeholder.show_state("idle")\n',
+        '            self.send(self.placeholder.show_state("idle"))\n',
         "            pass\n",
     ),
     Mutant(

@@ -104,13 +104,13 @@ WIRE = [
     Mutant(
         "a request is busy twice",
         "wire.kernel_messages.answers",
-        ("        if not self.is_busy(request):\n            self._busy[request.key] = None\n"),
-        ("        if True:\n            self._busy[request.key] = None\n"),
+        "        if self.is_busy(request):\n",
+        "        if False:\n",
     ),
     Mutant(
         "an answered request never becomes idle",
         "wire.kernel_messages.answers",
-        '            self._send(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)\n',
-        "            pass\n",
+        '        return [status(self._runtime, "idle", header)]\n',
+        "        return []\n",
     ),
 ]

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ....errors import GpuKernelError
-from ....wire.kernel_messages.compose import PASSING, TransientDisplay, composer, is_user_cell, make
+from ....wire.kernel_messages.compose import PASSING, TransientDisplay, is_user_cell, on_iopub
 from ....wire.messages import Channel, Message, MessageError
 from ....wire.runtime import Runtime
 from ....wire.texts import with_program
@@ -49,12 +49,11 @@ class _ShownDisplay(NamedTuple):
 
 
 class TransientDisplays:
-    """All transient displays that front ends show. `clear` removes those of the keeper before the front ends
-    leave."""
+    """All transient displays that front ends show: `observe` gets the messages of the keeper, and those by which the
+    hub shows or removes a display."""
 
-    def __init__(self, runtime: Runtime, send: Callable[[Message], None]) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._send = send
         self._shown: dict[str, _ShownDisplay] = {}  # by display id
         self._inherited: list[str] = []
 
@@ -66,16 +65,7 @@ class TransientDisplays:
         """The ids of the displays that are shown."""
         return list(self._shown)
 
-    def new(self, kind: str = "") -> TransientDisplay:
-        """Return a display of the hub. `kind`: part of its id, for front ends that show it in another way."""
-        return TransientDisplay(self._runtime, composer(self._runtime, self.send), kind)
-
-    def send(self, message: Message) -> None:
-        """Send a message that the hub made."""
-        self.observe(message, of_keeper=False)
-        self._send(message)
-
-    def observe(self, message: Message, of_keeper: bool = True) -> None:
+    def observe(self, message: Message, *, of_keeper: bool = True) -> None:
         """Take note of a message to front ends. `of_keeper`: whether the keeper has sent the message."""
         if message.channel is not Channel.IOPUB:
             return
@@ -99,39 +89,32 @@ class TransientDisplays:
         if len(self._shown) > _MAX_SHOWN:
             del self._shown[next(iter(self._shown))]
 
-    def clear(self) -> None:
-        """Remove the displays of the keeper from the notebooks."""
-        for header in {one.cell: one.header for one in self._shown.values() if one.of_keeper}.values():
-            self.send(Message(Channel.IOPUB, 0, make(self._runtime, "clear_output", {"wait": False}, header)))
+    def clear(self) -> list[Message]:
+        """Remove the displays of the keeper from the notebooks, before the front ends leave."""
+        headers = {one.cell: one.header for one in self._shown.values() if one.of_keeper}.values()
+        return [on_iopub(self._runtime, "clear_output", {"wait": False}, header) for header in headers]
 
     def inherit(self, ids: Sequence[str]) -> None:
         """The notebook may still show these displays, from the session before. VS Code does not receive messages for
         that session any more."""
         self._inherited = list(ids)
 
-    def cell_sent(self, cell: Message) -> None:
+    def cell_sent(self, cell: Message) -> list[Message]:
         """A front end has sent a request. If the request is a cell of the user, make the inherited displays empty by
         output of this cell: VS Code finds displays by their ids."""
         if not self._inherited or not is_user_cell(cell):
-            return
+            return []
         ids, self._inherited = self._inherited, []
-        for one in ids:
-            content = {"data": {"text/plain": ""}, "metadata": {}, "transient": {"display_id": one}}
-            parts = make(self._runtime, "update_display_data", content, cell.parts[0])
-            self.send(Message(Channel.IOPUB, 0, parts))
+        empty: dict[str, Any] = {"data": {"text/plain": ""}, "metadata": {}}
+        contents = [{**empty, "transient": {"display_id": one}} for one in ids]
+        return [on_iopub(self._runtime, "update_display_data", one, cell.parts[0]) for one in contents]
 
 
 class OfflineNotice:
-    """The notice of one kernel, in the user's cell that `RequestTable.first_cell` names."""
+    """The notice of one kernel, in the user's cell that `RequestTable.first_cell` names. The methods return the
+    messages by which front ends show or remove the notice."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        displays: TransientDisplays,
-        node: str,
-        settings: KernelSettings,
-        table: RequestTable,
-    ) -> None:
+    def __init__(self, runtime: Runtime, node: str, settings: KernelSettings, table: RequestTable) -> None:
         """`settings`: the settings of the kernel."""
         self._runtime = runtime
         self._program = settings.program
@@ -145,7 +128,7 @@ class OfflineNotice:
         self._cell: PendingRequest | None = None  # which shows the notice, or is about to show it
         self.show_at: float | None = None
         """When `show` is to be called, by `Runtime.monotonic`."""
-        self._display = displays.new(_OFFLINE)
+        self._display = TransientDisplay(runtime, _OFFLINE)
 
     def __repr__(self) -> str:
         return f"<OfflineNotice since={self.since} in={self._cell and self._cell.key!r}>"
@@ -156,7 +139,7 @@ class OfflineNotice:
 
     def link_down(
         self, problem: GpuKernelError | None, silence: float = 0.0, kernel: str = KEEPS_RUNNING
-    ) -> None:
+    ) -> list[Message]:
         """The link is (still) down; the node has been silent for `silence` seconds.
 
         problem: Why the link cannot reconnect, if that is known.
@@ -165,28 +148,28 @@ class OfflineNotice:
         self._problem = problem
         self._kernel = kernel
         self.since = self.since or self._runtime.time() - silence
-        self.update(silence)
+        return self.update(silence)
 
-    def link_up(self) -> None:
+    def link_up(self) -> list[Message]:
         """The link is up, or nobody waits for the link any more: remove the notice."""
         self.since = 0.0
-        self.update()
+        return self.update()
 
-    def update(self, silence: float = 0.0) -> None:
+    def update(self, silence: float = 0.0) -> list[Message]:
         """The table may have changed. A cell shows the notice when it has waited for NOTICE_DELAY, less `silence`."""
         cell = self._table.first_cell if self.since else None
         if cell is self._cell:
-            return self.show() if self._display.is_shown else None
-        self._display.clear(has_output=self._cell is not None and self._cell.has_output)
+            return self.show() if self._display.is_shown else []
+        messages = self._display.clear(has_output=self._cell is not None and self._cell.has_output)
         self._cell = cell
         delay = max(0.0, NOTICE_DELAY - silence)
         self.show_at = None if cell is None else self._runtime.monotonic() + delay
+        return messages
 
-    def show(self) -> None:
+    def show(self) -> list[Message]:
         """Show the notice, or what has changed of it, as the cell has waited long enough."""
-        self.show_at = None
-        if self._cell is not None:
-            self._display.show(self._text(self._cell), self._cell.message.parts[0])
+        self.show_at, cell = None, self._cell
+        return [] if cell is None else self._display.show(self._text(cell), cell.message.parts[0])
 
     def for_user(self, text: str) -> str:
         """Return the text with our commands as this user can run them."""

@@ -31,14 +31,13 @@ class KernelCore:
         self.start_reason = ""
         """Why the kernel has not been started yet, as it was explained last; "" when nothing is shown any more."""
         self._has_starter = setup.has_starter
-        self._start_display = self.relay.displays.new()
         self._notes: list[str] = []  # to be shown in the first cell that the kernel runs
         self.wake_at: float | None = None
         """The time of the last `WakeAt`."""
         relay, displays = self.relay, self.relay.displays
         self._handlers: dict[type, Callable[[Any], object]] = {
             events.FrontEndsChanged: lambda event: self.ownership.changed(event.front_ends),
-            events.Subscribed: lambda _: relay.placeholder.greet_subscriber(),
+            events.Subscribed: lambda _: relay.send(relay.placeholder.greet_subscriber()),
             events.Requested: self._requested,
             events.Commanded: lambda event: self._command(event.do, event.arguments),
             events.Restarted: lambda event: self._restart(host_lost=event.host_lost),
@@ -117,7 +116,7 @@ class KernelCore:
             self._do(effects.ReportShutdown(event.front_end, denied=False))
         if table.must_wait and type_of(request) == "interrupt_request":
             self._interrupt()
-            return relay.placeholder.acknowledge(request)
+            return relay.send(relay.placeholder.acknowledge(request))
         if table.not_started:
             return self._take_before_start(request)
         if event.was_held:
@@ -125,10 +124,11 @@ class KernelCore:
         self._revive_if_ended(event.front_end, request)
         if table.not_started:
             return self._take_before_start(request)
-        if event.is_away and relay.placeholder.answer(request):
-            return
+        if event.is_away and (known := relay.placeholder.answer(request)):
+            return relay.send(known)
         if self.life.lost_cause and has_reply(request) and not needs_owner(request):
-            return relay.placeholder.fail(request, relay.notice.for_user(self.life.lost_cause))
+            reason = relay.notice.for_user(self.life.lost_cause)
+            return relay.send(relay.placeholder.fail(request, reason))
         relay.take(request)
 
     def _take_before_start(self, request: Message) -> None:
@@ -137,26 +137,28 @@ class KernelCore:
         if type_of(request) == "shutdown_request":
             restart = wants_restart(request)
             self._discard_cells()
-            relay.placeholder.reply(request, {"status": "ok", "restart": restart})
+            relay.send(relay.placeholder.reply(request, {"status": "ok", "restart": restart}))
             return self._shut_down(restart=restart)
         relay.table.add_kernel_info(request)
-        if not relay.placeholder.answer_unstarted(request):
+        if known := relay.placeholder.answer_unstarted(request):
+            relay.send(known)
+        else:
             relay.take(request)
         if is_user_cell(request):
-            relay.placeholder.show_state("busy")
+            relay.send(relay.placeholder.show_state("busy"))
             self._do(effects.Wake())
 
     def _check_access(self, front_end: int, request: Message) -> bool:
         """Return whether the kernel may get this request. If not, the hub answers the request, as another front end
         owns the kernel, or another computer has it."""
-        taken_cause = self.life.taken_cause
+        taken_cause, relay = self.life.taken_cause, self.relay
         if front_end == self.ownership.owner and not taken_cause:
             return True
         if is_user_cell(request):
             self._take_over(front_end, request)
         elif taken_cause or needs_owner(request):
             owner = taken_cause or f"{self.ownership.label} has this kernel now"
-            self.relay.placeholder.deny(request, f"{owner}: run a cell to take it over")
+            relay.send(relay.placeholder.deny(request, f"{owner}: run a cell to take it over"))
             if type_of(request) == "shutdown_request":
                 self._do(effects.ReportShutdown(front_end, denied=True))
             return False
@@ -166,11 +168,11 @@ class KernelCore:
         if self.life.taken_cause:
             self.life.set_link_state(LinkState.CONNECTING)
             self._do(effects.Notify())
-            self._change_kernel(effects.TakeBack())
+            self.relay.change_kernel(effects.TakeBack())
         else:
             label, before = self.ownership.front_ends[front_end].label, self.ownership.label
             text = f"You have this kernel now; {before} still sees its output."
-            self.relay.placeholder.show_text(cell, text)
+            self.relay.send(self.relay.placeholder.show_text(cell, text))
             self.relay.command("tell", event="takeover", text=f"taken over by {label}")
             if self.life.phase is Phase.RESTART:  # requested by the owner before
                 self._restart(host_lost=False)
@@ -191,7 +193,7 @@ class KernelCore:
         if self._has_starter and is_lost:
             self._notes.append(text)
         else:
-            self.relay.placeholder.show_text(request, text)
+            self.relay.send(self.relay.placeholder.show_text(request, text))
         if is_lost:
             return self._create_anew()
         self.relay.to_keeper(Lane.ORDERED, keeper_message(do="revive"))
@@ -270,7 +272,7 @@ class KernelCore:
         self._do(effects.Notify())
         if text := event.connection:
             self.relay.command("tell", event="connection", text=text)
-        self.relay.notice.link_up()
+        self.relay.show(self.relay.notice.link_up())
         self._started()
         self.relay.link_up(event.keeper)
 
@@ -284,14 +286,16 @@ class KernelCore:
         self._do(effects.Notify())
 
     def _kernel_taken(self, event: events.KernelTaken) -> None:
-        self.relay.notice.link_up()  # the node has answered: no cell waits for the link any more
+        self.relay.show(
+            self.relay.notice.link_up()
+        )  # the node has answered: no cell waits for the link any more
         self.life.taken(event.cause)
         self.relay.kernel_taken(event.cause, event.remedy)
         self._do(effects.Notify())
 
     def _keeper_lost(self, error: GpuKernelError | None, for_good: bool) -> None:
         life, relay = self.life, self.relay
-        relay.notice.link_up()
+        relay.show(relay.notice.link_up())
         if error is None:
             return
         if life.phase is Phase.REVIVE and not for_good:  # the keeper was about to exit
@@ -309,7 +313,7 @@ class KernelCore:
     def _switched(self, event: events.Switched) -> None:
         self.relay.set_node(event.node)
         if event.kernel_id:
-            self._change_kernel(effects.UseKernel(event.kernel_id))
+            self.relay.change_kernel(effects.UseKernel(event.kernel_id))
 
     def _create_anew(self) -> None:
         """Create the kernel anew, at once, or with the next cell if there is a starter."""
@@ -321,11 +325,7 @@ class KernelCore:
         self.life.error = None
         self.life.set_link_state(LinkState.CONNECTING)
         self._do(effects.Notify())
-        self._change_kernel(effects.CreateAnew())
-
-    def _change_kernel(self, use: Effect) -> None:
-        self.relay.change_kernel(use)
-        self.relay.release()
+        self.relay.change_kernel(effects.CreateAnew())
 
     # -------------------------------------------------------------------------------------- before the start
 
@@ -340,7 +340,7 @@ class KernelCore:
         life.status = {"state": "idle", "gpus": [], "pid": 0}
         life.error = None
         self.start_reason = ""
-        relay.placeholder.show_state("busy" if relay.table.waiting_cells else "idle")
+        relay.send(relay.placeholder.show_state("busy" if relay.table.waiting_cells else "idle"))
         life.set_link_state(LinkState.CONNECTING)
         self._do(effects.Notify())
 
@@ -352,16 +352,16 @@ class KernelCore:
         notes, self._notes = self._notes, []
         for cell in self.relay.table.waiting_cells[:1]:
             for text in notes:
-                self.relay.placeholder.show_text(cell, text)
+                self.relay.send(self.relay.placeholder.show_text(cell, text))
         self.relay.table.not_started = False
 
     def _explain_wait(self, text: str) -> None:
         """Show this text in the first cell that waits for the start; "": remove what is shown."""
-        cells = self.relay.table.waiting_cells
+        relay, cells = self.relay, self.relay.table.waiting_cells
         if text and cells:
-            self._start_display.show(self.relay.notice.for_user(text), cells[0].parts[0])
+            relay.show(relay.start_display.show(relay.notice.for_user(text), cells[0].parts[0]))
         else:
-            self._start_display.clear()
+            relay.show(relay.start_display.clear())
         self.start_reason = text
 
     def _start_failed(self, event: events.StartFailed) -> None:
@@ -378,7 +378,7 @@ class KernelCore:
         self._explain_wait("")
         cells = self.relay.table.cancel_waiting()
         self._show_idle()
-        self.relay.placeholder.end_cells(cells, name, reason)
+        self.relay.send(self.relay.placeholder.end_cells(cells, name, reason))
 
     def _discard_cells(self) -> None:
         """The kernel is shut down or restarted: nobody waits for the user's cells any more."""
@@ -388,7 +388,7 @@ class KernelCore:
 
     def _show_idle(self) -> None:
         if self.not_started:
-            self.relay.placeholder.show_state("idle")
+            self.relay.send(self.relay.placeholder.show_state("idle"))
 
     def _shut_down(self, *, restart: bool) -> None:
         """Show the kernel as ended: its shutdown was requested before it was started."""

@@ -8,15 +8,14 @@ variables, it also knows the answers to some other requests.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from ....wire.kernel_messages.answers import Answers
-from ....wire.kernel_messages.compose import composer
+from ....wire.kernel_messages.compose import on_iopub, status
 from ....wire.messages import Channel, Message, content_of, type_of
 from ....wire.runtime import Runtime
 from ....wire.texts import wrapped
-from ...front_end.requests import EXECUTED, has_reply, needs_owner, wants_restart
+from ...front_end.requests import has_reply, needs_owner, wants_restart
 
 _MAX_KERNEL_INFO = 64 * 1024
 """Bytes of a kernel_info_reply that is remembered."""
@@ -32,23 +31,17 @@ _KNOWN_ANSWERS: dict[str, dict[str, Any]] = {
 
 
 class Placeholder:
-    """`observe` gets the kernel's messages; the other methods send messages in the kernel's place.
+    """`observe` gets the kernel's messages. The methods return the messages that front ends get in the kernel's place.
 
     `is_idle`: front ends have received the idle status of a request, so that only its reply is missing.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        send: Callable[[Message], None],
-        kernel_info: bytes | None,
-    ) -> None:
+    def __init__(self, runtime: Runtime, kernel_info: bytes | None) -> None:
         """`kernel_info`: the reply of a similar kernel before."""
         self._runtime = runtime
-        self._make = composer(runtime, send)
         self.kernel_info = kernel_info
         """The content of the kernel_info_reply of this kernel, or of a similar one."""
-        self._answers = Answers(self._make)
+        self._answers = Answers(runtime)
         self.state = "starting"
         self.since = 0.0
         """Since when the kernel has this state, by its own messages, in seconds since 1970; 0: since the time that the
@@ -73,88 +66,85 @@ class Placeholder:
         is_status = message.channel is Channel.IOPUB and b'"status"' in message.parts[0]
         return self.state == "idle" and is_status and message.content().get("execution_state") == "starting"
 
-    def observe(self, message: Message) -> None:
-        """Take note of a message of the kernel to a front end."""
-        header = message.parts[0]
+    def observe(self, message: Message) -> list[Message]:
+        """Take note of a message of the kernel to a front end, which gets the returned messages before."""
+        header, before = message.parts[0], []
         if message.channel is Channel.IOPUB and b'"status"' in header:
-            self._observe_status(str(message.content().get("execution_state")), message.parent_key)
+            before = self._observe_status(str(message.content().get("execution_state")), message.parent_key)
         elif b'"kernel_info_reply"' in header and len(message.parts[3]) <= _MAX_KERNEL_INFO:
             message.content()  # MessageError: only JSON is remembered
             self.kernel_info = message.parts[3]
         if b'"status"' in header or b'"execute_' in header:
             self._answers.observe(message)
+        return before
 
-    def answer(self, request: Message, *, is_idle: bool = False) -> bool:
-        """Answer the request if it is a kernel_info_request whose reply is known. Return whether it was answered."""
+    def answer(self, request: Message, *, is_idle: bool = False) -> list[Message]:
+        """Answer the request if it is a kernel_info_request whose reply is known; else return nothing."""
         if self.kernel_info is None or type_of(request) != "kernel_info_request":
-            return False
-        self.reply(request, json.loads(self.kernel_info), is_idle=is_idle)
-        return True
+            return []
+        return self.reply(request, json.loads(self.kernel_info), is_idle=is_idle)
 
-    def answer_unstarted(self, request: Message) -> bool:
-        """Answer the request if the answer is known for a kernel in which nothing was executed. Return whether it was
-        answered."""
-        if self.answer(request):
-            return True
+    def answer_unstarted(self, request: Message) -> list[Message]:
+        """Answer the request if the answer is known for a kernel in which nothing was executed; else return nothing."""
         answer = known_answer(request)
-        if answer is not None:
-            self.reply(request, answer)
-        return answer is not None
+        return self.answer(request) or ([] if answer is None else self.reply(request, answer))
 
-    def fail(self, request: Message, reason: str, *, is_idle: bool = False) -> None:
+    def fail(self, request: Message, reason: str, *, is_idle: bool = False) -> list[Message]:
         """Answer this request with an error, as there is no kernel any more that could answer it."""
-        self._answers.fail(request, "DeadKernelError", reason, is_idle=is_idle)
+        return self._answers.fail(request, "DeadKernelError", reason, is_idle=is_idle)
 
-    def deny(self, request: Message, reason: str, *, is_idle: bool = False) -> None:
+    def deny(self, request: Message, reason: str, *, is_idle: bool = False) -> list[Message]:
         """Answer a request that the kernel does not get, as another front end owns it, or another computer has it."""
         if type_of(request) == "shutdown_request":  # the front end leaves, and the kernel goes on
-            self.reply(request, {"status": "ok", "restart": wants_restart(request)}, is_idle=is_idle)
-        elif has_reply(request) and not self.answer(request, is_idle=is_idle):
-            name = "NotOwner" if needs_owner(request) else "DeadKernelError"
-            self._answers.fail(request, name, reason, is_idle=is_idle)
-            self._repeat_busy()
+            reply = {"status": "ok", "restart": wants_restart(request)}
+            return self.reply(request, reply, is_idle=is_idle)
+        known = self.answer(request, is_idle=is_idle)
+        if known or not has_reply(request):
+            return known
+        name = "NotOwner" if needs_owner(request) else "DeadKernelError"
+        return [*self._answers.fail(request, name, reason, is_idle=is_idle), *self._repeated_busy()]
 
-    def reject(self, request: Message, reason: str, name: str = "QueueFull") -> None:
+    def reject(self, request: Message, reason: str, name: str = "QueueFull") -> list[Message]:
         """Answer a request that the kernel does not get, as the queue has no room, with the error `name`. A message
         without a reply is dropped, with a notice."""
         if has_reply(request):
-            self._answers.fail(request, name, reason)
-            self._repeat_busy()
-        else:
-            content = {"name": "stderr", "text": wrapped(f"{type_of(request)} was dropped: {reason}\n")}
-            self._make(Channel.IOPUB, 0, "stream", content, request.parts[0])
+            return [*self._answers.fail(request, name, reason), *self._repeated_busy()]
+        content = {"name": "stderr", "text": wrapped(f"{type_of(request)} was dropped: {reason}\n")}
+        return [on_iopub(self._runtime, "stream", content, request.parts[0])]
 
-    def acknowledge(self, request: Message, *, is_idle: bool = False) -> None:
+    def acknowledge(self, request: Message, *, is_idle: bool = False) -> list[Message]:
         """Answer an interrupt_request, or code that a front end runs by itself, whose effect comes later."""
-        content = {"status": "ok"} if request.channel is Channel.CONTROL else EXECUTED
-        self.reply(request, content, is_idle=is_idle)
+        if request.channel is Channel.CONTROL:
+            return self.reply(request, {"status": "ok"}, is_idle=is_idle)
+        return [*self._answers.execute_later(request, is_idle=is_idle), *self._repeated_busy()]
 
-    def reply(self, request: Message, content: dict[str, Any], *, is_idle: bool = False) -> None:
+    def reply(self, request: Message, content: dict[str, Any], *, is_idle: bool = False) -> list[Message]:
         """Answer a request with this content."""
-        self._answers.reply(request, content, is_idle=is_idle)
-        self._repeat_busy()
+        return [*self._answers.reply(request, content, is_idle=is_idle), *self._repeated_busy()]
 
-    def cancel(self, cells: list[Message]) -> None:
+    def cancel(self, cells: list[Message]) -> list[Message]:
         """Answer cells that were interrupted before they were sent."""
-        self.end_cells(cells, "KeyboardInterrupt", "the cell had not been sent to the node yet")
+        return self.end_cells(cells, "KeyboardInterrupt", "the cell had not been sent to the node yet")
 
-    def end_cells(self, cells: list[Message], name: str, reason: str) -> None:
+    def end_cells(self, cells: list[Message], name: str, reason: str) -> list[Message]:
         """End these cells, which were not sent, with an error. If the first cell has `stop_on_error`, the others are
         aborted."""
+        messages: list[Message] = []
         for cell in cells:
             if cell is not cells[0] and cells[0].content().get("stop_on_error", True):
-                self._answers.abort(cell)
+                messages += self._answers.abort(cell)
             else:
-                self._answers.fail(cell, name, reason)
+                messages += self._answers.fail(cell, name, reason)
+        return messages
 
-    def show_text(self, cell: Message, text: str) -> None:
+    def show_text(self, cell: Message, text: str) -> list[Message]:
         """Show a text in the cell of this request."""
         content: dict[str, Any] = {"data": {"text/plain": wrapped(text)}, "metadata": {}, "transient": {}}
-        self._make(Channel.IOPUB, 0, "display_data", content, cell.parts[0])
+        return [on_iopub(self._runtime, "display_data", content, cell.parts[0])]
 
-    def _observe_status(self, state: str, parent: str) -> None:
+    def _observe_status(self, state: str, parent: str) -> list[Message]:
         if state not in _STATES:
-            return
+            return []
         if state == "idle" and parent:
             self._busy_with.pop(parent, None)
         elif state != "busy":
@@ -169,53 +159,53 @@ class Placeholder:
         if not parent:
             self._reported_busy = state == "busy"
         elif self.state == "idle" and self._reported_busy:
-            self._send_status("idle")  # JupyterLab ignores the idle of a kernel_info_request
+            return self._status("idle")  # JupyterLab ignores the idle of a kernel_info_request
+        return []
 
-    def update_state(self, reported: str) -> None:
+    def update_state(self, reported: str) -> list[Message]:
         """The keeper reports the kernel's state.
 
         Front ends have not yet received a message from a kernel that has just started.
         """
         waited, self._waits = self._waits, reported == "waiting"
         if self._waits:
-            return
+            return []
         if waited and reported == "idle" and self._busy_with:
             self.since = self._runtime.time()
-            return  # its cells go to the kernel now; their busy status was sent while they waited, and is not repeated
+            return []  # its cells go to the kernel now; their busy status was sent while they waited
         if reported in ("starting", "idle"):
             self._busy_with.clear()  # front ends may have missed the end of a request while they were away
         if reported == self.state or "starting" in (reported, self.state):
             self.since = 0.0
         if reported != self.state and (reported == "starting" or self.state == "starting"):
             self.state = reported
-            self._send_status(reported)
-        elif reported == "idle":  # the kernel's own message follows, behind the output
+            return self._status(reported)
+        if reported == "idle":  # the kernel's own message follows, behind the output
             self.state = reported
+        return []
 
-    def show_state(self, state: str) -> None:
+    def show_state(self, state: str) -> list[Message]:
         """Show this state, busy or idle, of a kernel that does not exist: waiting cells make it busy."""
         self._busy_with.clear()
-        if state != self.state:
-            self.state = state
-            self._send_status(state)
+        before, self.state = self.state, state
+        return self._status(state) if state != before else []
 
     def kernel_gone(self) -> None:
         """No kernel executes the requests so far: it is lost, or front ends have another one."""
         self._busy_with.clear()
 
-    def greet_subscriber(self) -> None:
+    def greet_subscriber(self) -> list[Message]:
         """Send a new subscriber the welcome message that newer protocols require, and the kernel's state."""
-        self._make(Channel.IOPUB, 0, "iopub_welcome", {"subscription": ""}, b"{}")
-        self._send_status(self.state)
+        welcome = on_iopub(self._runtime, "iopub_welcome", {"subscription": ""})
+        return [welcome, *self._status(self.state)]
 
-    def _repeat_busy(self) -> None:
+    def _repeated_busy(self) -> list[Message]:
         """Repeat that the kernel is busy with another request: the idle status after a reply would hide that."""
-        if self.state == "busy":
-            self._send_status("busy")
+        return self._status("busy") if self.state == "busy" else []
 
-    def _send_status(self, state: str) -> None:
+    def _status(self, state: str) -> list[Message]:
         self._reported_busy = state == "busy"
-        self._make(Channel.IOPUB, 0, "status", {"execution_state": state}, b"{}")
+        return [status(self._runtime, state)]
 
 
 def known_answer(request: Message) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ....wire.kernel_messages.compose import TransientDisplay
 from ....wire.messages import Channel, Lane, Message, MessageError, id_of, keeper_message, type_of
 from ....wire.runtime import EventRuntime
 from ... import validate
@@ -65,9 +66,10 @@ class HubRelay:
         self._ownership = ownership
         self._runtime = runtime = EventRuntime(setup.id_prefix)
         self.table = RequestTable(was_up=setup.was_up)
-        self.placeholder = Placeholder(runtime, self._send, setup.kernel_info)
-        self.displays = TransientDisplays(runtime, self._send)
-        self.notice = OfflineNotice(runtime, self.displays, setup.node, setup.settings, self.table)
+        self.placeholder = Placeholder(runtime, setup.kernel_info)
+        self.displays = TransientDisplays(runtime)
+        self.start_display = TransientDisplay(runtime)
+        self.notice = OfflineNotice(runtime, setup.node, setup.settings, self.table)
         self.pacer = Pacer()
         self._node = setup.node
         self._keeper = ""  # its numbering
@@ -89,7 +91,7 @@ class HubRelay:
         """Show the notice, or pass on a message that waits, if the time for that has come."""
         now = self._runtime.monotonic()
         if self.notice.show_at is not None and self.notice.show_at <= now:
-            self.notice.show()
+            self.show(self.notice.show())
         if self.pacer.look_at is None or self.pacer.look_at > now:
             return
         limited = self._ownership.rate_limited
@@ -108,8 +110,8 @@ class HubRelay:
 
     def close(self) -> None:
         """Stop passing messages on; the front ends leave."""
-        self.notice.link_up()
-        self.displays.clear()
+        self.show(self.notice.link_up())
+        self.show(self.displays.clear())
         self.pacer.close()
 
     # -------------------------------------------------------------------------------------- to the keeper
@@ -118,8 +120,8 @@ class HubRelay:
         """Interrupt the cells in flight, and end those that wait."""
         late = self.table.must_wait  # when it arrives the kernel may have nothing to interrupt
         canceled = self.table.cancel_waiting()
-        self.notice.update()
-        self.placeholder.cancel(canceled)
+        self.show(self.notice.update())
+        self.send(self.placeholder.cancel(canceled))
         cells = self.table.in_flight_ids
         if late:
             self._end_interrupted()
@@ -131,7 +133,7 @@ class HubRelay:
         if not self.of_vs_code:
             return
         cells = self.table.end_in_flight()
-        self.placeholder.end_cells(cells, "KeyboardInterrupt", _INTERRUPTED)
+        self.send(self.placeholder.end_cells(cells, "KeyboardInterrupt", _INTERRUPTED))
         for cell in cells:
             self._report_failure_seen(id_of(cell))
 
@@ -148,13 +150,13 @@ class HubRelay:
         """Write what has changed of the requests to their file, before anything is sent."""
         if changes := self.table.take_changes():
             self.effects.append(effects.WriteRequests(changes))
-            self.notice.update()
+            self.show(self.notice.update())
 
     def receive_request(self, request: Message, unsent: int) -> bool:
         """Return whether there is room for a new request. If not, the hub answers the request."""
         if not requests.exceeds_queue(request, self.table.size(unsent)):
             return True
-        self.placeholder.reject(request, requests.QUEUE_FULL.format(self._node))
+        self.send(self.placeholder.reject(request, requests.QUEUE_FULL.format(self._node)))
         return False
 
     def take(self, request: Message) -> None:
@@ -163,7 +165,7 @@ class HubRelay:
         if taken is Taken.SEND:
             self._forward(request)
         elif taken is Taken.ANSWER:
-            self.placeholder.acknowledge(request)
+            self.send(self.placeholder.acknowledge(request))
 
     def release(self) -> None:
         """Send the requests that waited and can be sent now."""
@@ -173,16 +175,16 @@ class HubRelay:
                 continue
             self.table.end(pending.message)
             if pending.msg_type == "interrupt_request":  # it was sent by `recall_requests`
-                self.placeholder.acknowledge(pending.message)
+                self.send(self.placeholder.acknowledge(pending.message))
             else:
-                self.placeholder.reject(pending.message, _UNKNOWN, "HubError")
+                self.send(self.placeholder.reject(pending.message, _UNKNOWN, "HubError"))
 
     def _forward(self, request: Message) -> None:
         if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
             self.pacer.end_replay()
             self._life.shutdown_requested(restart=requests.wants_restart(request))
         self.table.sent(request)
-        self.displays.cell_sent(request)
+        self.show(self.displays.cell_sent(request))
         self.to_keeper(requests.lane_of_request(request), request)
 
     # -------------------------------------------------------------------------------------- to the front ends
@@ -224,7 +226,7 @@ class HubRelay:
 
     def _observe(self, message: Message) -> None:
         known = self.placeholder.kernel_info
-        self.placeholder.observe(message)
+        self.send(self.placeholder.observe(message))
         if self.placeholder.kernel_info is not known and self.placeholder.kernel_info:
             self.effects.append(effects.Learn(self.placeholder.kernel_info))
 
@@ -246,7 +248,7 @@ class HubRelay:
             self.pacer.end_replay()
         elif kind == "state" and event["state"]:
             if event["state"] in _RUNS:
-                self.placeholder.update_state(event["state"])
+                self.send(self.placeholder.update_state(event["state"]))
             if self._life.report(event):
                 self.effects.append(effects.Notify())
 
@@ -263,12 +265,19 @@ class HubRelay:
         """The front end has the reply of this cell, which failed: cells that are sent from now on are not aborted."""
         self.to_keeper(Lane.ORDERED, keeper_message(do="failure_seen", reply=cell))
 
-    def _send(self, message: Message) -> None:
-        """Send a message that the hub made to the front ends."""
-        if message.channel in (Channel.SHELL, Channel.CONTROL):
-            self.table.answered(message)
-        self.save()
-        self.effects.append(effects.ToFrontEnds(message))
+    def send(self, messages: list[Message]) -> None:
+        """Send messages that the hub made to the front ends."""
+        for message in messages:
+            if message.channel in (Channel.SHELL, Channel.CONTROL):
+                self.table.answered(message)
+            self.save()
+            self.effects.append(effects.ToFrontEnds(message))
+
+    def show(self, messages: list[Message]) -> None:
+        """Send messages by which the hub shows or removes transient displays."""
+        for message in messages:
+            self.displays.observe(message, of_keeper=False)
+        self.send(messages)
 
     # -------------------------------------------------------------------------------------- link and kernel
 
@@ -286,9 +295,10 @@ class HubRelay:
     def link_down(self, event: Detached) -> None:
         """The link is down: answer what the hub can answer, and let the rest wait."""
         answered, cells = self.table.link_is_down()
-        self.notice.link_down(event.problem, event.silence, KEEPS_RUNNING if event.was_attached else STARTS)
+        kernel = KEEPS_RUNNING if event.was_attached else STARTS
+        self.show(self.notice.link_down(event.problem, event.silence, kernel))
         for pending in answered:
-            self.placeholder.acknowledge(pending.message, is_idle=pending.is_idle)
+            self.send(self.placeholder.acknowledge(pending.message, is_idle=pending.is_idle))
         if cells:
             self._end_interrupted()
             self.command("cancel", cells=cells)
@@ -305,7 +315,7 @@ class HubRelay:
         self.placeholder.kernel_gone()
         text = self.notice.for_user(reason)
         for pending in self.table.clear():
-            self.placeholder.fail(pending.message, text, is_idle=pending.is_idle)
+            self.send(self.placeholder.fail(pending.message, text, is_idle=pending.is_idle))
         self.save()
 
     def kernel_taken(self, by: str, remedy: str) -> None:
@@ -313,9 +323,9 @@ class HubRelay:
         self.flush()  # replies may be waiting
         self.placeholder.kernel_gone()
         for pending in self.table.clear():
-            self.placeholder.deny(pending.message, f"{by}. {remedy}", is_idle=pending.is_idle)
+            self.send(self.placeholder.deny(pending.message, f"{by}. {remedy}", is_idle=pending.is_idle))
         if self.placeholder.state == "busy":  # with a cell of another front end, whose end is not shown here
-            self.placeholder.show_state("idle")
+            self.send(self.placeholder.show_state("idle"))
         self.save()
 
     def change_kernel(self, use: Effect) -> None:
@@ -325,8 +335,9 @@ class HubRelay:
         self.placeholder.kernel_gone()
         self.effects.append(use)
         for interrupt in self.table.requeue():
-            self.placeholder.acknowledge(interrupt.message, is_idle=interrupt.is_idle)
+            self.send(self.placeholder.acknowledge(interrupt.message, is_idle=interrupt.is_idle))
         self.save()
+        self.release()
 
     def set_node(self, node: str) -> None:
         """The front ends get a kernel of another node, or over another link."""
