@@ -24,6 +24,7 @@ from .front_end.delivered import Delivered, remove_old
 from .front_end.front_ends import FrontEnd, FrontEndSpec
 from .jobs.job_files import JobFiles
 from .jobs.job_kernels import JobKernels
+from .kernel.core.events import StartFailed
 from .kernel.core.pending_request import waiting
 from .kernel.description import NO_CELLS
 from .kernel.kernel_info import KernelInfoCache
@@ -287,7 +288,7 @@ class Kernels:
         if remote is None:
             return False
         cause, remedy = "the kernel was stopped before it was started", "Start it again to run the cell."
-        remote.start_failed(KernelStartError(cause, hop=remote.link.name, remedy=remedy), stopped=True)
+        remote.report(StartFailed(KernelStartError(cause, hop=remote.link.name, remedy=remedy), stopped=True))
         return True
 
     # -------------------------------------------------------------------------------------- helpers

@@ -65,8 +65,8 @@ def test_the_error_of_a_task_is_logged_once(
 class Kernel(KernelState):
     """A kernel that waits for its job."""
 
-    def explain_wait(self, text: str) -> None:
-        """Nobody sees it."""
+    def report(self, what: object) -> None:
+        """Nobody sees why it waits."""
 
 
 class RefusedNodes(JobNodes):

@@ -132,7 +132,7 @@ def test_a_lost_kernel_ends_all_cells_also_one_that_cannot_be_read(core: Core) -
 def test_what_was_decided_before_a_bug_is_done_and_the_rest_is_written(core: Core) -> None:
     asked = cell()
     core.sends(asked)
-    core(events.Detached(None, 0.0, was_attached=True, waits=False))
+    core(events.Detached(None, 0.0, "12:00:00", was_attached=True, waits=False))
     core.sends(waits := cell())
     broken = events.Attached("keeper", {"no text"})  # type: ignore[arg-type]
     with pytest.raises(TypeError):
@@ -226,7 +226,7 @@ def test_a_lost_kernels_request_gets_no_second_status(core: Core) -> None:
 
 def test_the_notice_is_due_after_a_moment(core: Core) -> None:
     core.sends(cell())
-    done = core(events.Detached(None, 1.0, was_attached=True, waits=False))
+    done = core(events.Detached(None, 1.0, "12:00:00", was_attached=True, waits=False))
     assert done[-1] == effects.WakeAt(core.now + 2.0)
     core.now += 2.0
     assert shown(core(events.Woken(has_room=True))) == ["display_data"]
@@ -259,7 +259,7 @@ def test_a_core_can_be_read(core: Core) -> None:
 @pytest.mark.parametrize(
     "what",
     [
-        events.Detached(None, 0.0, True, False),
+        events.Detached(None, 0.0, "", True, False),
         events.KernelTaken("bob has it", ""),
         events.Switched("b", "k2"),
     ],
@@ -271,3 +271,12 @@ def test_an_interrupt_whose_idle_status_has_come_gets_only_its_reply(core: Core,
     for state in ("busy", "idle"):
         core.arrives(about(asked, "status", execution_state=state))
     assert shown(core(what)) == ["interrupt_reply"]
+
+
+def test_what_the_hub_knows_of_the_status_is_told_when_it_is_news() -> None:
+    core = Core(has_starter=True)
+    waits = events.StatusKnown({"state": "waiting", "job": {"id": "7"}})
+    assert [types(core(waits)) for _ in range(2)] == [["Notify"], []]
+    core(events.StatusKnown({"state": "ended", "cause": "the job is over"}))
+    core(events.StatusKnown({"state": "waiting"}, wanted=True))
+    assert core.life.status["job"] == {"id": "7"} and "cause" not in core.life.status

@@ -11,6 +11,7 @@ from streams import log
 
 from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.core.events import StatusKnown
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.starter import LeftKernel, Starter
@@ -71,7 +72,8 @@ def test_a_kernel_that_is_restarted_before_its_start_does_not_look_ended() -> No
             shutdown = Message(Channel.CONTROL, 1, make("shutdown_request", {"restart": True}))
             remote._receive_request(next(iter(remote.front_ends)), shutdown)
             assert remote.ended and remote.status["cause"] == "shut down"
-            assert remote.life.wanted_status(state="waiting") == {**before, "state": "waiting"}
+            remote.report(StatusKnown({"state": "waiting"}, wanted=True))
+            assert remote.status == {**before, "state": "waiting"}
             remote.restart()
             assert remote.status == before
         finally:

@@ -12,6 +12,7 @@ from streams import log
 
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.core.events import StartFailed, WaitExplained
 from jupyter_gpu_kernel.hub.kernel.core.pending_request import Decision
 from jupyter_gpu_kernel.hub.kernel.core.placeholder import plain_kernel_info
 from jupyter_gpu_kernel.hub.kernel.core.request_table import _MAX_ANSWERED
@@ -160,12 +161,12 @@ def test_code_of_front_ends_is_repeated_within_bounds(hub: Hub) -> None:
 
 def test_the_first_cell_shows_why_it_waits_and_nothing_is_left_of_that(hub: Hub) -> None:
     first, second = cell(), cell()
-    hub.remote.explain_wait("nobody waits")
+    hub.remote.report(WaitExplained("nobody waits"))
     assert not [one for one in hub.received if one.header()["msg_type"] != "status"]
     hub.take(first)
     hub.take(second)
-    hub.remote.explain_wait("place 3")
-    hub.remote.explain_wait("place 2")
+    hub.remote.report(WaitExplained("place 3"))
+    hub.remote.report(WaitExplained("place 2"))
     assert hub.reported(first) == ["display_data", "update_display_data"] and hub.reported(second) == []
     hub.start()
     assert hub.reported(first)[-1] == "clear_output"
@@ -184,15 +185,15 @@ def test_an_interrupt_ends_the_cells_like_a_kernel(hub: Hub) -> None:
 
 def test_an_interrupt_ends_what_the_log_says_of_the_wait(hub: Hub) -> None:
     hub.take(cell())
-    hub.remote.explain_wait("place 3")
-    assert hub.remote.core.start_reason == "place 3"
+    hub.remote.report(WaitExplained("place 3"))
+    assert hub.remote.core.relay.start_reason == "place 3"
     hub.remote.command("interrupt")
-    assert hub.remote.core.start_reason == ""
+    assert hub.remote.core.relay.start_reason == ""
 
 
 def test_cells_for_which_no_kernel_starts_end_with_the_reason(hub: Hub) -> None:
     work = cell()
     hub.take(work)
-    hub.remote.start_failed(SettingsError("sbatch refused the job", remedy="Ask the site."))
+    hub.remote.report(StartFailed(SettingsError("sbatch refused the job", remedy="Ask the site.")))
     assert hub.reply(work)["evalue"] == "sbatch refused the job. Ask the site."
     assert hub.table.not_started and hub.table.waiting_cells == []

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from runtimes import RUNTIME, make
 
-from jupyter_gpu_kernel.errors import NotAnswered
+from jupyter_gpu_kernel.errors import GpuKernelError, NotAnswered
 from jupyter_gpu_kernel.hub.kernel.core.displays import (
     KEEPS_RUNNING,
     NOTICE_DELAY,
     STARTS,
     OfflineNotice,
 )
+from jupyter_gpu_kernel.hub.kernel.core.events import Detached
 from jupyter_gpu_kernel.hub.kernel.core.request_table import RequestTable
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.wire.messages import Channel, Message
@@ -37,10 +38,11 @@ class Hub:
             self.texts.append(str(message.content().get("data", {}).get("text/plain")))
             self.received.append((message.msg_type, message.parts[1]))
 
-    def link_down(self, *arguments: Any) -> None:
+    def link_down(self, problem: GpuKernelError | None = None, kernel: str = KEEPS_RUNNING) -> None:
         """The link has been down for so long that the cell shows the notice at once."""
         self.table.link_is_down()
-        self.gets(self.notice.link_down(*arguments or (None, NOTICE_DELAY)))
+        event = Detached(problem, NOTICE_DELAY, "12:34:56", was_attached=True, waits=False)
+        self.gets(self.notice.link_down(event, kernel))
         assert self.notice.show_at is not None and self.notice.show_at <= RUNTIME.monotonic()
         self.gets(self.notice.show())
 
@@ -64,8 +66,8 @@ def of_cell(asked: Message, msg_type: str, **content: Any) -> Message:
 def test_the_notice_says_what_becomes_of_the_kernel(hub: Hub, kernel: str, expected: str) -> None:
     hub.table.link_is_down()
     hub.table.add(cell())
-    hub.link_down(None, NOTICE_DELAY, kernel)
-    assert expected in hub.texts[0]
+    hub.link_down(kernel=kernel)
+    assert f"node has been out of reach since 12:34:56; {expected}" in hub.texts[0]
 
 
 @pytest.mark.parametrize("has_output", [False, True])
@@ -115,5 +117,5 @@ def test_only_a_users_cell_shows_the_notice(hub: Hub) -> None:
 
 def test_the_notice_names_the_kernelspec_to_sign_in_to(hub: Hub) -> None:
     hub.table.sent(cell())
-    hub.link_down(NotAnswered("it asks for a code", hop="login"), NOTICE_DELAY)
+    hub.link_down(NotAnswered("it asks for a code", hop="login"))
     assert "jupyter gpu-kernel login gpu2" in hub.texts[0]

@@ -17,6 +17,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError
 from jupyter_gpu_kernel.hub.kernel.core import displays
+from jupyter_gpu_kernel.hub.kernel.core.events import VSCodeSeen
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.vscode.sessions import VSCodeSession, VSCodeSessions
 from jupyter_gpu_kernel.hub.node.link import Link
@@ -240,7 +241,7 @@ def test_an_interrupt_in_an_outage_ends_the_cell_for_vs_code(
     remote = away(loop, node)
     remote.session = session = VSCodeSession(VSCodeSessions(RUNTIME.monotonic), 1, "gpu2")
     session.from_vs_code = True
-    loop.call(remote.vs_code_seen)
+    loop.call(remote.report, VSCodeSeen())
     received: list[dict[str, Any]] = []
     with Front(remote.edge.connection, received.append) as front:
         code = "import time\ntry: print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('late')"

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from ...errors import AgentError, GpuKernelError, HostKeyError, KernelStartError, SettingsError
 from ...wire.runtime import Runtime
+from ..kernel.core.events import StartFailed, StatusKnown, WaitExplained
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.starter import LeftKernel, Starter
 from ..kernel.states import LinkState, Phase
@@ -141,7 +142,7 @@ class JobStarter(Starter):
                 if error.login and not login.alive:
                     await self._wait_for_sign_in(remote, login, error)
                 else:
-                    remote.explain_wait(f"{login.name}: looking for the job of this kernel: {error}")
+                    remote.report(WaitExplained(f"{login.name}: looking for the job of this kernel: {error}"))
                     await asyncio.sleep(_RETRY)
             else:
                 self._search = False
@@ -151,7 +152,7 @@ class JobStarter(Starter):
     async def _wait_for_sign_in(self, remote: RemoteKernel, login: Node, error: GpuKernelError) -> None:
         """End the cells that wait with the error, as only the user can sign in. Return when another attempt may
         succeed, or the next cell waits."""
-        remote.start_failed(error)
+        remote.report(StartFailed(error))
         waiting = asyncio.ensure_future(login.sign_in_may_succeed())
         waiting.add_done_callback(lambda _: remote.wake())
         try:
@@ -163,7 +164,7 @@ class JobStarter(Starter):
         """Return a new job, or the job that is shared; None if the job is not wanted any more. While Slurm does not
         answer, try again."""
         self._show_waiting(remote)
-        remote.explain_wait(f"{login}: submitting a Slurm job for this kernel")
+        remote.report(WaitExplained(f"{login}: submitting a Slurm job for this kernel"))
         package = await asyncio.to_thread(pack)
         script = batch_script(remote.settings.at_login(), remote.kernel_id, package)
         async with self._table.submitting(remote.settings, login):
@@ -178,7 +179,7 @@ class JobStarter(Starter):
                         if not isinstance(error, SettingsError):  # else Slurm has refused the job
                             self._table.withdraw(job_name(script), self._scheduler, login)
                         raise
-                    remote.explain_wait(words.not_submitted_text(login, error))
+                    remote.report(WaitExplained(words.not_submitted_text(login, error)))
                 await asyncio.sleep(_RETRY)
         self._table.withdraw(job_name(script), self._scheduler, login)
         return None
@@ -190,12 +191,12 @@ class JobStarter(Starter):
 
     async def _wait_until_running(self, remote: RemoteKernel, job: Job) -> bool:
         """Wait until the job runs, and return True; False if the job was cancelled, or the front ends have left."""
-        remote.status = {"since": self._runtime.time(), **remote.status}
+        remote.report(StatusKnown({"since": remote.status.get("since", self._runtime.time())}))
         while (self._wanted(remote) or await self._restarts(remote)) and not job.state.over:
             if job.state.node and job.state.state == "RUNNING":
                 return True
-            remote.status = remote.life.wanted_status(state="waiting", job=job.state.to_json())
-            remote.explain_wait(words.waiting_text(job.login, job.state, self._runtime.time()))
+            remote.report(StatusKnown({"state": "waiting", "job": job.state.to_json()}, wanted=True))
+            remote.report(WaitExplained(words.waiting_text(job.login, job.state, self._runtime.time())))
             await remote.change()
         await self._not_started(remote, job)
         return False
@@ -226,14 +227,14 @@ class JobStarter(Starter):
         self._table.add_event(
             job, remote, "start", f"the kernel was started in job {job.id} on {job.state.node}"
         )
-        remote.show_status(job=job.state.to_json())
+        remote.report(StatusKnown({"job": job.state.to_json()}))
 
     async def _reach(self, remote: RemoteKernel, job: Job) -> Reached | None:
         """Connect to the job's node; None if the job is not wanted any more, or has ended."""
 
         def tell(step: str) -> None:
-            remote.show_wanted(state="waiting", job=job.state.to_json())
-            remote.explain_wait(words.starting_text(job.login, job.state, step))
+            remote.report(StatusKnown({"state": "waiting", "job": job.state.to_json()}, wanted=True))
+            remote.report(WaitExplained(words.starting_text(job.login, job.state, step)))
 
         reaching = asyncio.ensure_future(self._job_nodes.reach(remote.settings, job.state, tell))
         given_up = asyncio.ensure_future(remote.until(lambda: job.state.over or not self._wanted(remote)))
@@ -303,7 +304,7 @@ class JobStarter(Starter):
         shown = {**known, **job.state.to_json()}
         shown["end_time"] = shown["end_time"] or known.get("end_time")
         if known != shown:
-            remote.show_status(job=shown)
+            remote.report(StatusKnown({"job": shown}))
         end_time = job.state.end_time
         if end_time is not None and end_time != self._reported_end:
             self._reported_end = end_time
@@ -323,7 +324,7 @@ class JobStarter(Starter):
             error = AgentError(end.cause, hop=job.login, remedy=end.remedy)
         remote.link.release(remote)
         if end is not None and not asked and remote.ended:  # the keeper reported only what it saw
-            remote.status = dict(remote.status, cause=end.cause, remedy=end.remedy)
+            remote.report(StatusKnown({"cause": end.cause, "remedy": end.remedy}))
         error.fill_in("ID", remote.kernel_id)
         remote.end(error)
 

@@ -84,10 +84,6 @@ class KernelState:
         """The last status that the keeper has reported, as `ps` shows it."""
         return self.life.status
 
-    @status.setter
-    def status(self, status: dict[str, Any]) -> None:
-        self.life.status = status
-
     @property
     def can_be_found(self) -> bool:
         """Whether a front end can find the kernel again by its notebook. VS Code can, also if it has not named it."""
@@ -152,16 +148,6 @@ class KernelState:
             yield
         finally:
             self._watchers.remove(watcher)
-
-    def show_status(self, **status: Any) -> None:
-        """Add to the status what the hub knows by itself."""
-        self.life.update(**status)
-        self.notify()
-
-    def show_wanted(self, **status: Any) -> None:
-        """Add these facts to the status, and remove those of an end, as the kernel is wanted again."""
-        self.status = self.life.wanted_status(**status)
-        self.notify()
 
     def wake(self) -> None:
         """Tell watchers that something has changed, also what the description does not show."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -57,15 +58,15 @@ class RemoteKernel(KernelState):
         self._timer: asyncio.TimerHandle | None = None
         self._wake_time: float | None = None
         self._attach_timing = AttachTiming(link, self)
-        subscribed, complete = partial(self._report, events.Subscribed()), self._attach_timing.complete
+        subscribed, complete = partial(self.report, events.Subscribed()), self._attach_timing.complete
         calls = (self._receive_request, subscribed, complete, self._front_ends_changed)
         self.front_ends = FrontEnds(self._runtime, *calls, origin.delivered, context.bind)
-        self._report(events.Recalled(self._end.requests.recall()))
+        self.report(events.Recalled(self._end.requests.recall()))
         if self.is_of_vs_code:
-            self.vs_code_seen()
+            self.report(events.VSCodeSeen())
         self.front_ends.add(front_end)
         if isinstance(link, NoLink):
-            self._report(events.Unstarted(link.name, ""))
+            self.report(events.Unstarted(link.name, ""))
         self._attach_timing.begin(at_once=origin.how != "adopt")
         if self.waits_for_link:
             self.detached("")
@@ -116,55 +117,39 @@ class RemoteKernel(KernelState):
         """Whether a cell of the user waits for the start, and the front ends do not get another kernel."""
         return self.not_started and not self.core.held and bool(self.waiting_cells)
 
-    def explain_wait(self, text: str) -> None:
-        """Show why the kernel has not been started yet."""
-        self._report(events.WaitExplained(text))
-
     def start_on(self, link: NodeLink, settings: KernelSettings, kernel_id: str) -> None:
         """Create the kernel with this id, or find it, on this host."""
         is_other = kernel_id != self.kernel_id
         self.link, self.settings = link, settings
-        self._report(events.Switched(link.name, kernel_id if is_other else ""))
+        self.report(events.Switched(link.name, kernel_id if is_other else ""))
         if is_other:
             self.notify()  # as the files have the new id from now on
         self._create()
-
-    def start_failed(self, error: GpuKernelError, *, stopped: bool = False) -> None:
-        """End the cells that wait, as the kernel cannot be started, or as the user has `stopped` the kernel."""
-        self._report(events.StartFailed(error, stopped))
 
     def undo_start(self, link: NodeLink, settings: KernelSettings, kernel_id: str) -> None:
         """Return to the state without a kernel, which does not exist any more: a cell starts one with this id."""
         self._attach_timing.move(link)
         self.link, self.settings = link, settings
-        self._report(events.Unstarted(link.name, kernel_id))
+        self.report(events.Unstarted(link.name, kernel_id))
 
     # -------------------------------------------------------------------------------------- operations
 
     def command(self, do: str, **arguments: Any) -> None:
         """Send a command to the keeper: interrupt, restart, kill, signal, stop."""
-        self._report(events.Commanded(do, arguments))
+        self.report(events.Commanded(do, arguments))
 
     def set_notebook(self, notebook: str) -> None:
         """The kernel's notebook is known now, or was renamed."""
         self.settings = self.settings.replace(notebook=notebook)
         self._to_keeper(effects.ToKeeper(Lane.URGENT, keeper_message(do="notebook", notebook=notebook)))
 
-    def vs_code_seen(self) -> None:
-        """The front end is VS Code, which its process tells to the next hub."""
-        self._report(events.VSCodeSeen())
-
-    def inherit_displays(self, ids: Sequence[str]) -> None:
-        """The notebook may still show the displays with these ids, from the session before."""
-        self._report(events.DisplaysInherited(ids))
-
     def hold(self) -> None:
         """From now on requests wait for `resume`, as their kernel is still to be started or found."""
-        self._report(events.Held(True))
+        self.report(events.Held(True))
 
     def resume(self) -> None:
         """Send the requests that were held."""
-        self._report(events.Held(False))
+        self.report(events.Held(False))
 
     def pause(self) -> None:
         """The front end has gone and may return: the ports stay bound, and the output stays with the keeper."""
@@ -176,19 +161,19 @@ class RemoteKernel(KernelState):
 
         Raises HubError if the ports cannot be used."""
         self._restore_sockets()
-        self._report(events.Restarted(host_lost))
+        self.report(events.Restarted(host_lost))
 
     def switch(self, kernel_id: str) -> None:
         """Give the front ends the kernel with this id, and that kernel the requests without a reply."""
         self._attach_timing.release()
-        self._report(events.Switched(self.link.name, kernel_id))
+        self.report(events.Switched(self.link.name, kernel_id))
         self._attach_timing.attach()
 
     def refuse(self, error: GpuKernelError) -> None:
         """The front end does not get this kernel: answer all its requests, as VS Code waits for the replies."""
         if self.link_state is not LinkState.UP:
             self.endpoint.outbox.withdraw()  # such as a restart, which is not wanted any more
-        self._report(events.KernelRefused(str(error)))
+        self.report(events.KernelRefused(str(error)))
 
     def stop(self, why: str) -> None:
         """End a kernel that no front end needs: unbind its ports at once, and close it when the keeper has gone."""
@@ -196,19 +181,19 @@ class RemoteKernel(KernelState):
             return
         self.forget_absent()
         self.front_ends.close()
-        self._report(events.Stopped(why))
+        self.report(events.Stopped(why))
         self._close_if_stopped()
 
     def end(self, error: GpuKernelError) -> None:
         """The kernel does not exist any more, for this reason."""
-        self._report(events.KeeperLost(self._as_end(error), for_good=True))
+        self.report(events.KeeperLost(self._as_end(error), for_good=True))
 
     def close(self) -> None:
         """Give up the kernel's ports and its attachment. The keeper lives on."""
         if self.closed:
             return
         self.forget_absent()
-        self._report(events.Closed())
+        self.report(events.Closed())
         self._attach_timing.close()
         self.front_ends.close()
         # Another front end of a killed hub may still be about to adopt the kernel.
@@ -235,26 +220,27 @@ class RemoteKernel(KernelState):
     def deliver(self, data: Data) -> None:
         """Take a message of the keeper."""
         event = self._end.arrived(data)
-        self._report(event._replace(has_room=self.front_ends.make_room(event.message)))
+        self.report(event._replace(has_room=self.front_ends.make_room(event.message)))
         self._wake(0.0)
 
     def attached(self) -> None:
         """The stream to the keeper is open, for the first time or after an outage."""
         self.open_arguments = {}
-        self._report(events.Attached(self.endpoint.peer, self.link.connection))
+        self.report(events.Attached(self.endpoint.peer, self.link.connection))
 
     def detached(self, reason: str) -> None:
         """The link is down, and reconnects by itself."""
         silence = self._runtime.monotonic() - self.link.last_received
+        since = time.strftime("%H:%M:%S", time.localtime(self._runtime.time() - silence))
         problem, waits = self.link.problem, self.waits_for_link
-        self._report(events.Detached(problem, silence, self.was_attached, waits))
+        self.report(events.Detached(problem, silence, since, self.was_attached, waits))
 
     def lost(self, error: GpuKernelError) -> None:
         """The keeper does not exist any more, or could not be started; or another computer has the kernel now."""
         if getattr(error, "code", "") == "taken":
-            return self._report(events.KernelTaken(error.cause, error.remedy))
+            return self.report(events.KernelTaken(error.cause, error.remedy))
         is_handled = self.starter is not None and self.starter.lost(self, error)
-        self._report(events.KeeperLost(None if is_handled else self._as_end(error)))
+        self.report(events.KeeperLost(None if is_handled else self._as_end(error)))
 
     def _as_end(self, error: GpuKernelError) -> GpuKernelError:
         kind = KernelStartError if "create" in self.open_arguments else AgentError
@@ -262,7 +248,7 @@ class RemoteKernel(KernelState):
 
     # -------------------------------------------------------------------------------------- events for the core
 
-    def _report(self, what: events.What, at: float = 0.0) -> None:
+    def report(self, what: events.What, at: float = 0.0) -> None:
         """Report an event to the core, and carry out what follows. `at`: the least time.
 
         Raise what the core raises, when what it had decided before is carried out. An effect that fails is logged."""
@@ -282,7 +268,7 @@ class RemoteKernel(KernelState):
                 self._log.exception("kernel %s: %s failed", self.kernel_id, type(effect).__name__)
 
     def _front_ends_changed(self) -> None:
-        self._report(events.FrontEndsChanged(self.front_ends.facts))
+        self.report(events.FrontEndsChanged(self.front_ends.facts))
 
     def _receive_request(self, front: FrontEnd, request: Message) -> None:
         """Take a request of a front end. A session of VS Code sees it first, and may hold the kernel."""
@@ -294,7 +280,7 @@ class RemoteKernel(KernelState):
         # Before the node was reached front ends must get the error, such as that of a refused key.
         is_reachable = self.was_attached or self.link.state == "up" or self.waits_for_link
         is_away = self.endpoint.state is not EndpointState.OPEN and is_reachable
-        self._report(events.Requested(front.number, request, unsent, is_away, was_held))
+        self.report(events.Requested(front.number, request, unsent, is_away, was_held))
 
     def _wake(self, at: float) -> None:
         """The time `at` has come, though the clock may be a little behind: report it while the core waits for it."""
@@ -303,7 +289,7 @@ class RemoteKernel(KernelState):
                 break
             message = self.core.relay.pacer.next_message
             has_room = message is None or self.front_ends.make_room(message)
-            self._report(events.Woken(has_room), self._wake_time)
+            self.report(events.Woken(has_room), self._wake_time)
             self.link.pump(self.endpoint)  # what was passed on is acknowledged
 
     # -------------------------------------------------------------------------------------- effects of the core

@@ -17,6 +17,7 @@ from ...wire.runtime import Runtime
 from ..background import BackgroundTasks
 from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink, NoLink
+from .core.events import StartFailed, StatusKnown
 from .states import Phase
 
 if TYPE_CHECKING:
@@ -130,13 +131,13 @@ class Starter(ABC):
     async def set_priority(self, remote: RemoteKernel, priority: int) -> None:
         """Give the kernel, which has not been started, another priority."""
         remote.settings = remote.settings.replace(priority=priority)
-        remote.show_status(priority=priority)
+        remote.report(StatusKnown({"priority": priority}))
 
     # -------------------------------------------------------------------------------------- for subclasses
 
     def _show_waiting(self, remote: RemoteKernel) -> None:
         """A cell waits for the start from now on."""
-        remote.show_wanted(state="waiting", since=self._runtime.time())
+        remote.report(StatusKnown({"state": "waiting", "since": self._runtime.time()}, wanted=True))
 
     async def _start_on(
         self,
@@ -181,6 +182,6 @@ class Starter(ABC):
 
     def _fail(self, remote: RemoteKernel, error: GpuKernelError) -> None:
         """End the cells that wait with the error, as the kernel cannot be started."""
-        remote.start_failed(error)
+        remote.report(StartFailed(error))
         if not remote.closed:
             self._undo(remote)

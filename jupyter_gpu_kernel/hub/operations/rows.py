@@ -30,7 +30,7 @@ def rows_of(
 
 def pending_story(remote: RemoteKernel) -> list[dict[str, Any]]:
     """Return the rows of `logs` for a kernel that has not been started: what it waits for now."""
-    reason = remote.core.start_reason or "the kernel has not been started: its first cell starts it"
+    reason = remote.core.relay.start_reason or "the kernel has not been started: its first cell starts it"
     time = remote.status.get("since")
     row = {"time": time, "event": "pending", "hop": remote.link.name}
     return [{**row, "text": line} for line in reason.splitlines()]

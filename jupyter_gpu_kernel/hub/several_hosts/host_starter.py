@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 
 from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
+from ..kernel.core.events import StatusKnown, WaitExplained
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.starter import LeftKernel, Starter
 from ..kernel.states import LinkState
@@ -205,7 +206,7 @@ class HostStarter(Starter):
         """No cell waits any more. The kernel gets another id before the next wait, as reservations with this id may
         still be ending. (Within one wait the id stays: each `HostWait` lets a reservation end before the next.)"""
         if not remote.closed and remote.status["state"] == "waiting":
-            remote.show_wanted(state="idle", place=None)
+            remote.report(StatusKnown({"state": "idle", "place": None}, wanted=True))
         await self._give_up(remote)
 
     async def _first_granted(self, remote: RemoteKernel) -> HostWait | None:
@@ -238,11 +239,11 @@ class HostStarter(Starter):
     def _show(self, remote: RemoteKernel) -> None:
         first, *others = self._waits
         text = "\n".join([first.text, *(one.other_text for one in others)])
-        remote.explain_wait(text[:_MAX_TEXT])
+        remote.report(WaitExplained(text[:_MAX_TEXT]))
         statuses = [one.reservation.status for one in self._waits if one.reservation is not None]
         place = min((int(one["place"]) for one in statuses if one.get("place")), default=None)
         if place != remote.status.get("place"):
-            remote.show_status(place=place)
+            remote.report(StatusKnown({"place": place}))
 
     async def _start_granted(
         self, remote: RemoteKernel, settings: KernelSettings, granted: Reservation, reason: str

@@ -100,7 +100,7 @@ class Reservation(KernelState):
         except (validate.Malformed, MessageError):
             return
         if event.get("event") == "state" and event["state"]:
-            self.status = {key: value for key, value in event.items() if key != "event"}
+            self.life.status = {key: value for key, value in event.items() if key != "event"}
             self.notify()
 
     def attached(self) -> None:

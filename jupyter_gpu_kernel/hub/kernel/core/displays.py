@@ -8,7 +8,6 @@ neither link nor sockets.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from ....wire.messages import Channel, Message, MessageError
 from ....wire.runtime import Runtime
 from ....wire.texts import with_program
 from ...kernel_settings import KernelSettings
+from .events import Detached
 from .pending_request import PendingRequest
 from .request_table import RequestTable
 
@@ -123,6 +123,7 @@ class OfflineNotice:
         self._node = node
         self.since = 0.0
         """Since when the link is down, in seconds since 1970; 0 if it is not."""
+        self._since_text = ""
         self._problem: GpuKernelError | None = None
         self._kernel = KEEPS_RUNNING
         self._cell: PendingRequest | None = None  # which shows the notice, or is about to show it
@@ -137,18 +138,12 @@ class OfflineNotice:
         """The kernel is on another node now."""
         self._node = node
 
-    def link_down(
-        self, problem: GpuKernelError | None, silence: float = 0.0, kernel: str = KEEPS_RUNNING
-    ) -> list[Message]:
-        """The link is (still) down; the node has been silent for `silence` seconds.
-
-        problem: Why the link cannot reconnect, if that is known.
-        kernel: What the kernel does: KEEPS_RUNNING or STARTS.
-        """
-        self._problem = problem
-        self._kernel = kernel
-        self.since = self.since or self._runtime.time() - silence
-        return self.update(silence)
+    def link_down(self, event: Detached, kernel: str) -> list[Message]:
+        """The link is (still) down. `kernel`: what the kernel does, KEEPS_RUNNING or STARTS."""
+        self._problem, self._kernel = event.problem, kernel
+        if not self.since:
+            self.since, self._since_text = self._runtime.time() - event.silence, event.since
+        return self.update(event.silence)
 
     def link_up(self) -> list[Message]:
         """The link is up, or nobody waits for the link any more: remove the notice."""
@@ -177,9 +172,8 @@ class OfflineNotice:
         return with_program(text, self._program)
 
     def _text(self, cell: PendingRequest) -> str:
-        since = time.strftime("%H:%M:%S", time.localtime(self.since))
         kernel = self._kernel.format(cell=self._cell_text(cell))
-        text = f"{self._node} has been out of reach since {since}; {kernel}"
+        text = f"{self._node} has been out of reach since {self._since_text}; {kernel}"
         return self.for_user(f"{text}\n{self._problem}") if self._problem is not None else text
 
     def _cell_text(self, cell: PendingRequest) -> str:

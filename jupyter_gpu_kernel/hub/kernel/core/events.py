@@ -119,12 +119,14 @@ class Detached(NamedTuple):
 
     problem: Why the link cannot reconnect, if that is known.
     silence: For how many seconds the node had been silent.
+    since: The time of day at which the node fell silent, as the user's clocks show it.
     was_attached: Whether the kernel was attached before.
     waits: Whether the kernel's start waits for the link, as cells do.
     """
 
     problem: GpuKernelError | None
     silence: float
+    since: str
     was_attached: bool
     waits: bool
 
@@ -163,6 +165,14 @@ class Unstarted(NamedTuple):
     kernel_id: str
 
 
+class StatusKnown(NamedTuple):
+    """The hub itself knows this of the kernel's status. `wanted`: the kernel is wanted again, so what tells of its end
+    is not known any more."""
+
+    status: dict[str, Any]
+    wanted: bool = False
+
+
 class WaitExplained(NamedTuple):
     """Why the kernel has not been started yet; "": nothing is to be shown."""
 
@@ -179,7 +189,7 @@ class StartFailed(NamedTuple):
 What = (
     FrontEndsChanged | Subscribed | Requested | Commanded | Restarted | Held | Stopped | KernelRefused | Closed
     | VSCodeSeen | DisplaysInherited | Recalled | Arrived | Woken | Attached | Detached | KernelTaken | KeeperLost
-    | Switched | Unstarted | WaitExplained | StartFailed
+    | Switched | Unstarted | StatusKnown | WaitExplained | StartFailed
 )  # fmt: skip
 
 

@@ -28,8 +28,6 @@ class KernelCore:
         self.life = life
         self.ownership = Ownership()
         self.relay = HubRelay(setup, self.life, self.ownership)
-        self.start_reason = ""
-        """Why the kernel has not been started yet, as it was explained last; "" when nothing is shown any more."""
         self._has_starter = setup.has_starter
         self._notes: list[str] = []  # to be shown in the first cell that the kernel runs
         self.wake_at: float | None = None
@@ -45,7 +43,7 @@ class KernelCore:
             events.Stopped: lambda event: self._stop(event.why),
             events.KernelRefused: lambda event: relay.kernel_lost(event.reason),
             events.Closed: self._close,
-            events.VSCodeSeen: self._vs_code_seen,
+            events.VSCodeSeen: lambda _: relay.vs_code_seen(),
             events.DisplaysInherited: lambda event: displays.inherit(event.ids),
             events.Recalled: lambda event: relay.recall_requests(event.saved),
             events.Arrived: relay.receive,
@@ -56,12 +54,13 @@ class KernelCore:
             events.KeeperLost: lambda event: self._keeper_lost(event.error, event.for_good),
             events.Switched: self._switched,
             events.Unstarted: self._unstarted,
-            events.WaitExplained: lambda event: self._explain_wait(event.text),
+            events.StatusKnown: self._status_known,
+            events.WaitExplained: lambda event: relay.explain_wait(event.text),
             events.StartFailed: self._start_failed,
         }
 
     def __repr__(self) -> str:
-        start = f" not started: {self.start_reason!r}" if self.not_started else ""
+        start = f" not started: {self.relay.start_reason!r}" if self.not_started else ""
         return f"<KernelCore {self.life}{start} {self.ownership} {self.relay} wake at {self.wake_at}>"
 
     def validate(self) -> None:
@@ -226,7 +225,7 @@ class KernelCore:
         if self.not_started:
             if not requested:  # else the shutdown has done so, and the cells that wait are for the new kernel
                 self._discard_cells()
-            life.status = life.wanted_status(state="idle")
+            life.want(state="idle")
             self._do(effects.Notify())
         elif host_lost or life.link_state is LinkState.LOST:
             self.relay.table.discard_sent()  # the last of them was the kernel's shutdown
@@ -251,10 +250,6 @@ class KernelCore:
         self.relay.release()
         self._do(effects.Wake())
 
-    def _vs_code_seen(self, _: events.VSCodeSeen) -> None:
-        self.relay.of_vs_code = True
-        self._do(effects.Notify())
-
     def _stop(self, why: str) -> None:
         self.life.set_phase(Phase.STOP)
         self._command("stop", {"why": why})
@@ -262,7 +257,7 @@ class KernelCore:
 
     def _close(self, _: events.Closed) -> None:
         self.life.set_phase(Phase.CLOSED)
-        self._explain_wait("")
+        self.relay.explain_wait("")
         self.relay.close()
 
     # -------------------------------------------------------------------------------------- time and link
@@ -339,30 +334,27 @@ class KernelCore:
         life.set_phase(Phase.RUN)
         life.status = {"state": "idle", "gpus": [], "pid": 0}
         life.error = None
-        self.start_reason = ""
+        relay.start_reason = ""
         relay.send(relay.placeholder.show_state("busy" if relay.table.waiting_cells else "idle"))
         life.set_link_state(LinkState.CONNECTING)
         self._do(effects.Notify())
+
+    def _status_known(self, event: events.StatusKnown) -> None:
+        before = self.life.status
+        (self.life.want if event.wanted else self.life.update)(**event.status)
+        if self.life.status != before:
+            self._do(effects.Notify())
 
     def _started(self) -> None:
         """The kernel can be used: requests do not wait for its start any more."""
         if not self.not_started:
             return
-        self._explain_wait("")
+        self.relay.explain_wait("")
         notes, self._notes = self._notes, []
         for cell in self.relay.table.waiting_cells[:1]:
             for text in notes:
                 self.relay.send(self.relay.placeholder.show_text(cell, text))
         self.relay.table.not_started = False
-
-    def _explain_wait(self, text: str) -> None:
-        """Show this text in the first cell that waits for the start; "": remove what is shown."""
-        relay, cells = self.relay, self.relay.table.waiting_cells
-        if text and cells:
-            relay.show(relay.start_display.show(relay.notice.for_user(text), cells[0].parts[0]))
-        else:
-            relay.show(relay.start_display.clear())
-        self.start_reason = text
 
     def _start_failed(self, event: events.StartFailed) -> None:
         """End the cells that wait with the error. The next cell may try again."""
@@ -375,14 +367,14 @@ class KernelCore:
 
     def _end_cells(self, name: str, reason: str) -> None:
         """No kernel is started for the cells that wait: they end with an error."""
-        self._explain_wait("")
+        self.relay.explain_wait("")
         cells = self.relay.table.cancel_waiting()
         self._show_idle()
         self.relay.send(self.relay.placeholder.end_cells(cells, name, reason))
 
     def _discard_cells(self) -> None:
         """The kernel is shut down or restarted: nobody waits for the user's cells any more."""
-        self._explain_wait("")
+        self.relay.explain_wait("")
         self.relay.table.discard_waiting()
         self._show_idle()
 

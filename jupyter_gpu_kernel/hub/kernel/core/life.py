@@ -57,14 +57,14 @@ class Life:
         """Whether the hub does not have the kernel any more."""
         return self.phase is Phase.CLOSED
 
-    def wanted_status(self, **status: Any) -> dict[str, Any]:
-        """Return the status with these facts, and without those of an end, as the kernel is wanted again."""
-        kept = {key: value for key, value in self.status.items() if key not in _OF_AN_END}
-        return {**kept, **status}
-
     def update(self, **status: Any) -> None:
         """Add these facts to the status."""
         self.status = {**self.status, **status}
+
+    def want(self, **status: Any) -> None:
+        """Add these facts to the status, and remove those of an end, as the kernel is wanted again."""
+        kept = {key: value for key, value in self.status.items() if key not in _OF_AN_END}
+        self.status = {**kept, **status}
 
     def set_phase(self, phase: Phase) -> None:
         """Change what the front ends want of the kernel."""

@@ -68,14 +68,21 @@ class HubRelay:
         self.table = RequestTable(was_up=setup.was_up)
         self.placeholder = Placeholder(runtime, setup.kernel_info)
         self.displays = TransientDisplays(runtime)
-        self.start_display = TransientDisplay(runtime)
         self.notice = OfflineNotice(runtime, setup.node, setup.settings, self.table)
         self.pacer = Pacer()
+        self.start_reason = ""
+        """Why the kernel has not been started yet, as it was explained last; "" when nothing is shown any more."""
+        self._start_display = TransientDisplay(runtime)
         self._node = setup.node
         self._keeper = ""  # its numbering
 
     def __repr__(self) -> str:
         return f"<HubRelay {self.table} {self.placeholder} {self.pacer} {self.notice} {self.displays}>"
+
+    def vs_code_seen(self) -> None:
+        """The kernel's front end is VS Code."""
+        self.of_vs_code = True
+        self.effects.append(effects.Notify())
 
     def begin_event(self, event: Event) -> None:
         """This event is handled next."""
@@ -279,6 +286,13 @@ class HubRelay:
             self.displays.observe(message, of_keeper=False)
         self.send(messages)
 
+    def explain_wait(self, text: str) -> None:
+        """Show this text in the first cell that waits for the start; "": remove what is shown."""
+        display, cells = self._start_display, self.table.waiting_cells
+        shows = bool(text and cells)
+        self.show(display.show(self.notice.for_user(text), cells[0].parts[0]) if shows else display.clear())
+        self.start_reason = text
+
     # -------------------------------------------------------------------------------------- link and kernel
 
     def link_up(self, keeper: str) -> None:
@@ -296,7 +310,7 @@ class HubRelay:
         """The link is down: answer what the hub can answer, and let the rest wait."""
         answered, cells = self.table.link_is_down()
         kernel = KEEPS_RUNNING if event.was_attached else STARTS
-        self.show(self.notice.link_down(event.problem, event.silence, kernel))
+        self.show(self.notice.link_down(event, kernel))
         for pending in answered:
             self.send(self.placeholder.acknowledge(pending.message, is_idle=pending.is_idle))
         if cells:

@@ -26,6 +26,7 @@ from ....errors import AgentRefusal, GpuKernelError
 from ....wire.kernel_messages.compose import is_user_cell
 from ....wire.messages import Message
 from ...background import BackgroundTasks
+from ..core.events import DisplaysInherited, VSCodeSeen
 from ..remote_kernel import RemoteKernel
 from ..starter import LeftKernel
 from .notebook import is_file, title_of
@@ -243,7 +244,7 @@ class VSCodeSession:
         title = "" if self.notebook and self.from_vs_code else title_of(request)
         if title and not self.from_vs_code:
             self.from_vs_code = True
-            remote.vs_code_seen()
+            remote.report(VSCodeSeen())
         if title and not self.title:
             self.title, self._remote = title, remote
             remote.hold()
@@ -303,7 +304,7 @@ class VSCodeSession:
         the ids of the transient displays that the notebook may still show."""
         await self._sessions.left_elsewhere(self)
         self._sessions.on_return(self._name, self.notebook)
-        remote.inherit_displays(displays)
+        remote.report(DisplaysInherited(displays))
         wanted: dict[str, Any] = {"name": self._name, "notebook": self.notebook, **remote.owner}
         wanted["attached_ids"] = remote.link.kernel_ids
         fresh = _left(remote)
@@ -333,7 +334,7 @@ class VSCodeSession:
         for stop in earlier:
             stops.replace(stop, remote)
         if ended is not None:
-            remote.inherit_displays(ended.displays)
+            remote.report(DisplaysInherited(ended.displays))
             end = partial(self._end, remote, ended.left)
             if remote.starter is None or not remote.starter.replace(remote, ended.left, end):
                 await end()
