@@ -65,7 +65,7 @@ def test_the_error_of_a_task_is_logged_once(
 class Kernel(KernelState):
     """A kernel that waits for its job."""
 
-    def report(self, what: object) -> None:
+    def report(self, event: object) -> None:
         """Nobody sees why it waits."""
 
 

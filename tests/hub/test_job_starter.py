@@ -21,7 +21,7 @@ from jupyter_gpu_kernel.hub.jobs.job_files import JobFiles
 from jupyter_gpu_kernel.hub.jobs.job_nodes import JobNodes
 from jupyter_gpu_kernel.hub.jobs.job_starter import JobStarter
 from jupyter_gpu_kernel.hub.jobs.job_table import JobTable
-from jupyter_gpu_kernel.hub.kernel.core.events import StartFailed, WaitExplained, What
+from jupyter_gpu_kernel.hub.kernel.core.events import Event, StartFailed, WaitExplained
 from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState, Origin
 from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
@@ -43,11 +43,11 @@ class Pending(KernelState):
         self.failures: list[Exception] = []
         self.not_started, self.start_wanted = True, False
 
-    def report(self, what: What) -> None:
-        if isinstance(what, WaitExplained):
-            self.shown.append(what.text)
-        elif isinstance(what, StartFailed):
-            self.failures.append(what.error)
+    def report(self, event: Event) -> None:
+        if isinstance(event, WaitExplained):
+            self.shown.append(event.text)
+        elif isinstance(event, StartFailed):
+            self.failures.append(event.error)
             self.start_wanted = False
         self.wake()
 

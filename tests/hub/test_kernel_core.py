@@ -50,8 +50,8 @@ class Core:
         facts = FrontEndFacts("a notebook", rate_limited=True, revives=True)
         self(events.FrontEndsChanged({OWNER: facts, OTHER: facts._replace(label="a console")}))
 
-    def __call__(self, what: events.What) -> list[Effect]:
-        done = self.core.handle(events.Event(self.now, 1e9 + self.now, what))
+    def __call__(self, event: events.Event) -> list[Effect]:
+        done = self.core.handle(event, self.now, 1e9 + self.now)
         self.core.validate()
         return done
 
@@ -264,7 +264,7 @@ def test_a_core_can_be_read(core: Core) -> None:
         events.Switched("b", "k2"),
     ],
 )
-def test_an_interrupt_whose_idle_status_has_come_gets_only_its_reply(core: Core, what: events.What) -> None:
+def test_an_interrupt_whose_idle_status_has_come_gets_only_its_reply(core: Core, what: events.Event) -> None:
     """The idle status and the reply come from the kernel on different sockets."""
     asked = Message(Channel.CONTROL, 1, make("interrupt_request", {}))
     core.sends(asked)

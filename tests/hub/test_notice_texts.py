@@ -14,7 +14,6 @@ from jupyter_gpu_kernel.hub.kernel.core.displays import (
     STARTS,
     OfflineNotice,
 )
-from jupyter_gpu_kernel.hub.kernel.core.events import Detached
 from jupyter_gpu_kernel.hub.kernel.core.request_table import RequestTable
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.wire.messages import Channel, Message
@@ -41,8 +40,7 @@ class Hub:
     def link_down(self, problem: GpuKernelError | None = None, kernel: str = KEEPS_RUNNING) -> None:
         """The link has been down for so long that the cell shows the notice at once."""
         self.table.link_is_down()
-        event = Detached(problem, NOTICE_DELAY, "12:34:56", was_attached=True, waits=False)
-        self.gets(self.notice.link_down(event, kernel))
+        self.gets(self.notice.link_down(problem, NOTICE_DELAY, "12:34:56", kernel))
         assert self.notice.show_at is not None and self.notice.show_at <= RUNTIME.monotonic()
         self.gets(self.notice.show())
 

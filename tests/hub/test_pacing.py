@@ -16,7 +16,6 @@ from tornado.platform.asyncio import BaseAsyncIOLoop
 from traitlets.config import LoggingConfigurable
 from windows import fixed_window
 
-from jupyter_gpu_kernel.hub.kernel.core.events import Arrived
 from jupyter_gpu_kernel.hub.kernel.core.pacing import STALL, Pacer
 from jupyter_gpu_kernel.wire.kernel_messages.stream_output import PIECE
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message, lane_of
@@ -78,7 +77,7 @@ def now() -> float:
 def put(
     pacer: Pacer, message: Message, number: int, *, now: float = 0.0, pieces: int = 0, has_room: bool
 ) -> bool:
-    return pacer.put(Arrived(message, number, lane(message), pieces, has_room), now)
+    return pacer.put(message, number, lane(message), pieces, has_room, now)
 
 
 def passed(pacer: Pacer, *, unread: Container[Channel] = ()) -> list[Message]:
@@ -410,4 +409,4 @@ def test_what_the_keeper_says_in_another_lane_overtakes_what_waits() -> None:
     pacer = Pacer()
     put(pacer, stream("waits"), 1, has_room=False)
     said = keeper_message(event="state", state="busy")
-    assert pacer.put(Arrived(said, 2, Lane.PROMPT, 0, True), 0.0) and pacer.waiting_by_lane == [0, 0, 1]
+    assert pacer.put(said, 2, Lane.PROMPT, 0, True, 0.0) and pacer.waiting_by_lane == [0, 0, 1]

@@ -54,13 +54,13 @@ class RemoteKernel(KernelState):
         id_prefix, has_starter = self._runtime.new_id(), self.starter is not None
         setup = CoreSetup(id_prefix, link.name, settings, info, self._end.was_up, has_starter)
         self.core = KernelCore(setup, self.life)
-        self._carriers = self._effect_carriers()
         self._timer: asyncio.TimerHandle | None = None
         self._wake_time: float | None = None
         self._attach_timing = AttachTiming(link, self)
         subscribed, complete = partial(self.report, events.Subscribed()), self._attach_timing.complete
         calls = (self._receive_request, subscribed, complete, self._front_ends_changed)
         self.front_ends = FrontEnds(self._runtime, *calls, origin.delivered, context.bind)
+        self._actions = self._effect_actions()
         self.report(events.Recalled(self._end.requests.recall()))
         if self.is_of_vs_code:
             self.report(events.VSCodeSeen())
@@ -141,7 +141,7 @@ class RemoteKernel(KernelState):
     def set_notebook(self, notebook: str) -> None:
         """The kernel's notebook is known now, or was renamed."""
         self.settings = self.settings.replace(notebook=notebook)
-        self._to_keeper(effects.ToKeeper(Lane.URGENT, keeper_message(do="notebook", notebook=notebook)))
+        self._to_keeper(Lane.URGENT, keeper_message(do="notebook", notebook=notebook))
 
     def hold(self) -> None:
         """From now on requests wait for `resume`, as their kernel is still to be started or found."""
@@ -248,13 +248,13 @@ class RemoteKernel(KernelState):
 
     # -------------------------------------------------------------------------------------- events for the core
 
-    def report(self, what: events.What, at: float = 0.0) -> None:
+    def report(self, event: events.Event, at: float = 0.0) -> None:
         """Report an event to the core, and carry out what follows. `at`: the least time.
 
         Raise what the core raises, when what it had decided before is carried out. An effect that fails is logged."""
         now = max(at, self._runtime.monotonic())
         try:
-            todo = self.core.handle(events.Event(now, self._runtime.time(), what))
+            todo = self.core.handle(event, now, self._runtime.time())
         except Exception:
             self._carry_out(self.core.take_effects())
             raise
@@ -263,7 +263,7 @@ class RemoteKernel(KernelState):
     def _carry_out(self, todo: list[effects.Effect]) -> None:
         for effect in todo:
             try:
-                self._carriers[type(effect)](effect)
+                self._actions[type(effect)](*effect)
             except Exception:
                 self._log.exception("kernel %s: %s failed", self.kernel_id, type(effect).__name__)
 
@@ -294,46 +294,46 @@ class RemoteKernel(KernelState):
 
     # -------------------------------------------------------------------------------------- effects of the core
 
-    def _effect_carriers(self) -> dict[type, Callable[[Any], object]]:
-        """Return what carries out the effects, by their types."""
+    def _effect_actions(self) -> dict[type, Callable[..., object]]:
+        """Return what carries out an effect of each type; it is called with the fields of the effect."""
         return {
-            effects.WriteRequests: lambda effect: self._end.requests.write(effect.changes),
+            effects.WriteRequests: self._end.requests.write,
             effects.ToKeeper: self._to_keeper,
-            effects.ToFrontEnds: lambda effect: self.front_ends.send(effect.message),
+            effects.ToFrontEnds: self.front_ends.send,
             effects.SaveProgress: self._end.save,
             effects.WakeAt: self._wake_at,
             effects.Learn: self._learn,
-            effects.Notify: lambda effect: self.notify(),
-            effects.Wake: lambda effect: self.wake(),
+            effects.Notify: self.notify,
+            effects.Wake: self.wake,
             effects.ReportShutdown: self._report_shutdown,
-            effects.RestoreSockets: lambda effect: self._restore_sockets(),
-            effects.UseKernel: lambda effect: self._use_kernel(effect.kernel_id),
+            effects.RestoreSockets: self._restore_sockets,
+            effects.UseKernel: self._use_kernel,
             effects.TakeBack: self._take_back,
             effects.CreateAnew: self._create_anew,
-            effects.AttachKernel: lambda effect: self._attach_timing.attach(),
+            effects.AttachKernel: self._attach_timing.attach,
             effects.TellStarter: self._tell_starter,
             effects.LogText: self._log_text,
         }
 
-    def _to_keeper(self, effect: effects.ToKeeper) -> None:
-        self.endpoint.send(effect.lane, effect.message.encode())
+    def _to_keeper(self, lane: Lane, message: Message) -> None:
+        self.endpoint.send(lane, message.encode())
         self.link.pump(self.endpoint)
 
-    def _wake_at(self, effect: effects.WakeAt) -> None:
-        if effect.at != self.core.wake_at:
+    def _wake_at(self, at: float | None) -> None:
+        if at != self.core.wake_at:
             return  # an effect before has led to another event
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._wake_time = None, effect.at
-        if effect.at is not None:
-            self._timer = asyncio.get_running_loop().call_at(effect.at, self._wake, effect.at)
+        self._timer, self._wake_time = None, at
+        if at is not None:
+            self._timer = asyncio.get_running_loop().call_at(at, self._wake, at)
 
-    def _report_shutdown(self, effect: effects.ReportShutdown) -> None:
-        front = self.front_ends.get(effect.front_end)
+    def _report_shutdown(self, front_end: int, denied: bool) -> None:
+        front = self.front_ends.get(front_end)
         ended = {"state": "ended", "asked": "shutdown", "returncode": 0}
         if front is not None:
             about = {"event": "shutdown", "kernel": self.kernel_id}
-            front.notify({**self.event(), **ended} if effect.denied else about)
+            front.notify({**self.event(), **ended} if denied else about)
 
     def _restore_sockets(self) -> None:
         for front in self.front_ends:
@@ -343,13 +343,13 @@ class RemoteKernel(KernelState):
         self.kernel_id = kernel_id
         self._end.change_kernel(kernel_id)
 
-    def _take_back(self, _: effects.TakeBack) -> None:
+    def _take_back(self) -> None:
         self.open_arguments = {"attach": {}}  # so the keeper greets the front end
         self._attach_timing.release()
         self._use_kernel(self.kernel_id)
         self._attach_timing.attach()
 
-    def _create_anew(self, _: effects.CreateAnew) -> None:
+    def _create_anew(self) -> None:
         self._attach_timing.release()
         kernel_id = self._runtime.new_id()[:12]
         self.link = self.on_create(kernel_id)
@@ -361,18 +361,17 @@ class RemoteKernel(KernelState):
         self.open_arguments = {"create": self.settings.to_json()}
         self._attach_timing.start(self.link)
 
-    def _tell_starter(self, effect: effects.TellStarter) -> None:
+    def _tell_starter(self, interrupted: bool) -> None:
         if self.starter is not None:
-            self.starter.interrupted() if effect.interrupted else self.starter.restart(self)
+            self.starter.interrupted() if interrupted else self.starter.restart(self)
 
-    def _learn(self, effect: effects.Learn) -> None:
+    def _learn(self, kernel_info: bytes) -> None:
         if self._infos is not None:
-            self._infos.put(*self._infos_key, effect.kernel_info)
+            self._infos.put(*self._infos_key, kernel_info)
 
-    def _log_text(self, effect: effects.LogText) -> None:
-        level = logging.WARNING if effect.error is None else logging.ERROR
-        known = (self.link.name, self.kernel_id, effect.text)
-        self._log.log(level, "%s: kernel %s: %s", *known, exc_info=effect.error)
+    def _log_text(self, text: str, error: Exception | None) -> None:
+        level = logging.WARNING if error is None else logging.ERROR
+        self._log.log(level, "%s: kernel %s: %s", self.link.name, self.kernel_id, text, exc_info=error)
 
     def _close_if_stopped(self) -> None:
         gone = self.link_state in (LinkState.LOST, LinkState.TAKEN) or self.link.state == "failed"

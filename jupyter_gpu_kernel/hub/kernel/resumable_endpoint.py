@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...wire.messages import Data
 from ...wire.runtime import Runtime
 from ..front_end.delivered import Delivered, RequestFile
 from ..node.attachments import new_endpoint
 from ..validate import message
-from .core.effects import SaveProgress
 from .core.events import Arrived
 
 
@@ -30,11 +31,11 @@ class ResumableEndpoint:
         pieces = delivered.take_pieces(end.lane, end.delivered) if delivered is not None else 0
         return Arrived(message(data), end.received, end.lane, pieces, has_room=False)
 
-    def save(self, progress: SaveProgress) -> None:
-        """Save how many messages were delivered, and acknowledge them."""
-        self.endpoint.hold_acknowledgements(progress.oldest, progress.waiting)
+    def save(self, oldest: int, waiting: Sequence[int], pieces: int) -> None:
+        """Save how many messages were delivered, and acknowledge them: see `SaveProgress`."""
+        self.endpoint.hold_acknowledgements(oldest, waiting)
         if self._delivered is not None:
-            self._delivered.save(self.endpoint.delivered, progress.pieces or self._delivered.pieces)
+            self._delivered.save(self.endpoint.delivered, pieces or self._delivered.pieces)
 
     def change_kernel(self, kernel_id: str) -> None:
         """From now on exchange messages with the keeper of the kernel with this id."""

@@ -17,7 +17,6 @@ from ....wire.messages import Channel, Message, MessageError
 from ....wire.runtime import Runtime
 from ....wire.texts import with_program
 from ...kernel_settings import KernelSettings
-from .events import Detached
 from .pending_request import PendingRequest
 from .request_table import RequestTable
 
@@ -138,12 +137,14 @@ class OfflineNotice:
         """The kernel is on another node now."""
         self._node = node
 
-    def link_down(self, event: Detached, kernel: str) -> list[Message]:
-        """The link is (still) down. `kernel`: what the kernel does, KEEPS_RUNNING or STARTS."""
-        self._problem, self._kernel = event.problem, kernel
+    def link_down(
+        self, problem: GpuKernelError | None, silence: float, since: str, kernel: str
+    ) -> list[Message]:
+        """The link is (still) down: see `Detached`. `kernel`: what the kernel does, KEEPS_RUNNING or STARTS."""
+        self._problem, self._kernel = problem, kernel
         if not self.since:
-            self.since, self._since_text = self._runtime.time() - event.silence, event.since
-        return self.update(event.silence)
+            self.since, self._since_text = self._runtime.time() - silence, since
+        return self.update(silence)
 
     def link_up(self) -> list[Message]:
         """The link is up, or nobody waits for the link any more: remove the notice."""

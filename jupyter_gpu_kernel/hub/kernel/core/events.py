@@ -1,4 +1,4 @@
-"""What happens to one remote kernel, as its core learns it. Each event has the time at which it happened."""
+"""What happens to one remote kernel. `KernelCore.handle` calls a method with the fields of an event."""
 
 from __future__ import annotations
 
@@ -186,16 +186,8 @@ class StartFailed(NamedTuple):
     stopped: bool = False
 
 
-What = (
+Event = (
     FrontEndsChanged | Subscribed | Requested | Commanded | Restarted | Held | Stopped | KernelRefused | Closed
     | VSCodeSeen | DisplaysInherited | Recalled | Arrived | Woken | Attached | Detached | KernelTaken | KeeperLost
     | Switched | Unstarted | StatusKnown | WaitExplained | StartFailed
 )  # fmt: skip
-
-
-class Event(NamedTuple):
-    """Something happens. `monotonic`: when, in the seconds of the event loop; `wall`: when, in seconds since 1970."""
-
-    monotonic: float
-    wall: float
-    what: What

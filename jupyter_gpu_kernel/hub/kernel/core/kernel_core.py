@@ -16,6 +16,7 @@ from ...front_end.requests import has_reply, needs_owner, wants_restart
 from ..states import LinkState, Phase
 from . import effects, events
 from .access import Ownership
+from .displays import KEEPS_RUNNING, STARTS
 from .effects import Effect
 from .life import Life
 from .relay import CoreSetup, HubRelay
@@ -32,30 +33,30 @@ class KernelCore:
         self._notes: list[str] = []  # to be shown in the first cell that the kernel runs
         self.wake_at: float | None = None
         """The time of the last `WakeAt`."""
-        relay, displays = self.relay, self.relay.displays
-        self._handlers: dict[type, Callable[[Any], object]] = {
-            events.FrontEndsChanged: lambda event: self.ownership.changed(event.front_ends),
-            events.Subscribed: lambda _: relay.send(relay.placeholder.greet_subscriber()),
+        relay = self.relay
+        self._handlers: dict[type, Callable[..., object]] = {
+            events.FrontEndsChanged: self.ownership.changed,
+            events.Subscribed: relay.greet_subscriber,
             events.Requested: self._requested,
-            events.Commanded: lambda event: self._command(event.do, event.arguments),
-            events.Restarted: lambda event: self._restart(host_lost=event.host_lost),
-            events.Held: lambda event: self._hold(event.held),
-            events.Stopped: lambda event: self._stop(event.why),
-            events.KernelRefused: lambda event: relay.kernel_lost(event.reason),
+            events.Commanded: self._command,
+            events.Restarted: self._restart,
+            events.Held: self._hold,
+            events.Stopped: self._stop,
+            events.KernelRefused: relay.kernel_lost,
             events.Closed: self._close,
-            events.VSCodeSeen: lambda _: relay.vs_code_seen(),
-            events.DisplaysInherited: lambda event: displays.inherit(event.ids),
-            events.Recalled: lambda event: relay.recall_requests(event.saved),
+            events.VSCodeSeen: relay.vs_code_seen,
+            events.DisplaysInherited: relay.displays.inherit,
+            events.Recalled: relay.recall_requests,
             events.Arrived: relay.receive,
             events.Woken: relay.wake,
             events.Attached: self._attached,
             events.Detached: self._detached,
             events.KernelTaken: self._kernel_taken,
-            events.KeeperLost: lambda event: self._keeper_lost(event.error, event.for_good),
+            events.KeeperLost: self._keeper_lost,
             events.Switched: self._switched,
             events.Unstarted: self._unstarted,
             events.StatusKnown: self._status_known,
-            events.WaitExplained: lambda event: relay.explain_wait(event.text),
+            events.WaitExplained: relay.explain_wait,
             events.StartFailed: self._start_failed,
         }
 
@@ -70,16 +71,19 @@ class KernelCore:
         assert self.wake_at == self.relay.wake_at, self
         assert (self.ownership.owner is None) == (not self.ownership.front_ends), self
 
-    def handle(self, event: events.Event) -> list[Effect]:
+    def handle(self, event: events.Event, monotonic: float, time: float) -> list[Effect]:
         """Return what has to be done because of this event. Raise ProtocolError or MessageError if a keeper may not
-        send this message; `take_effects` returns what has to be done all the same."""
-        self.relay.begin_event(event)
+        send this message; `take_effects` returns what has to be done all the same.
+
+        monotonic, time: When the event has happened, in the seconds of the event loop, and since 1970.
+        """
+        self.relay.runtime.clocks = (monotonic, time)
         try:
-            self._handlers[type(event.what)](event.what)
+            self._handlers[type(event)](*event)
         finally:
             self.relay.save()
             before, self.wake_at = self.wake_at, self.relay.wake_at
-            if self.wake_at != before or type(event.what) is events.Woken:
+            if self.wake_at != before or type(event) is events.Woken:
                 self._do(effects.WakeAt(self.wake_at))
         return self.take_effects()
 
@@ -105,25 +109,25 @@ class KernelCore:
 
     # -------------------------------------------------------------------------------------- requests
 
-    def _requested(self, event: events.Requested) -> None:
-        if not self._check_access(event.front_end, event.request):
+    def _requested(
+        self, front_end: int, request: Message, unsent: int, is_away: bool, was_held: bool
+    ) -> None:
+        relay, table = self.relay, self.relay.table
+        if not self._check_access(front_end, request) or not relay.receive_request(request, unsent):
             return
-        if not self.relay.receive_request(event.request, event.unsent):
-            return
-        relay, table, request = self.relay, self.relay.table, event.request
         if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
-            self._do(effects.ReportShutdown(event.front_end, denied=False))
+            self._do(effects.ReportShutdown(front_end, denied=False))
         if table.must_wait and type_of(request) == "interrupt_request":
             self._interrupt()
             return relay.send(relay.placeholder.acknowledge(request))
         if table.not_started:
             return self._take_before_start(request)
-        if event.was_held:
+        if was_held:
             return relay.take(request)
-        self._revive_if_ended(event.front_end, request)
+        self._revive_if_ended(front_end, request)
         if table.not_started:
             return self._take_before_start(request)
-        if event.is_away and (known := relay.placeholder.answer(request)):
+        if is_away and (known := relay.placeholder.answer(request)):
             return relay.send(known)
         if self.life.lost_cause and has_reply(request) and not needs_owner(request):
             reason = relay.notice.for_user(self.life.lost_cause)
@@ -217,7 +221,7 @@ class KernelCore:
             self.relay.table.forget_shutdown()
             self.relay.command(do, **arguments)
 
-    def _restart(self, *, host_lost: bool) -> None:
+    def _restart(self, host_lost: bool) -> None:
         """Start a new kernel process, with the same GPUs unless the kernel's host is lost."""
         life, requested = self.life, self.life.phase is Phase.RESTART
         life.set_phase(Phase.RUN)
@@ -255,37 +259,39 @@ class KernelCore:
         self._command("stop", {"why": why})
         self._do(effects.AttachKernel())
 
-    def _close(self, _: events.Closed) -> None:
+    def _close(self) -> None:
         self.life.set_phase(Phase.CLOSED)
         self.relay.explain_wait("")
         self.relay.close()
 
     # -------------------------------------------------------------------------------------- time and link
 
-    def _attached(self, event: events.Attached) -> None:
+    def _attached(self, keeper: str, connection: str) -> None:
         self.life.set_link_state(LinkState.UP)
         self._do(effects.Notify())
-        if text := event.connection:
-            self.relay.command("tell", event="connection", text=text)
+        if connection:
+            self.relay.command("tell", event="connection", text=connection)
         self.relay.show(self.relay.notice.link_up())
         self._started()
-        self.relay.link_up(event.keeper)
+        self.relay.link_up(keeper)
 
-    def _detached(self, event: events.Detached) -> None:
+    def _detached(
+        self, problem: GpuKernelError | None, silence: float, since: str, was_attached: bool, waits: bool
+    ) -> None:
         if self.life.phase is Phase.REVIVE:
             # The keeper may have started the kernel: its cell must not run once more, in another one.
             self.life.set_phase(Phase.RUN)
-        if event.was_attached or event.waits:
-            self.relay.link_down(event)
-        self.life.set_link_state(LinkState.AWAY if event.was_attached else LinkState.CONNECTING)
+        if was_attached or waits:
+            self.relay.link_down(problem, silence, since, KEEPS_RUNNING if was_attached else STARTS)
+        self.life.set_link_state(LinkState.AWAY if was_attached else LinkState.CONNECTING)
         self._do(effects.Notify())
 
-    def _kernel_taken(self, event: events.KernelTaken) -> None:
+    def _kernel_taken(self, cause: str, remedy: str) -> None:
         self.relay.show(
             self.relay.notice.link_up()
         )  # the node has answered: no cell waits for the link any more
-        self.life.taken(event.cause)
-        self.relay.kernel_taken(event.cause, event.remedy)
+        self.life.taken(cause)
+        self.relay.kernel_taken(cause, remedy)
         self._do(effects.Notify())
 
     def _keeper_lost(self, error: GpuKernelError | None, for_good: bool) -> None:
@@ -305,10 +311,10 @@ class KernelCore:
 
     # -------------------------------------------------------------------------------------- another kernel
 
-    def _switched(self, event: events.Switched) -> None:
-        self.relay.set_node(event.node)
-        if event.kernel_id:
-            self.relay.change_kernel(effects.UseKernel(event.kernel_id))
+    def _switched(self, node: str, kernel_id: str) -> None:
+        self.relay.set_node(node)
+        if kernel_id:
+            self.relay.change_kernel(effects.UseKernel(kernel_id))
 
     def _create_anew(self) -> None:
         """Create the kernel anew, at once, or with the next cell if there is a starter."""
@@ -324,13 +330,11 @@ class KernelCore:
 
     # -------------------------------------------------------------------------------------- before the start
 
-    def _unstarted(self, event: events.Unstarted) -> None:
+    def _unstarted(self, node: str, kernel_id: str) -> None:
         """The next kernel is started by a cell. Requests without a reply wait for it."""
         life, relay = self.life, self.relay
-        relay.set_node(event.node)
         relay.table.not_started = True
-        if event.kernel_id:
-            relay.change_kernel(effects.UseKernel(event.kernel_id))
+        self._switched(node, kernel_id)
         life.set_phase(Phase.RUN)
         life.status = {"state": "idle", "gpus": [], "pid": 0}
         life.error = None
@@ -339,9 +343,9 @@ class KernelCore:
         life.set_link_state(LinkState.CONNECTING)
         self._do(effects.Notify())
 
-    def _status_known(self, event: events.StatusKnown) -> None:
+    def _status_known(self, status: dict[str, Any], wanted: bool) -> None:
         before = self.life.status
-        (self.life.want if event.wanted else self.life.update)(**event.status)
+        (self.life.want if wanted else self.life.update)(**status)
         if self.life.status != before:
             self._do(effects.Notify())
 
@@ -356,13 +360,12 @@ class KernelCore:
                 self.relay.send(self.relay.placeholder.show_text(cell, text))
         self.relay.table.not_started = False
 
-    def _start_failed(self, event: events.StartFailed) -> None:
+    def _start_failed(self, error: GpuKernelError, stopped: bool) -> None:
         """End the cells that wait with the error. The next cell may try again."""
-        error = event.error
         hop = f"{error.hop}: " if error.hop else ""
         reason = f"{hop}{error.cause}. {error.remedy}".strip()
         self._end_cells(type(error).__name__, self.relay.notice.for_user(reason))
-        if event.stopped:
+        if stopped:
             self._shut_down(restart=False)
 
     def _end_cells(self, name: str, reason: str) -> None:

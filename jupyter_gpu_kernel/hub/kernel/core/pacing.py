@@ -18,7 +18,6 @@ from ....wire.messages import Channel, Lane, Message, type_of
 from ....wire.stream.endpoint import ProtocolError
 from ....wire.stream.queues import MAX_MESSAGE
 from ....wire.stream.window import MOST
-from .events import Arrived
 
 MAX_BYTES = 750_000
 MAX_MESSAGES = 750
@@ -112,20 +111,19 @@ class Pacer:
         acknowledge none of its messages before these are passed on."""
         self._queue = deque(waiting._replace(number=1) for waiting in self._queue)
 
-    def put(self, event: Arrived, now: float) -> bool:
-        """Take a message that has come. Return whether it is passed on at once; else it waits. Raise ProtocolError if
-        more wait than a keeper may send without acknowledgement."""
-        message, lane, pieces = event.message, event.lane, event.pieces
+    def put(self, message: Message, number: int, lane: Lane, pieces: int, has_room: bool, now: float) -> bool:
+        """Take a message that has come: see `Arrived`. Return whether it is passed on at once; else it waits. Raise
+        ProtocolError if more wait than a keeper may send without acknowledgement."""
         msg_type = "" if message.channel is Channel.KEEPER else type_of(message)
         whole = split(message, msg_type)  # always: from the next hub it must not come in another way
         at_once = self._pace is _Pace.LIVE and not self._queue and len(whole) == 1
-        if event.has_room and (at_once or lane is not Lane.ORDERED):
+        if has_room and (at_once or lane is not Lane.ORDERED):
             return True
         self.waiting_by_lane[lane] += 1
         self.pieces = pieces or self.pieces
         for at, piece in list(enumerate(whole, 1))[min(pieces, len(whole) - 1) :]:
             seconds = _seconds(piece, msg_type)
-            paced = _PacedMessage(event.number, piece.unparsed(), lane, seconds, at % len(whole))
+            paced = _PacedMessage(number, piece.unparsed(), lane, seconds, at % len(whole))
             self._queue.append(paced)
             self._size += paced.size
         if self.look_at is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ....errors import GpuKernelError
 from ....wire.kernel_messages.compose import TransientDisplay
 from ....wire.messages import Channel, Lane, Message, MessageError, id_of, keeper_message, type_of
 from ....wire.runtime import EventRuntime
@@ -18,9 +19,8 @@ from ...front_end.requests import SavedRequest
 from ...kernel_settings import KernelSettings
 from . import effects
 from .access import Ownership
-from .displays import KEEPS_RUNNING, STARTS, OfflineNotice, TransientDisplays
+from .displays import OfflineNotice, TransientDisplays
 from .effects import Effect
-from .events import Arrived, Detached, Event, Woken
 from .life import Life
 from .pacing import Pacer
 from .pending_request import Decision, Taken
@@ -64,7 +64,8 @@ class HubRelay:
         """Whether the kernel's front end is known to be VS Code."""
         self._life = life
         self._ownership = ownership
-        self._runtime = runtime = EventRuntime(setup.id_prefix)
+        self.runtime = runtime = EventRuntime(setup.id_prefix)
+        """The time of the present event."""
         self.table = RequestTable(was_up=setup.was_up)
         self.placeholder = Placeholder(runtime, setup.kernel_info)
         self.displays = TransientDisplays(runtime)
@@ -84,25 +85,21 @@ class HubRelay:
         self.of_vs_code = True
         self.effects.append(effects.Notify())
 
-    def begin_event(self, event: Event) -> None:
-        """This event is handled next."""
-        self._runtime.clocks = (event.monotonic, event.wall)
-
     @property
     def wake_at(self) -> float | None:
         """When the pacer or the notice has to be looked at again."""
         look_at, show_at = self.pacer.look_at, self.notice.show_at
         return look_at if show_at is None else show_at if look_at is None else min(look_at, show_at)
 
-    def wake(self, event: Woken) -> None:
-        """Show the notice, or pass on a message that waits, if the time for that has come."""
-        now = self._runtime.monotonic()
+    def wake(self, has_room: bool) -> None:
+        """Show the notice, or pass on a message that waits, if the time for that has come: see `Woken`."""
+        now = self.runtime.monotonic()
         if self.notice.show_at is not None and self.notice.show_at <= now:
             self.show(self.notice.show())
         if self.pacer.look_at is None or self.pacer.look_at > now:
             return
         limited = self._ownership.rate_limited
-        if message := self.pacer.next(now, has_room=event.has_room, rate_limited=limited):
+        if message := self.pacer.next(now, has_room=has_room, rate_limited=limited):
             self._pass_on_waiting(message)
 
     def recall_requests(self, saved: list[SavedRequest]) -> None:
@@ -196,10 +193,14 @@ class HubRelay:
 
     # -------------------------------------------------------------------------------------- to the front ends
 
-    def receive(self, event: Arrived) -> None:
-        """Take a message of the keeper, and pass it on now or later."""
-        if self.pacer.put(event, self._runtime.monotonic()):
-            self._pass_on(event.message)
+    def greet_subscriber(self) -> None:
+        """A client has subscribed to iopub."""
+        self.send(self.placeholder.greet_subscriber())
+
+    def receive(self, message: Message, number: int, lane: Lane, pieces: int, has_room: bool) -> None:
+        """Take a message of the keeper, and pass it on now or later: see `Arrived`."""
+        if self.pacer.put(message, number, lane, pieces, has_room, self.runtime.monotonic()):
+            self._pass_on(message)
         else:
             self._save_progress()
 
@@ -306,11 +307,10 @@ class HubRelay:
         self.table.link_is_up()
         self.release()
 
-    def link_down(self, event: Detached) -> None:
-        """The link is down: answer what the hub can answer, and let the rest wait."""
+    def link_down(self, problem: GpuKernelError | None, silence: float, since: str, kernel: str) -> None:
+        """The link is down: answer what the hub can answer, and let the rest wait: see `OfflineNotice.link_down`."""
         answered, cells = self.table.link_is_down()
-        kernel = KEEPS_RUNNING if event.was_attached else STARTS
-        self.show(self.notice.link_down(event, kernel))
+        self.show(self.notice.link_down(problem, silence, since, kernel))
         for pending in answered:
             self.send(self.placeholder.acknowledge(pending.message, is_idle=pending.is_idle))
         if cells:
@@ -320,7 +320,7 @@ class HubRelay:
 
     def flush(self) -> None:
         """Pass on all that waits at once, read or not: no more comes from this keeper."""
-        for message in self.pacer.flush(self._runtime.monotonic()):
+        for message in self.pacer.flush(self.runtime.monotonic()):
             self._pass_on_waiting(message)
 
     def kernel_lost(self, reason: str) -> None:
