@@ -88,7 +88,7 @@ class Exchange:
 
     def return_(self) -> None:
         """Another front end attaches."""
-        self.handle(events.FrontEndReturned([], self.runner.log_file.queue.parents))
+        self.handle(events.FrontEndReturned([], self.runner.log_file.queue.parents, 3600))
 
     def interrupt(self) -> None:
         """The kernel's user interrupts it, not by a message."""

@@ -109,7 +109,7 @@ class Kernel:
 
     def return_(self) -> None:
         self.log.leaves()
-        self.reattach.begin([])
+        self.reattach.begin([], 3600)
         self.text.front_end_returned([])
 
     def greeting(self) -> str:
@@ -177,7 +177,7 @@ def test_a_missed_cell_is_named_until_it_was_named_as_ended(tmp_path: Path) -> N
     kernel.log.add("keep", Message(Channel.SHELL, 1, reply))
     kernel.return_()
     text, seconds = kernel.text.take([])
-    assert "[1] f()" in text and seconds == READING_TIME
+    assert "ok at 01:00:00: [1] f()" in text and seconds == READING_TIME, "by local time"
     kernel.text.front_end_returned([])
     text, seconds = kernel.text.take([])
     assert "f()" not in text and HINT not in text and seconds == 0.0

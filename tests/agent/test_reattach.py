@@ -30,7 +30,7 @@ class Keeper:
     def leave(self) -> None:
         """The front end leaves, and another one attaches."""
         self.log.leaves()
-        self.reattach.begin(self.unfinished)
+        self.reattach.begin(self.unfinished, 0)
 
 
 @pytest.fixture

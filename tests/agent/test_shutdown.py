@@ -77,6 +77,6 @@ def test_a_kernel_that_is_started_anew_meanwhile_is_not_left(loop: ManualLoop, s
     last = leaving(loop, server)
     last.begin(asked=False)
     last.cancel()
-    server.runner.handle(FrontEndReturned([], frozenset()))
+    server.runner.handle(FrontEndReturned([], frozenset(), 0))
     loop.advance(FETCH_TIMEOUT + 0.1)
     assert not loop.stopped

@@ -16,7 +16,7 @@ from ..kernel_settings import KernelSettings
 from ..log.log import Log
 from ..paths import is_kernel_id
 from .effects import SetTimer
-from .reattach import Reattach, describe
+from .reattach import Reattach
 
 READING_TIME = 2.0
 """Seconds that a text is shown at least if it says more than that this is the kernel as it was left."""
@@ -84,7 +84,7 @@ class GreetingText:
         for other in self._other_kernels:
             stop = f"“{self._program} stop {other}”"
             lines.append(f"Another kernel of this notebook is still running: {other}. To end it, run {stop}.")
-        lines += map(describe, cells)
+        lines += map(self._reattach.describe, cells)
         if any(cell.asks is not None and not cell.ended for cell in cells):
             lines.append("Its question is not asked again. To end the cell, interrupt the kernel.")
         return lines

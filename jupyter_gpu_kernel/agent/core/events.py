@@ -53,10 +53,12 @@ class FrontEndReturned(NamedTuple):
 
     other_kernels: The ids of older kernels that its notebook has left.
     unread: The keys of the requests about which messages wait for the hub.
+    utc_offset: By how many seconds local time is ahead of UTC.
     """
 
     other_kernels: Sequence[str]
     unread: AbstractSet[str]
+    utc_offset: int
 
 
 class InterruptRequested(NamedTuple):
@@ -68,9 +70,11 @@ class HistoryRead(NamedTuple):
 
 
 class MissedRequested(NamedTuple):
-    """The missed cells are to be shown as output of the request with this header."""
+    """The missed cells are to be shown as output of the request with this header. `utc_offset`: by how many seconds
+    local time is ahead of UTC."""
 
     parent: bytes
+    utc_offset: int
 
 
 class KernelStarting(NamedTuple):

@@ -25,6 +25,8 @@ class Reattach:
         """Whether a page has read the log since the front end attached. It fills the cells that it knows."""
         self.answered: Set[str] = set()
         """The keys of the requests that were answered before they ran: the kernel's messages for them are dropped."""
+        self.utc_offset = 0
+        """By how many seconds local time is ahead of UTC."""
         self._log = log
 
     @property
@@ -32,8 +34,9 @@ class Reattach:
         """The cells of which the previous front end missed something, or that have not ended; oldest first."""
         return [cell for cell in self._log.state.cells.cells.values() if cell.missed]
 
-    def begin(self, unfinished: Iterable[str]) -> None:
+    def begin(self, unfinished: Iterable[str], utc_offset: int) -> None:
         """Another front end attaches. `unfinished`: the keys of the cells that the kernel has or will get."""
+        self.utc_offset = utc_offset
         self.answered &= {*unfinished}
         self.page_fills_cells = False
 
@@ -45,25 +48,26 @@ class Reattach:
         """A page has read the logged cells, and fills those that it shows."""
         self.page_fills_cells = True
 
-    def missed_output(self, parent: bytes) -> List[Message]:
+    def missed_output(self, parent: bytes, utc_offset: int) -> List[Message]:
         """Return the output of the missed cells, as output of the request with this header."""
+        self.utc_offset = utc_offset
         return [message for cell in self.missed for message in self._output(cell, parent)]
 
     def _output(self, cell: LoggedCell, parent: bytes) -> Iterator[Message]:
         runtime = self._log.runtime
-        yield on_iopub(runtime, "stream", {"name": "stdout", "text": describe(cell) + "\n"}, parent)
+        head = {"name": "stdout", "text": self.describe(cell) + "\n"}
+        yield on_iopub(runtime, "stream", head, parent)
         for message in cell.shown.messages():
             if message.msg_type != "clear_output":  # it would clear the cells shown before it, too
                 with contextlib.suppress(MessageError):  # no front end could read it either
                     yield on_iopub(runtime, message.msg_type, message.content(), parent)
 
-
-def describe(cell: LoggedCell) -> str:
-    """Return one line of text about a cell."""
-    code = (cell.code.strip().splitlines() or ["?"])[0][:60]
-    if not cell.ended:
-        return f"  still {cell.status}{', waiting for input' if cell.asks is not None else ''}: {code}"
-    when = time.strftime("%H:%M:%S", time.localtime(cell.finished))
-    number = f"[{cell.count}] " if cell.count else ""
-    dropped = " (not all of its output was kept)" if cell.dropped else ""
-    return f"  {cell.status} at {when}: {number}{code}{dropped}"
+    def describe(self, cell: LoggedCell) -> str:
+        """Return one line of text about a cell."""
+        code = (cell.code.strip().splitlines() or ["?"])[0][:60]
+        if not cell.ended:
+            return f"  still {cell.status}{', waiting for input' if cell.asks is not None else ''}: {code}"
+        when = time.strftime("%H:%M:%S", time.gmtime(cell.finished + self.utc_offset))
+        number = f"[{cell.count}] " if cell.count else ""
+        dropped = " (not all of its output was kept)" if cell.dropped else ""
+        return f"  {cell.status} at {when}: {number}{code}{dropped}"

@@ -145,14 +145,14 @@ class Relay:
         self._state = RelayState.DOWN
         self._fail(Reason.KERNEL, _DEAD, "the kernel was restarted")
 
-    def front_end_returned(self, other_kernels: Sequence[str], unread: AbstractSet[str]) -> None:
+    def front_end_returned(self, others: Sequence[str], unread: AbstractSet[str], utc_offset: int) -> None:
         """Another front end attaches, which knows nothing of the requests so far: see `FrontEndReturned`."""
         self._log.leave(unread)
         self.waiting.front_end_left(self._log.state.requests.orphaned)
         for message in self.greeting.withdraw():
             self._log.add("keep", message)
-        self.reattach.begin(one.key for one in self.waiting.line)
-        self.greeting_text.front_end_returned(other_kernels)
+        self.reattach.begin((one.key for one in self.waiting.line), utc_offset)
+        self.greeting_text.front_end_returned(others)
 
     # -------------------------------------------------------------------------------------- from front ends
 
@@ -364,9 +364,9 @@ class Relay:
 
     # -------------------------------------------------------------------------------------- to front ends
 
-    def show_missed(self, parent: bytes) -> None:
-        """Show the missed cells as output of the request with this header."""
-        self._send(self.reattach.missed_output(parent))
+    def show_missed(self, parent: bytes, utc_offset: int) -> None:
+        """Show the missed cells: see `MissedRequested`."""
+        self._send(self.reattach.missed_output(parent, utc_offset))
         self._log.add("cells.missed_shown")
 
     def timer_due(self, name: str) -> None:

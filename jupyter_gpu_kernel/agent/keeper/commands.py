@@ -6,6 +6,7 @@ A request comes from `attach`, or from the kernel itself (`%gpu`), and has a rep
 from __future__ import annotations
 
 import signal
+import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
 from ...wire import MAX_PRIORITY, PROTOCOL
@@ -163,7 +164,8 @@ class KernelCommands:
         self._keeper.idle_timer.used()
         self._keeper.pause.end()
         others = texts(request, "others", MAX_OTHERS, default=[])
-        self._keeper.handle(FrontEndReturned(others, self._keeper.runner.log_file.queue.parents))
+        unread = self._keeper.runner.log_file.queue.parents
+        self._keeper.handle(FrontEndReturned(others, unread, time.localtime().tm_gmtoff))
 
     def _missed(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """The summaries of the missed cells, for the kernel's user. With `parent`, the header of the cell that asks,
@@ -172,7 +174,7 @@ class KernelCommands:
         cells = [cell.summary() for cell in self._keeper.core.relay.reattach.missed]
         if parent:
             load_object(parent)
-            self._keeper.handle(MissedRequested(parent))
+            self._keeper.handle(MissedRequested(parent, time.localtime().tm_gmtoff))
         return {"cells": cells}
 
     def _journal(self, request: Dict[str, Any]) -> Dict[str, Any]:
