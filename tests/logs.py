@@ -8,8 +8,8 @@ from pathlib import Path
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.core.effects import Logged, ReadQueue, ToHub
+from jupyter_gpu_kernel.agent.core.log import Log
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.log.log_file import LogFile
 from jupyter_gpu_kernel.wire.messages import Lane, Message
 from jupyter_gpu_kernel.wire.runtime import EventRuntime, Runtime

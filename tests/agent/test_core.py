@@ -11,9 +11,9 @@ from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.core import effects, events
 from jupyter_gpu_kernel.agent.core.keeper_core import KeeperCore
+from jupyter_gpu_kernel.agent.core.log import AHEAD, Log
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log import log_file
-from jupyter_gpu_kernel.agent.log.log import AHEAD, Log
 from jupyter_gpu_kernel.agent.log.log_file import LogFile
 from jupyter_gpu_kernel.agent.log.state import LogState
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message

@@ -13,9 +13,9 @@ from runtimes import make
 from jupyter_gpu_kernel.agent.core.cell_texts import MAX_WAITING, READING_TIME, Greeting, GreetingText
 from jupyter_gpu_kernel.agent.core.effects import SetTimer
 from jupyter_gpu_kernel.agent.core.events import GreetingChanged
+from jupyter_gpu_kernel.agent.core.log import Log
 from jupyter_gpu_kernel.agent.core.reattach import Reattach
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.log.log import Log
 from jupyter_gpu_kernel.agent.log.state import LogState
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 from jupyter_gpu_kernel.wire.runtime import EventRuntime

@@ -13,9 +13,9 @@ from ...wire.kernel_messages.compose import TransientDisplay
 from ...wire.messages import Channel, Lane, Message, lane_of
 from ...wire.texts import COMMAND
 from ..kernel_settings import KernelSettings
-from ..log.log import Log
 from ..paths import is_kernel_id
 from .effects import SetTimer
+from .log import Log
 from .reattach import Reattach
 
 READING_TIME = 2.0

@@ -9,8 +9,8 @@ from ...wire.kernel_messages.compose import make
 from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
 from ..kernel_protocol import SESSION
-from ..log.log import Log
 from .effects import ToKernel
+from .log import Log
 
 Evaluate = Callable[[Callable[[], str], Callable[[Dict[str, Any]], None]], None]
 """Evaluate(expression, on_result): evaluate expression() in the kernel; on_result({"status", "data" or "evalue"})."""

@@ -12,10 +12,10 @@ from ...wire.fields import FieldError
 from ...wire.kernel_messages.compose import is_user_cell
 from ...wire.messages import Channel, Lane, Message, MessageError
 from ..kernel_settings import KernelSettings
-from ..log.log import Log
 from ..log.requests import request_type
 from . import events
 from .effects import CommandReceived, Effect, InputRejected, RequestReceived
+from .log import Log
 from .message_limit import limit_size
 from .relay import Relay
 

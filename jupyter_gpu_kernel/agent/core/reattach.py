@@ -13,7 +13,7 @@ from typing import Iterable, Iterator, List, Set
 from ...wire.kernel_messages.compose import on_iopub
 from ...wire.messages import Message, MessageError
 from ..log.cells import LoggedCell
-from ..log.log import Log
+from .log import Log
 
 
 class Reattach:

@@ -15,11 +15,11 @@ from ...wire.kernel_messages.answers import Answers
 from ...wire.kernel_messages.compose import status
 from ...wire.messages import Channel, Message, MessageError, lane_of
 from ..kernel_settings import KernelSettings
-from ..log.log import Log
 from ..log.requests import ReceivedRequest
 from .cell_texts import GREETING_TIMER, Greeting, GreetingText, WaitText
 from .effects import ReplySent, ToKernel, Want
 from .internal_requests import SkippedCounts, is_keepers_own, is_misattributed, keeper_request
+from .log import Log
 from .reattach import Reattach
 from .waiting import Reason, Waiting, WaitingRequest
 

@@ -11,8 +11,8 @@ from ...wire.runtime import EventRuntime
 from ..core.effects import Effect, Logged, ReadQueue, SetTimer
 from ..core.events import Event, QueueRead, TimerDue
 from ..core.keeper_core import KeeperCore
+from ..core.log import Log
 from ..kernel_settings import KernelSettings
-from ..log.log import Log
 from ..log.log_file import LogFile
 from ..system.loop import Loop, Timer
 

@@ -108,13 +108,13 @@ KEEPER = [
     ),
     Mutant(
         "output overtakes what waits",
-        "agent.log.log",
+        "agent.core.log",
         "            waits = self.state.messages_wait or not (self._is_attached and self._room > 0)\n",
         "            waits = not (self._is_attached and self._room > 0)\n",
     ),
     Mutant(
         "a replay is never over",
-        "agent.log.log",
+        "agent.core.log",
         ('            self._replays = False\n            self._mark("end")\n'),
         "            self._replays = False\n",
     ),
@@ -206,7 +206,7 @@ KEEPER = [
     ),
     Mutant(
         "a request that comes again is handled again",
-        "agent.log.log",
+        "agent.core.log",
         "        is_new = not self.state.requests.was_received(message)\n",
         "        is_new = True\n",
     ),

@@ -12,10 +12,10 @@ from typing import AbstractSet, Any, List, Optional, Sequence, Tuple
 
 from ...wire.messages import Channel, Lane, Message, content_of, keeper_message
 from ...wire.runtime import EventRuntime
-from ..core.effects import Effect, Logged, ReadQueue, ToHub, WithdrawFromHub
-from .cells import without_answer
-from .requests import ABORT_COMMANDS
-from .state import LogState
+from ..log.cells import without_answer
+from ..log.requests import ABORT_COMMANDS
+from ..log.state import LogState
+from .effects import Effect, Logged, ReadQueue, ToHub, WithdrawFromHub
 
 AHEAD = 2 * 1024 * 1024
 """Bytes that may be on their way to the hub besides its window: enough for any link, and little to hold in memory."""
