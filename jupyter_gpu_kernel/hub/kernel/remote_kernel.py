@@ -55,7 +55,6 @@ class RemoteKernel(KernelState):
         setup = CoreSetup(id_prefix, link.name, settings, info, self._end.was_up, has_starter)
         self.core = KernelCore(setup, self.life)
         self._timer: asyncio.TimerHandle | None = None
-        self._wake_time: float | None = None
         self._attach_timing = AttachTiming(link, self)
         subscribed, complete = partial(self.report, events.Subscribed()), self._attach_timing.complete
         calls = (self._receive_request, subscribed, complete, self._front_ends_changed)
@@ -285,11 +284,12 @@ class RemoteKernel(KernelState):
     def _wake(self, at: float) -> None:
         """The time `at` has come, though the clock may be a little behind: report it while the core waits for it."""
         for _ in range(100):  # messages that wait; then it is others' turn
-            if self._wake_time is None or self._wake_time > max(at, self._runtime.monotonic()):
+            due = self.core.wake_at
+            if due is None or due > max(at, self._runtime.monotonic()):
                 break
             message = self.core.relay.pacer.next_message
             has_room = message is None or self.front_ends.make_room(message)
-            self.report(events.Woken(has_room), self._wake_time)
+            self.report(events.Woken(has_room), due)
             self.link.pump(self.endpoint)  # what was passed on is acknowledged
 
     # -------------------------------------------------------------------------------------- effects of the core
@@ -324,9 +324,8 @@ class RemoteKernel(KernelState):
             return  # an effect before has led to another event
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._wake_time = None, at
-        if at is not None:
-            self._timer = asyncio.get_running_loop().call_at(at, self._wake, at)
+        loop = asyncio.get_running_loop()
+        self._timer = None if at is None else loop.call_at(at, self._wake, at)
 
     def _report_shutdown(self, front_end: int, denied: bool) -> None:
         front = self.front_ends.get(front_end)
