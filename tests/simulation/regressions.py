@@ -435,4 +435,21 @@ PLANS = {
         Decision(3.674195072967086, "keeper killed"),
         Decision(4.046752905838062, "hub killed", {"seconds": 1.0}),
     ),
+    "an interrupt overtakes a large cell": replace(BASE, seed=1, rate=2e5, delay=0.025).with_decisions(
+        Decision(
+            2.0,
+            "cells",
+            {"cells": [[["comment", "x" * 300_000], ["sleep", 1000.0]]], "stop": True, "gap": 0.0},
+        ),
+        Decision(2.2, "interrupt", {"front": 0}),
+    ),
+    "an interrupt overtakes a cell while its kernel starts": replace(BASE, seed=3).with_decisions(
+        Decision(0.1, "cells", {"cells": [[["sleep", 1000.0]]], "stop": True, "gap": 0.0}),
+        Decision(0.15, "interrupt", {"front": 0}),
+    ),
+    "an interrupt overtakes a cell before the next hub is attached": replace(BASE, seed=2).with_decisions(
+        Decision(2.0, "hub killed", {"seconds": 1.0}),
+        Decision(2.1, "cells", {"cells": [[["sleep", 1000.0]]], "stop": True, "gap": 0.0}),
+        Decision(2.2, "interrupt", {"front": 0}),
+    ),
 }
