@@ -70,8 +70,12 @@ def test_requests_without_a_reply_are_found_in_order_with_their_marks(tmp_path: 
     after = RequestFile(path.with_name("k"))
     assert after.recall() == saved(*CELLS[1:], mark=2)
     for one in CELLS[1:]:
+        assert recall(path.with_name("k"))
+        after.tidy()
         remove(after, one)
-    assert path.read_bytes() == b"" and recall(path.with_name("k")) == []
+    assert recall(path.with_name("k")) == []
+    after.tidy()
+    assert path.read_bytes() == b""
 
 
 def test_requests_of_two_clients_that_use_one_msg_id_are_both_found(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ The files survive the process, though not the machine, so they belong on this ma
 answer would block the hub. The counts are memory-mapped: a write is a write to memory.
 
 Of the requests a record is appended for each request, for each change of its mark, and for each reply. Their file is
-made empty when there is a reply to every request, and rewritten when more than half of it is outdated. Cells may hold
-secrets: only the user can read the file. What a user enters at a prompt (an input_reply) is never written.
+made empty when front ends have a reply to every request, and rewritten when more than half of it is outdated. Cells
+may hold secrets: only the user can read the file. What a user enters at a prompt (an input_reply) is never written.
 """
 
 from __future__ import annotations
@@ -60,8 +60,6 @@ class RequestFile:
         try:
             if self._fd < 0:
                 self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, 0o600)
-            if not self._sizes:
-                return self._empty()
             complete = os.write(self._fd, records) == len(records)
         except OSError:
             complete = False
@@ -71,10 +69,12 @@ class RequestFile:
         elif self._written > max(_COMPACT, 2 * self._live):
             self.recall()
 
-    def _empty(self) -> None:
-        """There is a reply to every request."""
-        os.ftruncate(self._fd, 0)
-        self._written = 0
+    def tidy(self) -> None:
+        """Make the file empty, if there is a reply to every request. This takes longer than to write a record, so it is
+        called when front ends have the reply."""
+        if self._written and not self._sizes:
+            os.ftruncate(self._fd, 0)
+            self._written = 0
 
     def close(self) -> None:
         """Close the file, and leave it to a successor."""
