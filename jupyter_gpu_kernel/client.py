@@ -19,6 +19,8 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from .errors import Cancelled, GpuKernelError, HubError, NotAnswered
 from .hub.clients.challenge import prove_to_hub
 from .hub.paths import hub_address, hub_folder, hub_key
@@ -226,7 +228,8 @@ def _hub_ended() -> HubError:
 def _connect_or_start() -> Connection[Any, Any]:
     """An authenticated connection to the hub, which is started if none answers. Raises HubError if that fails.
 
-    Several processes may call this at the same time: the hub's lock file decides whose hub stays.
+    Several processes may call this at the same time: one of them starts a hub, and the others wait for it. The hub's
+    own lock file decides which hub stays.
     """
     deadline = time.monotonic() + _START_TIMEOUT
     spawned_at = -_SPAWN_INTERVAL
@@ -236,10 +239,10 @@ def _connect_or_start() -> Connection[Any, Any]:
         if failed or now > deadline:
             raise _start_error()
         if now - spawned_at > _SPAWN_INTERVAL:
-            spawned_at = now
-            failed = not spawn(_SPAWN_INTERVAL)
-        else:
-            time.sleep(_POLL_INTERVAL)
+            with contextlib.suppress(Timeout), FileLock(hub_folder() / "start.lock", timeout=0):
+                spawned_at = now
+                failed = not spawn(deadline - now)
+        time.sleep(_POLL_INTERVAL)
     return connection
 
 
