@@ -18,10 +18,10 @@ MENDED = [
         "        return self.size < MAX_UNREAD or self._clock() > self._deadline\n",
     ),
     Mutant(
-        "cells with a reply stay in the file after an adoption",
+        "the file of requests is made empty while one of them has no reply",
         "hub.front_end.delivered",
-        "            if not self._sizes:\n                return self._empty()\n",
-        "            if not self._sizes:\n                return None\n",
+        "        if self._written and not self._sizes:\n",
+        "        if self._written:\n",
     ),
     Mutant(
         "a front end that leaves takes the files that another one needs",
