@@ -34,6 +34,17 @@ def test_status_and_magic(kernel):
     assert "check NAME --gpu" in kernel.run("%gpu")
 
 
+def test_an_interrupt_ends_a_call_that_the_signal_does_not_reach(kernel):
+    """Another thread receives SIGINT: Python handles it in the main thread, which sleeps on. It is the same if the
+    signal comes just before the call."""
+    block = "import signal, time; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})"
+    request = kernel.start(f"{block}; print('asleep'); time.sleep(600)")
+    kernel.wait_for(request, "asleep")
+    kernel.client.control_channel.send(kernel.client.session.msg("interrupt_request"))
+    assert kernel.finish(request)["ename"] == "KeyboardInterrupt"
+    kernel.run("signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})")
+
+
 def test_only_the_users_own_cells_are_activity(kernel):
     def active():
         last = {"last": "__import__('gpu_kernel')._guard.usage._last_active"}

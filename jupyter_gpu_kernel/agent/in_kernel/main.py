@@ -18,6 +18,7 @@ handled, and of the keeper only these environment variables, which are removed w
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import faulthandler
@@ -29,6 +30,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Union
@@ -46,6 +48,10 @@ CONTROL_TIMEOUT = 2.0
 """Seconds that the control thread has to end after a shutdown."""
 NOTICE = "gpu_kernel_notice"
 """The type of the control request by which the keeper tells the running cells something."""
+_WAKE_SIGNAL = signal.SIGURG
+"""A signal that does nothing but end a system call."""
+_WAKES = (0.1, 1.0)
+"""Seconds after an interrupt."""
 _FORKED_PORT = "6"
 """The number of the socket file for the output of forked children, after the five of the connection file."""
 _OURS = __name__.partition(".")[0] if "." in __name__ else str(__package__).partition(".")[0]
@@ -64,6 +70,7 @@ def run(argv: List[str]) -> None:
     report_socket = os.environ.get("JUPYTER_GPU_KERNEL_STORY", "")
     window = OutputWindow()
     guard = create_guard(window)
+    signal.signal(_WAKE_SIGNAL, lambda number, frame: None)
     keeper = os.environ.pop("JUPYTER_GPU_KERNEL_KEEPER_FD", "")
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_ORPHAN", keeper_watch.LIMIT))
     gpu_kernel.bind(guard)
@@ -236,10 +243,23 @@ def kernel_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMe
         window.taken_over()
         self.session.send(stream, f"{TAKEN_OVER}_reply", unread.replies(), parent, ident=ident)
 
+    async def interrupt_request(self: Any, *request: Any) -> None:
+        await base.interrupt_request(self, *request)
+        for seconds in _WAKES:
+            asyncio.get_running_loop().call_later(seconds, wake_main_thread)
+
     control = [*base.control_msg_types, NOTICE, TAKEN_OVER]
-    members = {"do_execute": do_execute, "control_msg_types": control, NOTICE: notice, TAKEN_OVER: taken_over}
+    members = {"do_execute": do_execute, "control_msg_types": control, "interrupt_request": interrupt_request}
+    members.update({NOTICE: notice, TAKEN_OVER: taken_over})
     members.update(**kernel_members(base, window), **unread.input.kernel_members(base))
     return type(base.__name__, (base,), members)
+
+
+def wake_main_thread() -> None:
+    """End the main thread's system call, so that Python looks for signals. If SIGINT arrives at the moment in which the
+    main thread begins a call, or in another thread, Python would handle it only after that call, perhaps hours later.
+    """
+    signal.pthread_kill(threading.main_thread().ident or 0, _WAKE_SIGNAL)
 
 
 def write_to_cells(window: OutputWindow, cells: List[Any], text: str) -> None:
