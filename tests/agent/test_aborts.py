@@ -71,3 +71,12 @@ def test_a_cell_that_an_interrupt_overtook_does_not_run() -> None:
     assert aborts.should_abort(before) and not aborts.should_abort(after)
     aborts.cancel(map(str, range(MAX_REQUESTS)))
     assert not aborts.should_abort(before), "as many as may wait are remembered"
+
+
+def test_an_interrupt_names_cells_that_have_arrived() -> None:
+    """They run, or have to wait for the kernel; another client may send a cell with the same msg_id."""
+    requests, arrived, on_its_way = Requests(), request(), request()
+    requests.add(arrived)
+    command = {"do": "cancel", "cells": [arrived.msg_id, on_its_way.msg_id]}
+    requests.aborts.handle(command, requests.pending.values())
+    assert not requests.aborts.should_abort(arrived) and requests.aborts.should_abort(on_its_way)

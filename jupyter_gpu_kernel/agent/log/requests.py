@@ -56,13 +56,18 @@ class Aborts:
         self._interrupted: Dict[str, None] = {}  # msg_ids of cells that must not run if they arrive
         self._failed: Dict[int, str] = {}  # client: msg_id of its last failed cell that it has not seen
 
-    def handle(self, command: Dict[str, Any]) -> None:
-        """Execute one of ABORT_COMMANDS; ignore other commands. Raises FieldError if it is malformed."""
+    def handle(self, command: Dict[str, Any], arrived: Iterable[ReceivedRequest]) -> None:
+        """Execute one of ABORT_COMMANDS; ignore other commands. Raises FieldError if it is malformed.
+
+        arrived: The requests that have come and that have no reply.
+        """
         do = text(command, "do")
         if do == "failure_seen":
             self.failure_seen(text(command, "reply"))
         elif do in ABORT_COMMANDS:
-            self.cancel(texts(command, "cells", MAX_REQUESTS, default=[]))
+            known = {one.request.msg_id for one in arrived}
+            cells = texts(command, "cells", MAX_REQUESTS, default=[])
+            self.cancel(msg_id for msg_id in cells if msg_id not in known)
 
     def handle_reply(self, reply: Message) -> None:
         """The reply to a cell that stops others on error is sent."""

@@ -103,7 +103,7 @@ class LogState:
             return
         with contextlib.suppress(FieldError, MessageError):
             if message.channel is Channel.KEEPER:
-                self.requests.aborts.handle(message.content())
+                self.requests.aborts.handle(message.content(), self.requests.pending.values())
             elif request_type(message) == "input_reply":
                 self.cells.add_input_reply(message)
             else:

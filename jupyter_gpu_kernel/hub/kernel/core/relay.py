@@ -187,8 +187,8 @@ class HubRelay:
         if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
             self.pacer.end_replay()
             self._life.shutdown_requested(restart=requests.wants_restart(request))
-        if type_of(request) == "interrupt_request":  # it may overtake the cells that it is for
-            self.command("cancel", cells=self.table.in_flight_ids)
+        if type_of(request) == "interrupt_request" and (cells := self.table.in_flight_ids):
+            self.command("cancel", cells=cells)  # the interrupt may overtake those that it is for
         self.table.sent(request)
         self.show(self.displays.cell_sent(request))
         self.to_keeper(requests.lane_of_request(request), request)

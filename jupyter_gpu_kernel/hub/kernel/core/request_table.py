@@ -99,8 +99,9 @@ class RequestTable:
 
     @property
     def in_flight_ids(self) -> list[str]:
-        """The msg_ids of the cells in flight; of very many cells only the newest."""
-        return list(map(id_of, self.in_flight))[-_MAX_NAMED:]
+        """The msg_ids of the cells in flight to which front ends have no reply; of very many cells only the newest."""
+        cells = [one.message for one in self._in_flight() if one.delivery is Delivery.ALL]
+        return list(map(id_of, cells))[-_MAX_NAMED:]
 
     @property
     def first_cell(self) -> PendingRequest | None:
