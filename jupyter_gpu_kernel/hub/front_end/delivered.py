@@ -66,15 +66,18 @@ class RequestFile:
         self._written += len(records)
         if not complete:
             self._give_up()
-        elif self._written > max(_COMPACT, 2 * self._live):
+        elif self._sizes and self._written > max(_COMPACT, 2 * self._live):
             self.recall()
 
     def tidy(self) -> None:
         """Make the file empty, if there is a reply to every request. This takes longer than to write a record, so it is
         called when front ends have the reply."""
-        if self._written and not self._sizes:
-            os.ftruncate(self._fd, 0)
-            self._written = 0
+        if self._written and not self._sizes and self._fd >= 0:
+            try:
+                os.ftruncate(self._fd, 0)
+                self._written = 0
+            except OSError:
+                self._give_up()
 
     def close(self) -> None:
         """Close the file, and leave it to a successor."""

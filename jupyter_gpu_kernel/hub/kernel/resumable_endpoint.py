@@ -36,7 +36,6 @@ class ResumableEndpoint:
         self.endpoint.hold_acknowledgements(oldest, waiting)
         if self._delivered is not None:
             self._delivered.save(self.endpoint.delivered, pieces or self._delivered.pieces)
-            self.requests.tidy()
 
     def change_kernel(self, kernel_id: str) -> None:
         """From now on exchange messages with the keeper of the kernel with this id."""

@@ -105,7 +105,7 @@ class Starter(ABC):
 
     def lost(self, remote: RemoteKernel, error: GpuKernelError) -> bool:
         """The kernel's keeper does not exist any more, or could not be started. Return whether the starter handles
-        this; it then calls `RemoteKernel.start_failed` or `RemoteKernel.end` a moment later."""
+        this; it then calls reports `StartFailed`, or calls `RemoteKernel.end`, a moment later."""
         self._lost = error
         remote.wake()
         return remote.not_started
