@@ -19,8 +19,6 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from .errors import Cancelled, GpuKernelError, HubError, NotAnswered
 from .hub.clients.challenge import prove_to_hub
 from .hub.paths import hub_address, hub_folder, hub_key
@@ -233,17 +231,29 @@ def _connect_or_start() -> Connection[Any, Any]:
     """
     deadline = time.monotonic() + _START_TIMEOUT
     spawned_at = -_SPAWN_INTERVAL
-    failed = False
     while (connection := _try_to_connect()) is None:
         now = time.monotonic()
-        if failed or now > deadline:
+        if now > deadline:
             raise _start_error()
-        if now - spawned_at > _SPAWN_INTERVAL:
-            with contextlib.suppress(Timeout), FileLock(hub_folder() / "start.lock", timeout=0):
-                spawned_at = now
-                failed = not spawn(deadline - now)
+        if now - spawned_at > _SPAWN_INTERVAL and _start(deadline - now):
+            spawned_at = now
         time.sleep(_POLL_INTERVAL)
     return connection
+
+
+def _start(timeout: float) -> bool:
+    """Start a hub, and wait for it. Return False if another process is about to do so. Raises HubError if it fails."""
+    from filelock import FileLock, Timeout  # it takes long to import, and most clients start no hub
+
+    try:
+        with FileLock(hub_folder() / "start.lock", timeout=0):
+            if (connection := _try_to_connect()) is not None:
+                connection.close()
+            elif not spawn(timeout):
+                raise _start_error()
+            return True
+    except Timeout:
+        return False
 
 
 def _connect(at: tuple[str, bytes] | None) -> Connection[Any, Any]:
