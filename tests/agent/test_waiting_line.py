@@ -14,7 +14,14 @@ from relays import Exchange
 from runtimes import make
 
 from jupyter_gpu_kernel.agent.core.cell_texts import GREETING_TIMER
-from jupyter_gpu_kernel.agent.core.events import KernelEnded, KernelGone, KernelStarting, KernelUp, TimerDue
+from jupyter_gpu_kernel.agent.core.events import (
+    GreetingChanged,
+    KernelEnded,
+    KernelGone,
+    KernelStarting,
+    KernelUp,
+    TimerDue,
+)
 from jupyter_gpu_kernel.wire.kernel_messages.compose import error_reply
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
@@ -112,6 +119,22 @@ def test_a_cell_that_comes_while_the_reply_of_a_failed_one_is_held_does_not_run(
     assert passed(exchange) == ([failed, own.msg_id] if stops else [failed, late, own.msg_id])
     exchange.is_("idle", header)
     assert replies(exchange) == ({failed: "ValueError", late: "aborted"} if stops else {failed: "ValueError"})
+
+
+def test_a_cell_that_comes_while_a_greeting_holds_the_reply_of_a_failed_one_does_not_run(
+    exchange: Exchange,
+) -> None:
+    exchange.handle(GreetingChanged("notice", "It has moved."))
+    failed = cell(exchange, stops=True)
+    header = next(one.parts[0] for one in exchange.passed if one.msg_id == failed)
+    exchange.is_("idle", header)
+    exchange.sends(Channel.SHELL, "execute_reply", error_reply("ValueError", "v", 1), header)
+    assert replies(exchange) == {}, "the greeting is to be read"
+    late = cell(exchange)
+    assert passed(exchange) == [failed]
+    exchange.relay.greeting._until = 0.0
+    exchange.handle(TimerDue(GREETING_TIMER))
+    assert replies(exchange) == {failed: "ValueError", late: "aborted"}
 
 
 def test_code_that_a_front_end_runs_for_itself_passes_cells_of_users(exchange: Exchange) -> None:

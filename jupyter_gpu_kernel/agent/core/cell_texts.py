@@ -13,6 +13,7 @@ from ...wire.kernel_messages.compose import TransientDisplay
 from ...wire.messages import Channel, Lane, Message, lane_of
 from ...wire.texts import COMMAND
 from ..kernel_settings import KernelSettings
+from ..log.requests import is_failure
 from ..paths import is_kernel_id
 from .effects import SetTimer
 from .log import Log
@@ -125,6 +126,13 @@ class Greeting:
         if self._size > MAX_WAITING or message.channel is Channel.STDIN:  # input() must not wait
             return self.end()
         return self.end_when_read()
+
+    def holds_failure(self, client: int) -> bool:
+        """Return whether the reply to a cell of this client is held back that has failed and stops those behind it."""
+        pending = self._log.state.requests.pending
+        replies = (one for one in self.waiting if one.channel is Channel.SHELL and one.client == client)
+        failed = (pending.get(one.parent_key) for one in replies if is_failure(one))
+        return any(cell is not None and cell.stops_others for cell in failed)
 
     def end_when_read(self) -> List[Message]:
         """Remove the text if there was time to read it, and pass on what waits."""

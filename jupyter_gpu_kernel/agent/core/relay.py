@@ -183,7 +183,8 @@ class Relay:
             self._forward(request, request.key)
 
     def _execute(self, request: Message) -> None:
-        if self._log.state.requests.aborts.should_abort(request) or self.waiting.is_behind_failure(request):
+        aborts = self._log.state.requests.aborts.should_abort(request)
+        if aborts or self.waiting.is_behind_failure(request) or self.greeting.holds_failure(request.client):
             return self._send(self.answers.abort(request))
         cell = self.waiting.add(request, Reason.KERNEL)
         if self._place(cell) is Reason.FORMER_CELLS:
