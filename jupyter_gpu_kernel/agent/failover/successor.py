@@ -135,10 +135,12 @@ class Successor(Keeper):
 
     def _repeat_replies(self) -> None:
         """Replies that came before the hub had named the cells do not wait for idle statuses, which came as well."""
-        for reply in self._early_replies:
+        early, self._early_replies = self._early_replies, []
+        for reply in early:
             self._from_kernel(reply)
+        named = {reply.parent_key for reply in early}
         for cell in self.core.relay.waiting.line:
-            if cell.reply is not None:
+            if cell.reply is not None and cell.key in named:
                 idle = make(self.loop.runtime, "status", {"execution_state": "idle"}, cell.request.parts[0])
                 self._from_kernel(Message(Channel.IOPUB, 0, idle))
 

@@ -158,6 +158,8 @@ class KeeperServer:
         self._connections.pop(id(connection), None)
         connection.close()
         if connection is self._hub:
+            if self.endpoint.state is EndpointState.OPEN:
+                self._tell_what_hub_reads()
             self._hub = None
             self.endpoint.closed()
             self.runner.handle(HubDetached())
@@ -201,3 +203,5 @@ class KeeperServer:
                 self._hub.flush()
             except OSError:
                 self.disconnected(self._hub)
+            except Exception as error:  # a bug of ours, or a damaged file: the kernel keeps its keeper
+                self.rejected(self._hub, error)

@@ -20,8 +20,8 @@ MENDED = [
     Mutant(
         "the file of requests is made empty while one of them has no reply",
         "hub.front_end.delivered",
-        "        if self._written and not self._sizes:\n",
-        "        if self._written:\n",
+        "        if self._written and not self._sizes and self._fd >= 0:\n",
+        "        if self._written and self._fd >= 0:\n",
     ),
     Mutant(
         "a front end that leaves takes the files that another one needs",
@@ -114,8 +114,8 @@ MENDED = [
     Mutant(
         "a cell that comes while the reply of a failed one is held runs",
         "agent.core.relay",
-        ".should_abort(request) or self.waiting.is_behind_failure(request):\n",
-        ".should_abort(request):\n",
+        "if aborts or self.waiting.is_behind_failure(request) or ",
+        "if aborts or ",
     ),
     Mutant(
         "a request of which front ends have the idle status gets a second one from the hub",
@@ -156,7 +156,7 @@ MENDED = [
     Mutant(
         "the reply to a cell that the hub names late waits for an idle status that came before",
         "agent.failover.successor",
-        "            if cell.reply is not None:\n",
+        "            if cell.reply is not None and cell.key in named:\n",
         "            if False:\n",
     ),
 ]
