@@ -134,7 +134,8 @@ class Successor(Keeper):
             self._repeat_replies()
 
     def _repeat_replies(self) -> None:
-        """Replies that came before the hub had named the cells do not wait for idle statuses, which came as well."""
+        """Handle the replies that came before the hub had named their cells. The idle statuses of these cells came at
+        that time, too, and were dropped, so this method makes them again."""
         early, self._early_replies = self._early_replies, []
         for reply in early:
             self._from_kernel(reply)

@@ -202,5 +202,5 @@ class KeeperServer:
                 self._hub.flush()
             except OSError:
                 self.disconnected(self._hub)
-            except Exception as error:  # a bug of ours, or a damaged file: the kernel keeps its keeper
+            except Exception as error:  # a bug of ours, or a damaged file, must not end the keeper
                 self.rejected(self._hub, error)

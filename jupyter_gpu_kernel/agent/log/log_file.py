@@ -34,8 +34,8 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 
 
 class LogFile:
-    """`add` changes of the `state`, which has them already, and `take` messages from the `queue`; the file has this
-    after `flush`. None of them raises OSError.
+    """`add` records changes that the `state` has had before the call, and `take` takes messages from the `queue`; the
+    file has both after `flush`. None of these methods raises OSError.
 
     found: Whether a killed keeper has left its log.
     """
