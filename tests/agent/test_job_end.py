@@ -17,7 +17,7 @@ from runtimes import ManualLoop
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.job.end_notices import EndNotices
-from jupyter_gpu_kernel.agent.job.slurm_job import Controller, parse_facts, read_job
+from jupyter_gpu_kernel.agent.job.slurm_job import Controller, SlurmJob, parse_facts, read_job
 from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 from jupyter_gpu_kernel.wire.slurm import expand
@@ -236,7 +236,8 @@ def test_the_controller_is_asked_again_until_it_knows_why_the_job_ends(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     loop, reported = ManualLoop(), []
-    controller = Controller(loop, ProcessControl(), JOB, 1 << 31, reported.append)
+    slurm_job = SlurmJob(JOB, "gpu", "gpu1", [], end_time=1 << 31)
+    controller = Controller(loop, ProcessControl(), slurm_job, reported.append)
     controller.signalled()
 
     def tells() -> bool:
@@ -274,7 +275,7 @@ def test_what_slurm_tells_in_the_environment() -> None:
     environ = {"SLURM_JOB_ID": JOB, "SLURM_JOB_NODELIST": "gpu[1-2]", "SLURM_JOB_END_TIME": "1896091200"}
     found = read_job({**environ, "SLURM_JOB_PARTITION": "gpu", "SLURMD_NODENAME": "gpu1"})
     assert found is not None
-    assert found.json() == {
+    assert found._asdict() == {
         "id": JOB, "partition": "gpu", "node": "gpu1", "hosts": ["gpu1", "gpu2"], "end_time": 1896091200,
     }  # fmt: skip
     assert read_job({}) is None

@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import sys
-from typing import Any, Dict, Mapping, Set
+from typing import Any, Dict, Mapping, NamedTuple, Set
 
 from ...wire.fields import text
 from ...wire.files import private
@@ -38,6 +38,13 @@ _LOOK_INTERVAL = 2.0
 """Seconds between two looks at a kernel whose keeper was killed."""
 
 
+class _Start(NamedTuple):
+    """A process that may become a keeper, and the connection that asked for it."""
+
+    process: ChildProcess
+    connection: JobClient
+
+
 class JobProcess:
     """The process of one job: `run()` serves until the job is over."""
 
@@ -50,15 +57,15 @@ class JobProcess:
         self._root = root
         self._start_time = runtime.time()
         self._loop = loop = Loop(runtime)
-        self._started: Dict[int, _Start] = {}  # processes that may become keepers, by pid
+        self._started: Dict[int, _Start] = {}  # by pid
         self._keepers: Dict[JobClient, str] = {}  # the kernels' ids
         self._lost: Set[str] = set()  # kernels whose keeper was killed
         self._deadline = loop.time() + wait  # for a first kernel
         self._had_keeper = False
-        folder = root.make_job(slurm_job.job_id)
+        folder = root.make_job(slurm_job.id)
         self._server = Server(loop, folder / SOCKET, self._requested, self._closed)
         self._signals = SignalReader(loop, self._signalled)
-        self._controller = Controller(loop, processes, slurm_job.job_id, slurm_job.end_time, self._tell)
+        self._controller = Controller(loop, processes, slurm_job, self._tell)
 
     def run(self) -> None:
         """Serve; return when the last keeper has ended, or no kernel was started in time."""
@@ -67,7 +74,7 @@ class JobProcess:
             self._loop.run()
         finally:
             self._server.close()
-            shutil.rmtree(str(self._root.job(self._slurm_job.job_id)), ignore_errors=True)
+            shutil.rmtree(str(self._root.job(self._slurm_job.id)), ignore_errors=True)
 
     # -------------------------------------------------------------------------------------- requests
 
@@ -89,9 +96,8 @@ class JobProcess:
         connection.reply(dict(self._facts(), kernels=kernels, pid=os.getpid(), log=own_output()))
 
     def _facts(self) -> Dict[str, Any]:
-        return dict(
-            self._slurm_job.json(), start_time=int(self._start_time), end_time=self._controller.end_time
-        )
+        job = self._slurm_job._asdict()
+        return {**job, "start_time": int(self._start_time), "end_time": self._controller.end_time}
 
     def _start(self, connection: JobClient, request: Dict[str, Any]) -> None:
         """Start the process of a keeper, to which the asking `attach` sends its settings: see keeper/client.py."""
@@ -121,7 +127,6 @@ class JobProcess:
 
     def _leave(self, connection: JobClient, _: Dict[str, Any]) -> None:
         self._keepers.pop(connection, None)
-        connection.reply({"ok": True})
         self._end_if_over()
 
     def _closed(self, connection: JobClient) -> None:
@@ -183,14 +188,6 @@ class JobProcess:
         self._loop.stop()
 
 
-class _Start:
-    """A process that was started, and the connection that asked for it."""
-
-    def __init__(self, process: ChildProcess, connection: JobClient) -> None:
-        self.process = process
-        self.connection = connection
-
-
 def run(runtime: AgentRuntime, processes: ProcessControl, root: Root) -> int:
     """Serve the job of this process's environment; return the exit status. Signals must be blocked already."""
     slurm_job = read_job(os.environ)
@@ -203,7 +200,7 @@ def run(runtime: AgentRuntime, processes: ProcessControl, root: Root) -> int:
     become_subreaper()
     _remove_stale(root, runtime.time())
     job = JobProcess(runtime, processes, root, slurm_job, _seconds(os.environ))
-    adopt_output(root, slurm_job.job_id, runtime.time())
+    adopt_output(root, slurm_job.id, runtime.time())
     job.run()
     return 0
 

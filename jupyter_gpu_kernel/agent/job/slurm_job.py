@@ -33,16 +33,11 @@ _ENDING = "COMPLETING"
 class SlurmJob(NamedTuple):
     """One job of Slurm. `end_time`: in seconds since the epoch; None if the end is unknown."""
 
-    job_id: str
+    id: str
     partition: str
     node: str
     hosts: List[str]
     end_time: Optional[int]
-
-    def json(self) -> Dict[str, Any]:
-        """Return the job as keepers and `attach` receive it."""
-        fields = self._asdict()
-        return {"id": fields.pop("job_id"), **fields}
 
 
 def read_job(environ: Mapping[str, str]) -> Optional[SlurmJob]:
@@ -125,23 +120,18 @@ class Controller:
     """Asks the controller about the job. `tell` is called with {"event": "end_time" or "ends", …} at each news."""
 
     def __init__(
-        self,
-        loop: Loop,
-        processes: ProcessControl,
-        job_id: str,
-        end_time: Optional[int],
-        tell: Callable[[Dict[str, Any]], None],
+        self, loop: Loop, processes: ProcessControl, job: SlurmJob, tell: Callable[[Dict[str, Any]], None]
     ) -> None:
-        self.end_time = end_time
+        self.end_time = job.end_time
         """When the job ends, in seconds since the epoch; None while that is unknown."""
         self._loop = loop
         self._processes = processes
-        self._job_id = job_id
+        self._job_id = job.id
         self._tell = tell
         self._asking = False
         self._tries = 0
         self._why = ""
-        loop.later(0.0 if end_time is None else self._delay(), self._look)
+        loop.later(0.0 if job.end_time is None else self._delay(), self._look)
 
     def signalled(self) -> None:
         """The job has received a signal: ask for the reason at once, and again while it is not known."""

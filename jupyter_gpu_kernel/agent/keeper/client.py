@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, NamedTuple, Optional
 
 from ...wire.runtime import Runtime
-from ...wire.stream.frames import FrameError, FrameReader, Kind, json_frame
 from ..kernel_settings import KernelSettings, settings_from
 from ..system.process_control import ChildProcess
+from ..system.request_client import RequestClient
 from ..system.unix_sockets import listen, receive_descriptors, send_descriptors
 
 TIMEOUT = 5.0
@@ -37,23 +37,17 @@ class KeeperTimeout(Exception):
 
 def ask_keeper(path: str, request: Dict[str, Any], timeout: float = TIMEOUT) -> Optional[Dict[str, Any]]:
     """Return the reply of the keeper at this socket; None if there is none. KeeperTimeout after `timeout` seconds."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(timeout)
-        try:
-            sock.connect(path)
-            sock.sendall(json_frame(Kind.REQUEST, request, number=1).encode())
-            reader = FrameReader(greeting=False)
-            while True:
-                data = sock.recv(65536)
-                if not data:
-                    return None
-                for frame in reader.feed(data):
-                    if frame.kind is Kind.REPLY:
-                        return frame.json()
-        except (socket.timeout, BlockingIOError):  # the latter: the socket's queue of connections is full
-            raise KeeperTimeout(f"the keeper did not answer within {timeout:g} s") from None
-        except (OSError, FrameError):  # the latter: another program answers
-            return None
+    try:
+        with contextlib.closing(RequestClient(path, "the keeper", timeout)) as keeper:
+            return keeper.ask(request)
+    except (
+        socket.timeout,
+        TimeoutError,
+        BlockingIOError,
+    ):  # the last: the socket's queue of connections is full
+        raise KeeperTimeout(f"the keeper did not answer within {timeout:g} s") from None
+    except OSError:  # there is no keeper, or another program answers
+        return None
 
 
 class StartError(Exception):

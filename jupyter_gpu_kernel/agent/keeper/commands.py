@@ -61,8 +61,8 @@ class KernelCommands:
             "notebook": self._set_notebook,
             "unanswered": keeper.set_unanswered,
         }
-        if keeper.job_notices is not None:
-            self._commands["job"] = keeper.job_notices.set_end_time
+        if keeper.job is not None:
+            self._commands["job"] = keeper.job.set_end_time
         self._requests: Dict[str, Handler] = {
             "status": self._report_status,
             "stop": self._stop,

@@ -15,7 +15,6 @@ from ...wire.messages import Channel, Lane, Message
 from ..core import effects, events
 from ..exit.descendants import SETUP
 from ..gpus.manager import GpuCallbacks, GpuManager
-from ..job.member import Membership
 from ..kernel_context import KernelContext
 from ..kernel_settings import CurrentSettings, KernelSettings
 from ..paths import Root
@@ -33,7 +32,7 @@ from .lifetime import EndRequest, Replacement, Shutdown
 from .limits.hold_limit import HoldLimit
 from .limits.housekeeping import Housekeeping
 from .limits.idle_timer import IdleTimer
-from .limits.job_notices import JobNotices
+from .limits.kernel_job import KernelJob
 from .output_pace import OutputPace
 from .server import HubEvents, KeeperServer, RejectedInput
 from .status import Status
@@ -63,12 +62,9 @@ class Keeper:
         self.settings, self.folder, self.story = context.settings, context.folder, context.story
         if policy and str(policy):
             self.story.tell("policy", str(policy))
-        self.job: Optional[Membership] = None
-        if self.settings.now.job:
-            self.job = Membership(self.loop, root, self.settings.now, self._job_event, self._job_over)
         self._make_kernel()
         self._make_core()
-        self.job_notices = None if self.job is None else JobNotices(self, self.job)
+        self.job = KernelJob(self, root) if self.settings.now.job else None
         self._commands = KernelCommands(self)
         if self.settings.now.longest_hold is not None:
             HoldLimit(self, self.settings.now.longest_hold)
@@ -325,11 +321,7 @@ class Keeper:
         if pid and self.kernel.pid == pid:
             self.kernel.signal_group(signal.SIGKILL)
 
-    def _job_event(self, event: Dict[str, Any]) -> None:
-        if self.job_notices is not None:
-            self.job_notices.event(event)
-
-    def _job_over(self) -> None:
+    def job_over(self) -> None:
         """The job's process was killed, and so the job is over: nothing may run on."""
         self.story.tell("job", "the job in which this kernel ran is over")
         self._cancel_timer()

@@ -26,7 +26,7 @@ from ..gpus.sampler import judge_now
 from ..gpus.sharing import queue_view
 from ..gpus.sharing.turns import PassedPlaces, Place, WaitingKernel
 from ..gpus.sharing.wait_queue import QueueReader
-from ..job.client import JobGone, job_status
+from ..job.client import job_status
 from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..kernel_settings import settings_from
 from ..paths import Root, is_kernel_id
@@ -253,7 +253,7 @@ class RequestHandlers:
         """What the process of a scheduler's job knows of the job, whose folder is on this node."""
         try:
             return {"job": job_status(self.root, text(request, "job", most=20))}
-        except JobGone as error:
+        except OSError as error:
             raise Refused("job", str(error)) from None
 
     def _gpus(self, _: Dict[str, Any]) -> Dict[str, Any]:

@@ -2,6 +2,7 @@
 
 `agent_runtime.py` has the clocks, random numbers and unix sockets of a process. `process_control.py` starts and signals
 processes and makes daemons, and `procfs.py` reads /proc. `unix_sockets.py` and `file_lock.py` are for the sockets and
-locks of this user's processes. `loop.py` is the event loop of a keeper and of a job's process, and
-`frame_connection.py` a connection in it on which frames pass.
+locks of this user's processes. `loop.py` is the event loop of a keeper and of a job's process,
+`frame_connection.py` a connection in it on which frames pass, and `request_client.py` the other end of such a
+connection.
 """

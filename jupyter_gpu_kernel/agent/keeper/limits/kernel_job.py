@@ -1,0 +1,162 @@
+"""The scheduler's job in which a kernel runs: when the job ends, and what its user sees of that.
+
+The running cell shows a warning, or the next cell: some minutes before the end, and at the scheduler's signals. At a
+signal the functions of `gpu_kernel.on_sigterm` run as well. The kernel goes on until the scheduler kills it. When the
+job's process ends, the job is over, and so is the keeper.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
+
+from ....wire.fields import FieldError, number, text, texts
+from ....wire.slurm import MAX_HOSTS
+from ....wire.texts import duration
+from ...core.events import GreetingChanged
+from ...in_kernel.signal_rules import Sender, classify
+from ...job.client import connect_job
+from ...job.end_notices import EndNotices
+from ...paths import Root
+from ...system.procfs import known_user_name
+from ...system.request_client import PeerGone
+
+if TYPE_CHECKING:
+    from ..keeper import Keeper
+
+_RUN_HOOKS = ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGURG", "SIGXCPU", "SIGALRM")
+"""The signals that end a job, or that may be chosen as its warning."""
+_MAX_WORD = 100
+_LATEST = 253_402_300_799
+"""The last second of the year 9999, since the epoch."""
+
+
+class KernelJob:
+    """A keeper's connection to the process of its job, to which the keeper belongs from the creation of this object on.
+
+    status: What `ps` and the kernel's user see of the job.
+    """
+
+    def __init__(self, keeper: Keeper, root: Root) -> None:
+        """Raises OSError if the job's process has ended."""
+        self._keeper = keeper
+        self._loop = keeper.loop
+        self._end_reported = False
+        settings = keeper.settings.now
+        self._process = connect_job(root, settings.job)
+        facts = self._process.ask({"do": "join", "kernel": settings.id, "pid": os.getpid()})
+        self.status: Dict[str, Any] = {
+            "id": text(facts, "id", most=20),
+            "partition": text(facts, "partition"),
+            "node": text(facts, "node"),
+            "hosts": texts(facts, "hosts", MAX_HOSTS),
+            "end_time": None,
+        }
+        self._take_end_time(facts)
+        self._notices = EndNotices(number(facts, "start_time", most=_LATEST))
+        self._loop.watch(self._process.sock.fileno(), lambda _: self._ready())
+        self._loop.later(0, self._look)
+
+    def leave(self) -> None:
+        """Report that the kernel has ended, so that the job may end, too."""
+        with contextlib.suppress(PeerGone):
+            self._process.send({"do": "leave"})
+
+    def set_end_time(self, fields: Mapping[str, Any]) -> None:
+        """The hub or the job's process may know when the job ends. Raises FieldError if `fields` are malformed."""
+        if self._take_end_time(fields):
+            self._tell_if_due()
+            self._keeper.status.tell()
+
+    # -------------------------------------------------------------------------------------- events
+
+    def _ready(self) -> None:
+        try:
+            event = self._process.receive(0.0)
+            while event is not None:
+                with contextlib.suppress(FieldError):  # of a newer build
+                    self._handle(event)
+                event = self._process.receive(0.0)
+        except PeerGone:
+            self._loop.forget(self._process.sock.fileno())
+            self._process.close()
+            self._keeper.job_over()
+
+    def _handle(self, event: Dict[str, Any]) -> None:
+        self.set_end_time(event)
+        kind = text(event, "event", most=_MAX_WORD)
+        if kind == "signal":
+            self._signal(event)
+        elif kind == "ends":
+            self._ends(text(event, "why", most=_MAX_WORD))
+
+    # -------------------------------------------------------------------------------------- time
+
+    @property
+    def _end_time(self) -> Optional[int]:
+        """When the job ends, in seconds since the epoch; None while unknown, or if the job has no time limit."""
+        end: Optional[int] = self.status["end_time"]
+        return end
+
+    def _take_end_time(self, fields: Mapping[str, Any]) -> bool:
+        """Take the time at which the job ends from these fields, if it is there. Return whether it has changed."""
+        before = self._end_time
+        if fields.get("end_time") is not None:
+            self.status = {**self.status, "end_time": number(fields, "end_time", most=_LATEST)}
+        return self._end_time != before
+
+    def _look(self) -> None:
+        self._tell_if_due()
+        delay = self._notices.delay(self._loop.runtime.time(), self._end_time)
+        self._loop.later(max(1.0, delay), self._look)
+
+    def _tell_if_due(self) -> None:
+        end = self._end_time
+        if end is not None and self._notices.due(self._loop.runtime.time(), end):
+            text = f"{self._name} ends {self._when(end)}. Save what you need."
+            self._keeper.story.tell("job", text)
+            self._show(text)
+
+    @property
+    def _name(self) -> str:
+        return f"Slurm job {self.status['id']}"
+
+    def _when(self, end: float) -> str:
+        clock = time.strftime("%H:%M", time.localtime(end))
+        return f"at {clock}, in {duration(round(end - self._loop.runtime.time()))}"
+
+    # -------------------------------------------------------------------------------------- signals
+
+    def _signal(self, event: Dict[str, Any]) -> None:
+        name = text(event, "name", most=_MAX_WORD)
+        sender = self._sender(event)
+        line = f"{name} to {self._name} from {sender}"
+        self._keeper.story.tell("job", line, signal=name, **sender._asdict())
+        end = self._end_time
+        if name == "SIGTERM":
+            follows = "SIGKILL follows. Save what you need"
+        else:
+            follows = f"the job ends {self._when(end)}" if end is not None else "the job may end soon"
+        self._show(f"{line}: {follows}.", name)
+
+    def _sender(self, event: Dict[str, Any]) -> Sender:
+        pid, uid = number(event, "pid"), number(event, "uid")
+        command = text(event, "command", most=_MAX_WORD)
+        user = "root" if uid == 0 else known_user_name(uid)
+        return Sender(classify(pid, uid, command, os.getuid()), pid, uid, user, command)
+
+    def _ends(self, why: str) -> None:
+        """Report why the scheduler ends the job."""
+        if not self._end_reported:
+            self._end_reported = True
+            text = f"{self._name} ends: {why}."
+            self._keeper.story.tell("job", text, job=self._name, why=why)
+            self._show(text)
+
+    def _show(self, line: str, signal: str = "") -> None:
+        """Show the line in the running cell, or in the next one. `signal`: the one that the job's process has got."""
+        self._keeper.requests.show_notice(line, signal in _RUN_HOOKS, signal)
+        warning = "" if self._keeper.core.relay.busy else line
+        self._keeper.handle(GreetingChanged("warning", warning))
