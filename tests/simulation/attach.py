@@ -139,6 +139,7 @@ class Attach(Process):
         if keeper is not None and "attach" in request:
             await self._ask(keeper, dict(owner, do="return"))
             self.world.takes += 1
+            self.world.times["kernel gone"].append(self.world.now)
         elif keeper is not None and owner:
             now = await self._ask(keeper, {"do": "owner"})
             if now.get("owner") not in (owner["owner"], "", None):

@@ -14,9 +14,9 @@ from .oracle import (
     check_interrupted,
     check_request,
     check_taken_over,
-    check_unexcused,
     texts,
 )
+from .reasons import Reasons
 from .users import SHUTDOWN_WAIT, execute
 from .world import Failure
 
@@ -86,8 +86,9 @@ class Endings(Base):
         requests = list(self._requests())
         for request in requests:
             check_request(request, self.disturbances, executed.get(request.name, []))
+        reasons = Reasons(self.world, requests, self.disturbances, self.interrupts)
         for request in requests:
-            check_unexcused(request, self.disturbances, executed.get(request.name, []), requests)
+            reasons.check(request)
         ended = [front_end.client for front_end in self.fronts if front_end.state == "ended"]
         kinds = {one.kind for one in self.disturbances}
         reads = not self.faults.get("slow reader")  # else a reply has been sent long before it is read
@@ -105,7 +106,7 @@ class Endings(Base):
                 check_aborted(request, requests)
             if not self.faults and len(self.fronts) == 1:
                 for request in self.fronts[0].client.requests.values():
-                    check_interrupted(request, self.interrupted_at)
+                    check_interrupted(request, reasons.interrupted_at(request))
         restarts = sum(one.kind == "restart" for one in self.disturbances)
         if (
             not self.faults and kinds <= {"restart", "ended"} and restarts <= 3

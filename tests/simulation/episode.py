@@ -17,6 +17,7 @@ from .node import Node
 from .notebooks import Notebooks
 from .oracle import Disturbance
 from .plan import Plan
+from .reasons import Interrupt
 from .users import Users, execute
 from .world import Failure, World
 
@@ -46,8 +47,8 @@ class Episode(Users, Notebooks, Faults, Endings):
         self.faults: dict[str, int] = {}
         self.abandoned: set[str] = set()
         """The kernels whose start failed, as the hub was killed: their files stay for some days."""
-        self.interrupted_at: list[float] = []
-        """When the owner's program has interrupted the kernel by a command."""
+        self.interrupts: list[Interrupt] = []
+        """Those by a command of the owner's program."""
         self._healed = False
         self._interrupt_at = 0.0
         self._numbers = 1
@@ -82,6 +83,7 @@ class Episode(Users, Notebooks, Faults, Endings):
     def close(self) -> None:
         """Remove what an episode leaves."""
         limit_files(resource.RLIM_INFINITY)
+        self.world.close()
         self.node.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -137,9 +139,9 @@ class Episode(Users, Notebooks, Faults, Endings):
         owners = (one for one in served if not one.taken)
         return next(owners, self.fronts[0])
 
-    def disturb(self, kind: str) -> None:
-        """Something happens because of which cells may end otherwise."""
-        self.disturbances.append(Disturbance(kind, self.world.now))
+    def disturb(self, kind: str, notebook: str = "") -> None:
+        """Something happens because of which cells may end otherwise: those of this notebook, or all."""
+        self.disturbances.append(Disturbance(kind, self.world.now, notebook))
 
     # ------------------------------------------------------------------------------------ the hubs
 

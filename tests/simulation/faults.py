@@ -105,9 +105,11 @@ class Faults(Base):
     def _kill_keeper(self, keeper: KeeperProcess) -> None:
         keeper.kill_at = 0
         if keeper.alive and keeper.keeper.kernel.runs_without_keeper:
-            self.disturb("keeper killed")
+            self.disturb("keeper killed", keeper.keeper.settings.now.notebook)
             self.world.keeper_kills += 1
-            self.world.log_was_lost = self.world.log_was_lost or self.world.disk_was_full
+            if self.world.disk_was_full:
+                self.world.log_was_lost = True
+                self.world.times["log lost"].append(self.world.now)
             keeper.kill()
 
     def _fault_disk_full(self, arguments: dict[str, Any]) -> None:
@@ -121,6 +123,7 @@ class Faults(Base):
     def _fault_node_rebooted(self, arguments: dict[str, Any]) -> None:
         self.disturb("reboot")
         self.world.reboots += 1
+        self.world.times["kernel gone"].append(self.world.now)
         for computer in self.computers:
             for session in self._sessions(computer):
                 session.cut(silent=True)

@@ -190,6 +190,7 @@ class HubSockets:
     def _read(self, client: Client, channel: str, frames: list[bytes]) -> None:
         """The hub reads a request. If it is killed meanwhile, the request may be lost."""
         kills = self._world.kills
+        client.arrived(frames[3])
         try:
             self._receive(channel, frames)
         finally:
@@ -228,6 +229,7 @@ class Client:
 
     def __init__(self, ports: Ports, name: str, port: int) -> None:
         self.ports, self.world, self.name, self.port = ports, ports.world, name, port
+        self.notebook = "/n.ipynb"
         self.random = self.world.random(f"client {name}")
         self.requests: dict[str, Request] = {}
         self.views: dict[str, View] = {}
@@ -417,6 +419,12 @@ class Client:
                 "{}", "{}", json.dumps({"value": "yes", "status": "ok"}),
             ]  # fmt: skip
             self._transmit("stdin", [part.encode() for part in parts])
+
+    def arrived(self, header: bytes) -> None:
+        """The hub reads this request."""
+        request = self.requests.get(json.loads(header).get("date"))
+        if request is not None:
+            request.at_hub = min(request.at_hub, self.world.now)
 
     def lost_request(self, header: bytes) -> None:
         """The hub was killed while it read this request."""

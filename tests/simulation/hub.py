@@ -95,7 +95,7 @@ class UserFrontEnd:
         self.state = ""
         self.asked = ""
         self.here = True
-        self.notebook, self.priority = "/n.ipynb", 0
+        self.priority = 0
         self.taken = False
         """Whether another computer has its kernel."""
         self.attaches = False
@@ -106,6 +106,11 @@ class UserFrontEnd:
         self.spec_number: int | None = None
         self.started = False
         """Whether its kernel could be used once: then the next hub adopts it."""
+
+    @property
+    def notebook(self) -> str:
+        """The path of the notebook that is open in it."""
+        return self.client.notebook
 
     @property
     def failed(self) -> bool:
@@ -120,7 +125,7 @@ class UserFrontEnd:
         if event["event"] == "kernel":
             self.kernel_id = str(event["kernel"])
             if event["link"] == "taken" and not self.taken:
-                self.computer.episode.disturb("taken")
+                self.computer.episode.disturb("taken", self.notebook)
             self.taken = event["link"] == "taken"
             self.state, self.asked = str(event["state"]), str(event.get("asked", ""))
             self.started = self.started or self.state in ("idle", "busy", "waiting")
@@ -232,6 +237,7 @@ class HubProcess(Process):
         self.world.note("hub killed")
         self.alive = False
         self.world.kills += 1
+        self.world.times["hub killed"].append(self.world.now)
         for sockets in list(self.computer.ports.bound.values()):
             sockets.killed()
         for session in self.sessions:

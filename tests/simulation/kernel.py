@@ -282,6 +282,7 @@ class ModelKernel(Process):
             if request.content["stop_on_error"] and not request.content["silent"]:
                 for waiting in self._queue:
                     waiting.aborted = True
+                    self.world.aborted.add(waiting.name)
         self._finish(request, content)
 
     def _finish(self, request: _Request, content: dict[str, Any] | None) -> None:
@@ -357,9 +358,10 @@ class ModelKernel(Process):
         self.world.note("kernel ends", self.pid, returncode)
         self.running = self.alive = False
         self.returncode = returncode
-        self.node.on_death("crash" if returncode == CRASHED else "ended")
+        notebook = self.successor_settings.notebook if self.successor_settings is not None else ""
+        self.node.on_death("crash" if returncode == CRASHED else "ended", notebook)
         if self._holds:
-            self.node.on_death("ended without a keeper")
+            self.node.on_death("ended without a keeper", notebook)
         self.on_end()
 
     def keeper_killed(self) -> None:

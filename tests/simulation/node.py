@@ -38,7 +38,7 @@ class Node:
         self.started = 0
         self.slow = 0.0
         self.replaced = True
-        self.on_death: Callable[[str], None] = lambda kind: None
+        self.on_death: Callable[[str, str], None] = lambda kind, notebook: None
 
     def new_process(self, process: ModelKernel) -> int:
         """Return the id of a new process."""

@@ -45,7 +45,7 @@ class Notebooks(Base):
         number = arguments["number"]
         if number not in self.others:
             front_end = self.others[number] = self._new_front_end()
-            front_end.notebook, front_end.priority = f"/n{number}.ipynb", arguments["priority"]
+            front_end.client.notebook, front_end.priority = f"/n{number}.ipynb", arguments["priority"]
             front_end.computer.in_hub(self._create_other, front_end)
 
     def _create_other(self, front_end: UserFrontEnd) -> None:
@@ -60,13 +60,14 @@ class Notebooks(Base):
 
     def _op_close(self, front_end: UserFrontEnd, _: dict[str, Any]) -> None:
         """The page is closed. The kernel stays."""
-        self.disturb("shutdown")
+        self.disturb("shutdown", front_end.notebook)
         self._forget(front_end)
 
     def _op_shutdown(self, front_end: UserFrontEnd, _: dict[str, Any]) -> None:
         """The user shuts the kernel down: its server waits for the end, and then its launcher leaves."""
-        self.disturb("shutdown")
+        self.disturb("shutdown", front_end.notebook)
         self.world.shutdowns += 1
+        self.world.times["kernel gone"].append(self.world.now)
         self._closing.add(self._number(front_end))
         self._send(front_end, "control", "shutdown_request", {"restart": False})
         self._await_shutdown(front_end, self.world.now + 10.0)

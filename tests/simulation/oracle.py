@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.wire.kernel_messages.compose import PASSING
@@ -39,7 +38,9 @@ class Request:
         self.client, self.sent_at, self.content, self.cell = client, sent_at, content, cell
         self.name, self.msg_id, self.msg_type = header["date"], header["msg_id"], header["msg_type"]
         self.replies: list[dict[str, Any]] = []
-        self.replied_at = 0.0
+        self.at_hub = float("inf")
+        """When a hub has got the request first."""
+        self.replied_at = self.idle_at = 0.0
         self.reply_number = 0
         self.asked = 0
         self.answered = False
@@ -58,6 +59,14 @@ class Request:
         world = self.client.world
         forgotten = self.lost or (world.disk_was_full and world.kills > 0)
         return self.msg_type.endswith("_request") and not forgotten
+
+    def was_pending(self, kind: str) -> bool:
+        """Return whether something of this kind, see `World.times`, has happened while front ends lacked the reply or
+        the idle status."""
+        never = float("inf")
+        replied_at = (self.replied_at or never) if self.msg_type.endswith("_request") else 0.0
+        until = max(replied_at, self.idle_at or never)
+        return any(self.sent_at <= at <= until for at in self.client.world.times[kind])
 
     @property
     def user_cell(self) -> bool:
@@ -97,6 +106,9 @@ class View:
                 raise Failure(
                     "two states", f"{self.client} got {self.busy} busy, {self.idle} idle of {self.name}"
                 )
+            request = self.client.world.all_requests.get(self.name)
+            if state == "idle" and request is not None and request.client is self.client:
+                request.idle_at = request.idle_at or self.client.world.now
             excused = self.client.lossy or self.client.world.log_was_lost
             if state == "idle" and not self.busy and not excused and self.whole:
                 raise Failure("idle before busy", f"{self.client}: {self.name}")
@@ -109,15 +121,16 @@ class View:
 
     @property
     def _answered_by_killed_hub(self) -> bool:
-        """Whether this may be a request that a killed hub has answered in the kernel's place, or that its successor has
-        sent again. If hub and keeper were killed, nobody knows which status the front end has seen last."""
+        """Whether a killed hub may have answered this request in the kernel's place, or its successor may have sent
+        the request again; and whether nobody knows which status front ends have seen last: hub and keeper were killed,
+        or the keeper with its log, or the kernel was lost, too."""
         request = self.client.world.all_requests.get(self.name)
-        if request is not None and request.half_answered:
+        if request is None:
+            return False
+        hub_killed = request.was_pending("hub killed")
+        if request.half_answered or request.was_pending("log lost") or (hub_killed and request.cell is None):
             return True
-        world = self.client.world
-        if world.log_was_lost or (world.kills and (world.reboots or world.takes or world.shutdowns)):
-            return True
-        return world.kills > 0 and request is not None and request.cell is None
+        return hub_killed and request.was_pending("kernel gone")
 
     @property
     def whole(self) -> bool:
@@ -153,10 +166,11 @@ def texts(outputs: list[Essence]) -> dict[str, str]:
 
 
 class Disturbance:
-    """Something that users or faults did at a time, because of which cells may end otherwise."""
+    """Something that users or faults did at a time, because of which cells may end otherwise. `notebook`: whose kernel
+    it concerns; "": all."""
 
-    def __init__(self, kind: str, at: float) -> None:
-        self.kind, self.at = kind, at
+    def __init__(self, kind: str, at: float, notebook: str) -> None:
+        self.kind, self.at, self.notebook = kind, at, notebook
 
 
 def check_request(request: Request, disturbances: list[Disturbance], executed: list[Executed]) -> None:
@@ -289,50 +303,6 @@ def _difference(got: str, due: str) -> str:
     return f"{len(got)} characters instead of {len(due)}; from {at} on {got[at : at + 80]!r}, not {due[at : at + 80]!r}"
 
 
-def check_unexcused(
-    request: Request, disturbances: list[Disturbance], executed: list[Executed], requests: list[Request]
-) -> None:
-    """Raise Failure if a cell did not run, or was interrupted, without a reason."""
-    if request.cell is None or not request.replies or request.client.gone or was_taken(request):
-        return
-    ran = bool(executed) and executed[0].status == ("error" if _fails(request.cell) else "ok")
-    if ran or any(request.sent_at - 0.5 <= one.at <= request.replied_at for one in disturbances):
-        return
-    if any(one.at <= request.replied_at and one.kind in ("ended", "crash") for one in disturbances):
-        return
-    if not request.user_cell and any(one.kind == "return" for one in disturbances):
-        return  # the keeper has answered it before it ran, and then the kernel ended
-    if any(other.msg_type == "interrupt_request" and _may_overtake(request, other) for other in requests):
-        return
-    requests = [one for one in requests if one.client not in request.client.former]
-    for other in requests:  # stop on error, in the kernel's own queue
-        if other is request:
-            continue
-        runs = request.client.world.executed.get(other.name, [])
-        failed_at = [
-            run.ended for run in runs if run.status == "error" and other.content.get("stop_on_error")
-        ]
-        if any(request.sent_at <= at <= request.replied_at for at in failed_at):
-            return
-    if request.client.world.kills and request.replies[0].get("status") == "aborted":
-        return  # a killed hub may not have told the keeper that the front end knows of a failure
-    for other in requests:  # stop on error, before the front end knew of it
-        failed = (
-            other.replies and other.replies[0].get("status") == "error" and other.content.get("stop_on_error")
-        )
-        if other is not request and failed and other.replied_at >= request.sent_at > other.sent_at - 60:
-            return
-    raise Failure("did not run", f"{request}: {request.replies[0]} {json.dumps(request.cell)[:100]}")
-
-
-def _may_overtake(cell: Request, interrupt: Request) -> bool:
-    """Whether the hub may have got the cell before an interrupt that was sent earlier. Each socket of a front end sends
-    what has waited in it when it connects: to the first hub of the front end, or to the next hub."""
-    at_once = interrupt.sent_at <= cell.replied_at and (interrupt.replied_at or 1e9) >= cell.sent_at
-    both_waited = interrupt.sent_at <= cell.sent_at <= interrupt.client.subscribed_at
-    return at_once and (both_waited or cell.client.world.kills > 0)
-
-
 def check_aborted(request: Request, requests: list[Request]) -> None:
     """Raise Failure if a cell ran although one before it had failed, and its front end did not know that yet."""
     if request.cell is None or not request.client.world.executed.get(request.name):
@@ -340,7 +310,7 @@ def check_aborted(request: Request, requests: list[Request]) -> None:
     for other in requests:
         runs = request.client.world.executed.get(other.name, [])
         failed = other.content.get("stop_on_error") and any(run.status == "error" for run in runs)
-        failed = failed and _fails(
+        failed = failed and fails(
             other.cell
         )  # and was not interrupted, as a user does who then runs another cell
         if (
@@ -366,15 +336,23 @@ def check_taken_over(request: Request, requests: list[Request]) -> None:
 
 
 def check_interrupted(request: Request, interrupted_at: list[float]) -> None:
-    """Raise Failure if a cell ran that was on its way when its kernel was interrupted. No link was down."""
+    """Raise Failure if the cell runs on, or runs, although its kernel was interrupted. No link was down, and there is
+    one front end."""
     runs = request.client.world.executed.get(request.name)
-    if (
-        runs
-        and request.user_cell
-        and any(request.sent_at + 0.1 < at < runs[0].began - 2.0 for at in interrupted_at)
-    ):
-        raise Failure("ran after an interrupt", f"{request}, sent at {request.sent_at:.3f}")
+    if not runs or not request.user_cell:
+        return
+    for at in interrupted_at:
+        if runs[0].began + 0.1 < at < (runs[0].ended or 1e9) - 2.0:
+            raise Failure("ran on after an interrupt", f"{request}, interrupted at {at:.3f}")
+        pending = [
+            one
+            for one in request.client.requests.values()
+            if one.cell is not None and one.sent_at + 0.1 < at < one.replied_at
+        ]
+        if request in pending and pending[0].content["stop_on_error"] and at < runs[0].began - 2.0:
+            raise Failure("ran after an interrupt", f"{request}, sent at {request.sent_at:.3f}")
 
 
-def _fails(cell: list[Any]) -> bool:
+def fails(cell: list[Any]) -> bool:
+    """Return whether this cell fails by itself."""
     return any(action[0] == "error" for action in cell)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from .drawing import draw
-from .plan import Plan
+from .plan import Decision, Plan
 from .planted import MUTANTS
-from .regressions import PLANS
+from .regressions import BASE, PLANS
 from .runner import run, workplace
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +54,21 @@ def test_what_was_mended(name: str) -> None:
     with workplace() as folder:
         result, _ = run(PLANS[name], folder)
     assert not result.failure
+
+
+def test_a_hub_that_is_killed_before_it_opens_a_kernel_leaves_no_coroutine(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    plan = replace(BASE, seed=513, delay=0.1, rate=2e5, knows_info=False, ids_collide=True).with_decisions(
+        Decision(0.784, "node rebooted", {"seconds": 0.05}),
+        Decision(2.605, "hub killed in a send", {"seconds": 4.0, "sends": 2, "writes": True}),
+        Decision(13.157, "cells", {"cells": [[]], "stop": True, "gap": 0.0}),
+        Decision(13.655, "cells", {"cells": [[]], "stop": True, "gap": 0.0}),
+    )
+    with workplace() as folder:
+        run(plan, folder)
+    gc.collect()
+    assert not [one for one in recwarn if "never awaited" in str(one.message)]
 
 
 def test_a_plan_survives_json() -> None:

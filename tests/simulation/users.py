@@ -9,6 +9,7 @@ from .computer import Computer
 from .hub import UserFrontEnd
 from .oracle import Request
 from .plan import Decision
+from .reasons import Interrupt
 
 if TYPE_CHECKING:
     from .episode import Episode as Base
@@ -65,25 +66,25 @@ class Users(Base):
             self._send(front, "shell", kind, {"comm_id": "c", "data": {"x": 1}, "target_name": "t"})
 
     def _op_interrupt(self, front: UserFrontEnd, _: dict[str, Any]) -> None:
-        self.disturb("interrupt")
+        self.disturb("interrupt", front.notebook)
         self._send(front, "control", "interrupt_request", {})
 
     def _op_interrupt_command(self, front: UserFrontEnd, _: dict[str, Any]) -> None:
         if front.computer.hub.alive:  # else the call fails
-            self.disturb("interrupt")
+            self.disturb("interrupt", front.notebook)
             front.computer.in_hub(self._command, front, "interrupt")
 
     def _command(self, front: UserFrontEnd, do: str) -> None:
         if front.remote is not None and front.remote.owns(front.front):
             front.remote.command(do)
             if do == "interrupt":
-                self.interrupted_at.append(self.world.now)
+                self.interrupts.append(Interrupt(front.notebook, self.world.now))
 
     def _op_restart(self, front: UserFrontEnd, _: dict[str, Any]) -> None:
         """As jupyter_client does: ask the kernel to shut down, wait, and start it again."""
         if front.wants_restart or not front.here:
             return
-        self.disturb("restart")
+        self.disturb("restart", front.notebook)
         front.wants_restart = True
         self._send(front, "control", "shutdown_request", {"restart": True})
         self._await_end(front, self.world.now + SHUTDOWN_WAIT)
@@ -98,7 +99,7 @@ class Users(Base):
 
     def _op_restart_now(self, front: UserFrontEnd, _: dict[str, Any]) -> None:
         if not front.wants_restart and front.here:
-            self.disturb("restart")
+            self.disturb("restart", front.notebook)
             front.wants_restart = True
             front.computer.in_hub(self._restart, front)
 
@@ -109,7 +110,7 @@ class Users(Base):
             self.world.later(0.2, front.computer.in_hub, self._restart, front)
             return
         front.wants_restart = False
-        self.disturb("restart")
+        self.disturb("restart", front.notebook)
         if front.remote.owns(front.front) and not front.remote.life.taken_cause:
             front.state, front.restarts = "starting", True
             front.remote.restart()
@@ -179,7 +180,7 @@ class Users(Base):
         """The notebook is closed, and opened again."""
         if len(self.fronts) > 1 or self.fronts[0].remote is None or not self.fronts[0].started:
             return
-        self.disturb("return")
+        self.disturb("return", front_end.notebook)
         before = self.fronts[0].client
         self._leave(self.fronts[0])
         self.fronts[0] = self._new_front_end()

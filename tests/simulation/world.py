@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import heapq
+import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine
 from itertools import chain
@@ -86,6 +87,8 @@ class World:
         self.nature = Process(self, "world")
         self.executed: dict[str, list[Any]] = {}
         """What kernels have executed, by the names of requests."""
+        self.aborted: set[str] = set()
+        """The names of the cells that kernels have aborted, as a cell before them has failed."""
         self.all_requests: dict[str, Any] = {}
         self.sends = 0
         """How many messages hubs have sent to clients."""
@@ -109,11 +112,15 @@ class World:
         """Whether output may be left out."""
         self.ids_collide = False
         """Whether requests on different channels may have the same msg_id."""
+        self.times: dict[str, list[float]] = {"hub killed": [], "log lost": [], "kernel gone": []}
+        """When hubs were killed, logs were lost with their keepers, and kernels were lost, taken or shut down."""
         self.disk_was_full = False
         """Whether nothing could be written for a while: then a hub's successor finds no requests."""
         self.log_was_lost = False
         """Whether a keeper was killed that could not write its log: its successor does not know what was sent."""
         self.failure: Failure | None = None
+        self.coroutines: list[Coroutine[Any, Any, Any]] = []
+        """Those of all tasks."""
         self._hash = hashlib.blake2b(digest_size=16)
         self._ready: deque[Event] = deque()
         self._heap: list[tuple[float, int, Event]] = []
@@ -223,6 +230,12 @@ class World:
         if not isinstance(error, Killed):
             process.failed(error)
 
+    def close(self) -> None:
+        """Close the coroutines that have not begun when their process was killed: nobody will await them."""
+        for one in self.coroutines:
+            if inspect.getcoroutinestate(one) == inspect.CORO_CREATED:
+                one.close()
+
     def pending(self) -> list[Event]:
         """Return what is still to happen."""
         events = chain(self._ready, (event for _, _, event in self._heap))
@@ -274,6 +287,7 @@ class AsyncLoop:
         return asyncio.Future(loop=self)  # type: ignore[arg-type]
 
     def create_task(self, coroutine: Coroutine[Any, Any, Any], **_: Any) -> asyncio.Task[Any]:
+        self._world.coroutines.append(coroutine)
         return asyncio.Task(coroutine, loop=self)  # type: ignore[arg-type]
 
     def run_in_executor(self, _: Any, work: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
