@@ -7,9 +7,9 @@ import subprocess
 import sys
 from typing import Any, Dict
 
-from jupyter_gpu_kernel.agent.keeper.limits.idle_timer import IdleAdvice, IdleTimer, tree_cpu
+from jupyter_gpu_kernel.agent.keeper.limits.idle_timer import IdleAdvice, IdleTimer
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.system.procfs import has_opened_gpus
+from jupyter_gpu_kernel.agent.system.procfs import has_opened_gpus, tree_cpu
 
 
 class Time:
@@ -180,7 +180,7 @@ def test_the_cpu_of_a_tree_reads_no_process_of_others() -> None:
     code = f"""if True:
         import os, sys
         sys.path[:] = {sys.path!r}
-        from jupyter_gpu_kernel.agent.keeper.limits.idle_timer import tree_cpu
+        from jupyter_gpu_kernel.agent.system.procfs import tree_cpu
         opened = []
         sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" else None)
         tree_cpu(os.getpid())

@@ -14,13 +14,13 @@ from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit.node_checks import memory_daemon
 from jupyter_gpu_kernel.agent.in_kernel import usage
-from jupyter_gpu_kernel.agent.keeper.limits.idle_timer import tree_cpu
 from jupyter_gpu_kernel.agent.process.signals import sigterm_is_pending
 from jupyter_gpu_kernel.agent.system.procfs import (
     command_name,
     has_opened_gpus,
     sees_other_files,
     start_ticks,
+    tree_cpu,
 )
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")

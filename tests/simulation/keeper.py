@@ -177,6 +177,7 @@ class KeeperProcess(Process):
         """The system closes what the process had open."""
         for sock in self.sockets:
             sock.close()
+        self.keeper.runner.log_file.close()
         self.node.sockets.close_all(self)
 
     @property

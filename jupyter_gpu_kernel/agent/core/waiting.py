@@ -29,6 +29,8 @@ class Reason(enum.Enum):
     KERNEL = "interrupted before the kernel was up"
 
 
+_ORDER = {reason: place for place, reason in enumerate(Reason)}
+"""In the opposite of this order a user's cell waits for these: those that wait for the last are at the line's end."""
 _RESOURCES = (Reason.CODE, Reason.GPUS)
 """What only users' cells wait for."""
 
@@ -83,15 +85,15 @@ class Waiting:
 
     def validate(self) -> None:
         """Raise AssertionError if the line is not as it is whenever the relay has nothing to do."""
-        places = [list(Reason).index(one.reason) for one in self.line if one.by_user]
+        line, code, gpus = self._line.values(), self._by_reason[Reason.CODE], self._by_reason[Reason.GPUS]
+        places = [_ORDER[one.reason] for one in line if one.by_user]
         assert places == sorted(places), f"a user's cell has passed one that came before it: {self}"
-        assert not (self.all(Reason.CODE) and self.all(Reason.GPUS)), (
-            f"some wait for code, some for GPUs: {self}"
-        )
-        assert self.may_pin or not self.all(Reason.CODE), f"cells wait for code that is pinned: {self}"
-        orphaned = {one.place: one for one in self.line if one.key in self._orphaned_keys}
+        assert not (code and gpus), f"some wait for code, some for GPUs: {self}"
+        assert self.may_pin or not code, f"cells wait for code that is pinned: {self}"
+        orphaned = {one.place: one for one in line if one.key in self._orphaned_keys}
         assert orphaned == self._orphaned, f"it is not known who has left: {self}"
-        for one in self.line:
+        assert len(line) == sum(map(len, self._by_reason.values())), f"some have two reasons, or none: {self}"
+        for one in line:
             assert one.place in self._by_reason[one.reason], f"a request is not where its reason is: {self}"
             assert one.reason not in _RESOURCES or one.by_user, f"a user's cell is none: {self}"
             assert one.reason is Reason.KERNEL or one.is_cell, f"no cell: {self}"

@@ -28,9 +28,9 @@ SIZE = 64 * 1024 * 1024
 this, and more than twice those of the last checkpoint; messages that the hub has not acknowledged do not count."""
 RETRY = 60.0
 """Seconds after which the file is written again, with all that it lacks, if the disk has failed."""
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 _BUFFER = 64 * 1024
 """Bytes of changes that are written at once. A larger message is written as it is, without a copy."""
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 
 
 class LogFile:
@@ -111,6 +111,8 @@ class LogFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with contextlib.suppress(OSError):
+                self._writer.close()  # also after an error: it must not write to another file with this descriptor
+            with contextlib.suppress(OSError):
                 os.close(fd)
 
     def _read(self) -> bool:
@@ -146,14 +148,15 @@ class LogFile:
             self.close()
             replace_file(self._path, checkpoint)
             self._fd = os.open(str(self._path), _FLAGS)
+            self._writer = open(self._fd, "ab", buffering=_BUFFER, closefd=False)  # noqa: SIM115
             self._checkpoint_size, self._size = len(checkpoint), 0
             self.queue.segments.remove_unused()
 
     def _append(self) -> None:
-        with open(self._fd, "ab", buffering=_BUFFER, closefd=False) as file:
-            for change in self._unwritten:
-                pickle.dump(change, file, pickle.HIGHEST_PROTOCOL)
-            self._size = file.tell() - self._checkpoint_size
+        for change in self._unwritten:
+            pickle.dump(change, self._writer, pickle.HIGHEST_PROTOCOL)
+        self._writer.flush()
+        self._size = self._writer.tell() - self._checkpoint_size
 
     def _report_problems_of_queue(self) -> None:
         """Report what went wrong with the files of the messages that wait. A successor that repeats the changes might

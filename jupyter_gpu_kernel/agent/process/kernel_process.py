@@ -14,7 +14,7 @@ from ..paths import agent_command, read_tail
 from ..spare.client import Spare
 from ..spare.packets import KernelStart
 from ..system.process_control import Process, Streams
-from ..system.procfs import has_opened_gpus
+from ..system.procfs import has_opened_gpus, tree_cpu
 from .kernel_sockets import KernelSockets
 
 STDERR_TAIL = 4000
@@ -51,6 +51,11 @@ class KernelProcess:
     def has_opened_gpus(self) -> bool:
         """Whether the process has opened GPUs, or may have: then they are free only after its end."""
         return has_opened_gpus(self.pid) is not False
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The CPU time of all processes in the session that the process leads, and of their reaped children."""
+        return tree_cpu(self.pid)
 
     def start(
         self, python: str, env: Dict[str, str], cwd: Optional[str], on_ready: Callable[[], None]

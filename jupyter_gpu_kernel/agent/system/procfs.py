@@ -89,6 +89,12 @@ def cpu_seconds(pid: int) -> Optional[float]:
     return None if stat is None else seconds(stat.cpu + stat.cpu_of_children)
 
 
+def tree_cpu(session: int) -> float:
+    """Seconds of CPU time of all processes in this session, and of their reaped children."""
+    stats = (read_stat(pid) for pid in pids_of_session(session))
+    return seconds(sum(stat.cpu + stat.cpu_of_children for stat in stats if stat is not None))
+
+
 def zombie_status(pid: int, start: int) -> Optional[int]:
     """The return code (negative: a signal) of a zombie that started at `start`; None if the process is no zombie."""
     stat = read_stat(pid)

@@ -179,6 +179,8 @@ class Delivered:
         self._clients: dict[int, Clients] = {}
         self.requests = RequestFile(path)
         self._open(path)
+        names = [file.name.split(".")[-2] for file in path.parent.glob(f"{path.name}.*.clients")]
+        self._front_ends = {int(name) for name in names if name.isdecimal()}
         *counts, self.pieces = _LAYOUT.unpack_from(self._map)
         self.counts = counts if any(counts) else None
 
@@ -201,17 +203,18 @@ class Delivered:
 
     def clients(self, index: int) -> Clients:
         """Return the clients of the front end with this number."""
+        self._front_ends.add(index)
         return self._clients.setdefault(index, Clients(self._clients_path(index)))
 
     @property
     def front_ends(self) -> list[int]:
         """The numbers of the front ends that the kernel has, or had when the hub was killed."""
-        names = [path.name.split(".")[-2] for path in self._clients_paths()]
-        return sorted(int(name) for name in names if name.isdecimal())
+        return sorted(self._front_ends)
 
     def forget_front_end(self, index: int) -> None:
         """Remove the file of a front end that has left."""
         self._clients.pop(index, None)
+        self._front_ends.discard(index)
         self._clients_path(index).unlink(missing_ok=True)
 
     def switch(self, kernel_id: str) -> None:
@@ -224,6 +227,7 @@ class Delivered:
         self._open(path)
         self.pieces = 0
         self.save([0 for _ in Lane])
+        self._front_ends = set(self._clients)
         for index, clients in self._clients.items():
             self._clients_path(index).unlink(missing_ok=True)
             clients.move(self._clients_path(index))
@@ -241,7 +245,7 @@ class Delivered:
     def _forget(self) -> None:
         """Close and remove all files but the file of the requests; and the node's folder, if it is empty then."""
         self._map.close()
-        for path in (self._path, *self._clients_paths()):
+        for path in (self._path, *map(self._clients_path, self._front_ends)):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # it is not empty
             self._path.parent.rmdir()
@@ -252,9 +256,6 @@ class Delivered:
             self._map = _map_file(path)
         except OSError:  # a full disk: then a successor does not know the counts
             self._map = mmap.mmap(-1, _LAYOUT.size)
-
-    def _clients_paths(self) -> list[Path]:
-        return list(self._path.parent.glob(f"{self._path.name}.*.clients"))
 
     def _clients_path(self, index: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{index}.clients")

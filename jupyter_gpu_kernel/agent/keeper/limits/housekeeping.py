@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Optional
 from ...paths import touch, touch_agent
 from ...system.loop import Timer
 from ..setup import trim
-from .idle_timer import tree_cpu
 
 if TYPE_CHECKING:
     from ..keeper import Keeper
@@ -66,7 +65,7 @@ class Housekeeping:
         advice = keeper.idle_timer.advise(
             busy=keeper.status.state != "idle",
             attached=keeper.server.attached,
-            cpu=tree_cpu(keeper.kernel.pid),
+            cpu=keeper.kernel.cpu_seconds,
             has_gpu=keeper.gpus.acquisition.holds_leases,
             cuda_open=keeper.kernel.has_opened_gpus,
             named=bool(keeper.settings.now.notebook),

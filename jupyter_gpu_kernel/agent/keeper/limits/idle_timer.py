@@ -12,7 +12,6 @@ from typing import Callable, NamedTuple, Optional
 
 from ....wire.texts import duration
 from ...kernel_settings import KernelSettings
-from ...system import procfs
 
 UNNAMED = 5 * 60.0
 """Seconds, at the most, for a detached kernel without a notebook: no front end returns to it by itself."""
@@ -93,13 +92,3 @@ class IdleTimer:
         share = 0.0 if self._cpu is None else (cpu - self._cpu) / passed
         self._cpu, self._cpu_at = cpu, now
         return share > WORKING
-
-
-def tree_cpu(session: int) -> float:
-    """Seconds of CPU time of all processes in this session, which the kernel leads, and of their reaped children."""
-    ticks = 0
-    for pid in procfs.pids_of_session(session):
-        stat = procfs.read_stat(pid)
-        if stat is not None:
-            ticks += stat.cpu + stat.cpu_of_children
-    return procfs.seconds(ticks)
