@@ -11,13 +11,14 @@ import json
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from .oracle import Request, View
 from .world import Failure, Process, World
 
 KEY = "the key of the connection file"
 DELIMITER = b"<IDS|MSG>"
+_DECODER = json.JSONDecoder()
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 _RECONNECTED = 0.1
 """Seconds at most between the sockets of a client that connect again."""
@@ -32,10 +33,14 @@ def sign(parts: list[bytes]) -> bytes:
     return hmac.digest(KEY.encode(), b"".join(parts[:4]), "sha256").hex().encode()
 
 
+def _parsed(part: bytes) -> dict[str, Any]:
+    return cast("dict[str, Any]", _DECODER.decode(part.decode()))
+
+
 @lru_cache(maxsize=256)
 def _parent(header: bytes) -> dict[str, Any]:
     """Return the header of a request, which is the parent of several messages."""
-    return dict(json.loads(header))
+    return _parsed(header)
 
 
 class Ports:
@@ -367,7 +372,7 @@ class Client:
         parts = frames[at + 2 :]
         if frames[at + 1] != sign(parts):
             raise Failure("signature", f"{self.name} got a message with a wrong signature")
-        header, content = json.loads(parts[0]), json.loads(parts[3])
+        header, content = _parsed(parts[0]), _parsed(parts[3])
         parent = _parent(parts[1])
         msg_id, msg_type = str(header["msg_id"]), str(header["msg_type"])
         if (key := f"{channel}{msg_id}") in self._known:

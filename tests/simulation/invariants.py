@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from .keeper import KeeperProcess
 
 
-def state(episode: Episode) -> str:
+def state(episode: Episode) -> tuple[Any, ...]:
     """Return the state of the whole, without numbers."""
-    parts = [hub.alive for hub in episode.hubs]
+    parts: list[Any] = [hub.alive for hub in episode.hubs]
     for remote in (one for hub in episode.hubs for one in hub.kernels):
         relay = remote.core.relay
         remote.core.validate()
@@ -31,14 +31,14 @@ def state(episode: Episode) -> str:
     for keeper in episode.node.keepers.values():
         relay = keeper.keeper.core.relay
         parts += [keeper.alive, keeper.keeper.status.state, relay._state.name, relay.busy]
-        parts += [sorted({one.reason.name for one in relay.waiting.line})]
+        parts += [tuple(sorted({one.reason.name for one in relay.waiting.line}))]
         parts += [
             keeper.keeper.core.log.state.messages_wait,
             keeper.keeper.server.attached,
             keeper.keeper._end_request.name,
         ]
         parts += [keeper.keeper.server.endpoint.state.value, any(one.reply for one in relay.waiting.line)]
-    return " ".join(map(str, parts))
+    return tuple(parts)
 
 
 def check_bounds(process: KeeperProcess) -> None:

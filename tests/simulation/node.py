@@ -85,7 +85,6 @@ class Node:
                 shutil.rmtree(keeper.keeper.folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Remove what is left of an episode."""
+        """Close what is open at the end of an episode."""
         for keeper in self.keepers.values():
             keeper.release()
-        shutil.rmtree(self.root.path, ignore_errors=True)

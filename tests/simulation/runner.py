@@ -69,7 +69,7 @@ def run(plan: Plan, folder: Path, *, traced: bool = False) -> tuple[Result, Worl
     finally:
         episode.close()
     world = episode.world
-    states = frozenset(hashlib.blake2b(one.encode(), digest_size=8).digest() for one in world.states)
+    states = frozenset(hashlib.blake2b(repr(one).encode(), digest_size=8).digest() for one in world.states)
     return Result(plan.seed, world.steps, episode.faults, states, world.digest, kind, failure), world
 
 
@@ -90,10 +90,6 @@ def run_seeds(seeds: Iterable[int]) -> list[Result]:
 def run_all(seeds: range, jobs: int) -> Iterator[Result]:
     """Run the episodes of these seeds, in so many processes; yield the results in the order of the seeds."""
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
-    if jobs == 1 or len(chunks) == 1:
-        for chunk in chunks:
-            yield from run_seeds(chunk)
-        return
     # A process ends with its chunk, which takes less time than to look for garbage.
     with multiprocessing.get_context("fork").Pool(jobs, gc.disable, maxtasksperchild=1) as pool:
         for results in pool.imap(run_seeds, chunks):

@@ -83,7 +83,7 @@ class World:
         self.steps = 0
         self.noted = 0
         self.trace: list[str] | None = [] if traced else None
-        self.states: set[str] = set()
+        self.states: set[tuple[Any, ...]] = set()
         self.nature = Process(self, "world")
         self.executed: dict[str, list[Any]] = {}
         """What kernels have executed, by the names of requests."""
@@ -186,7 +186,7 @@ class World:
         self, seconds: float, callback: Callable[..., Any], *args: Any, process: Process | None = None
     ) -> Event:
         """Call it after so many seconds."""
-        event = Event(process or self.nature, callback, args, self.now + max(0.0, seconds))
+        event = Event(process or self.nature, callback, args, self.now + seconds if seconds > 0 else self.now)
         self._count += 1
         heapq.heappush(self._heap, (event.when, self._count, event))
         return event
