@@ -1,0 +1,95 @@
+"""Keepers are killed: what their successors know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..plan import Decision
+from .common import BASE, cells
+
+PLANS = {
+    "a successor takes the reply to code that was answered before it ran for a repeated one": replace(
+        BASE, seed=264, delay=0.0003
+    ).with_decisions(
+        Decision(1.122, "keeper killed", {"seconds": 1.0}),
+        cells(15.943, [["sleep", 3.0], ["input"]]),
+        Decision(16.432, "return", {"front": 0}),
+        Decision(24.895, "own code", {"front": 0}),
+    ),
+    "a request of which front ends have the idle status is answered with a second one when the kernel is lost": replace(
+        BASE, seed=2204, delay=0.0003, unread=4194304, ends_with_shutdown=False
+    ).with_decisions(
+        Decision(2.1832661154374087, "keeper killed", {"seconds": 1.0}),
+        Decision(2.5941534281425533, "restart", {"front": 1}),
+        Decision(3.560490383091533, "drop", {"seconds": 4.0}),
+    ),
+    "a successor without a log ends a cell whose busy status and input front ends have": replace(
+        BASE,
+        seed=1000001640,
+        delay=0.025,
+        rate=2e5,
+        memory_mib=0.002,
+        revives=False,
+        ends_with_shutdown=False,
+    ).with_decisions(
+        Decision(1.9517018396268186, "disk full", {"seconds": 1.0}),
+        cells(2.285687787180068, [["sleep", 3.0]], stop=False),
+        Decision(2.649947031161079, "keeper killed", {"seconds": 0.05}),
+        Decision(3.012174957561981, "restart", {"front": 0}),
+    ),
+    "a kernel is shut down after its keeper was killed, and its last output is lost": replace(
+        BASE, seed=2559, delay=0.1, rate=5e6, unread=4194304, revives=False, knows_info=False
+    ).with_decisions(
+        Decision(1.2496915860445794, "restart now", {"front": 0}),
+        cells(4.298296793709687, [["prints", 2, 20], ["sleep", 0.05]]),
+        Decision(4.30288851405826, "restart", {"front": 0}),
+        Decision(4.315872619021323, "keeper killed", {"seconds": 0.05}),
+        Decision(4.943986127155161, "hub killed", {"seconds": 0.05}),
+    ),
+    "a keeper is killed while it gives its kernel to the notebook that is opened again": replace(
+        BASE, seed=6633, revives=False
+    ).with_decisions(
+        Decision(2.988, "keeper killed"),
+        Decision(3.005, "return"),
+        Decision(3.984, "keeper killed"),
+        cells(5.521, []),
+    ),
+    "a cell runs again in a restarted kernel whose log was lost with its keeper": replace(
+        BASE, seed=385, delay=0.025, unread=4194304, knows_info=False
+    ).with_decisions(
+        Decision(3.0146385764518975, "disk full", {"seconds": 12.0}),
+        cells(4.019969936797141, [["sleep", 4.0]]),
+        Decision(4.3802169645149664, "keeper killed", {"seconds": 1.0}),
+        Decision(4.468645193606857, "restart now", {"front": 1}),
+    ),
+    "a successor without a log drops the reply to a cell that ended before the hub named it": replace(
+        BASE, seed=2724, delay=0.0003, memory_mib=0.002, knows_info=False
+    ).with_decisions(
+        Decision(5.692907684111907, "disk full", {"seconds": 12.0}),
+        cells(7.556285139114221, [["sleep", 0.05], ["sleep", 0.05], ["sleep", 0.05]]),
+        Decision(7.695116269078237, "keeper killed"),
+    ),
+    "a successor without a log drops the replies that come before the hub names the cells": replace(
+        BASE, seed=2570, delay=0.0003, rate=5e6, memory_mib=0.02, unread=4194304, knows_info=False
+    ).with_decisions(
+        Decision(8.692048331439702, "disk full", {"seconds": 4.0}),
+        Decision(10.09933644631225, "restart now", {"front": 0}),
+        Decision(18.808014147738845, "hub killed in a send", {"seconds": 0.05, "sends": 12, "writes": True}),
+        cells(
+            26.949759515967003,
+            [["prints", 2, 20], ["sleep", 0.3], ["prints", 2, 20]],
+            [["prints", 2, 20], ["sleep", 0.3], ["prints", 2, 20]],
+            [["prints", 2, 20], ["sleep", 0.3], ["prints", 2, 20]],
+        ),
+        Decision(27.707453492648785, "keeper killed"),
+    ),
+    "a question comes again, as neither hub nor keeper knows that it was asked": replace(
+        BASE, seed=3653, delay=0.0003, rate=2e5, rate_limited=False, revives=False, ids_collide=True
+    ).with_decisions(
+        Decision(1.492866286679993, "keeper killed"),
+        Decision(1.6476187823823794, "restart now", {"front": 0}),
+        cells(1.8499169660697972, [["input"]], stop=False),
+        Decision(3.674195072967086, "keeper killed"),
+        Decision(4.046752905838062, "hub killed", {"seconds": 1.0}),
+    ),
+}

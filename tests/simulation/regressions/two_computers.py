@@ -1,0 +1,57 @@
+"""The user goes on at another computer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..plan import Decision
+from .common import BASE, cells
+
+PLANS = {
+    "a request to a kernel that another computer has gets no reply": replace(
+        BASE, seed=161, rate=5e6, unread=4194304
+    ).with_decisions(Decision(2.281, "other computer"), Decision(4.453, "complete")),
+    "a cell gets no reply, as its kernel had ended before the node was rebooted": replace(
+        BASE, seed=137, rate=5e6, memory_mib=0.002, revives=False, ends_with_shutdown=False
+    ).with_decisions(
+        cells(0.977, [["sleep", 0.05], ["crash"]], stop=False),
+        Decision(0.987, "other computer"),
+        cells(3.591, []),
+        Decision(3.947, "node rebooted", {"seconds": 1.0}),
+        cells(8.226, [], front=1),
+    ),
+    "a cell gets a second reply, as the first one waited when another computer took the kernel": replace(
+        BASE, seed=1967, delay=0.025, rate=2e5, revives=False
+    ).with_decisions(
+        cells(
+            0.6019556376805157,
+            [
+                *(["sleep", seconds] for seconds in (0.5, 3.0, 0.05)),
+                *(["prints", 8, 60], ["sleep", 0.05]),
+                *(["prints", 8, 5000], ["sleep", 0.05], ["prints", 8, 5000]),
+            ],
+            stop=False,
+        ),
+        Decision(4.062741597031103, "hub killed in a send", {"seconds": 1.0, "sends": 8, "writes": True}),
+        Decision(8.75540039183827, "other computer"),
+    ),
+    "a restart that was requested before another computer took the kernel is still to come": replace(
+        BASE, seed=444, rate=2e5, knows_info=False
+    ).with_decisions(
+        Decision(4.87, "other computer"),
+        cells(4.993, []),
+        Decision(4.998, "unreachable", {"seconds": 4.0}),
+        Decision(9.065, "restart now"),
+        Decision(9.749, "restart"),
+        cells(14.783, [], front=1),
+        Decision(19.209, "node rebooted", {"seconds": 12.0}),
+    ),
+    "a kernel that was busy when another computer took it stays busy": replace(
+        BASE, seed=2203, delay=0.1, memory_mib=0.002, unread=4194304, revives=False, ids_collide=True
+    ).with_decisions(
+        cells(0.742, [["input"]]),
+        Decision(0.953, "drop", {"computer": 1}),
+        Decision(2.072, "other computer"),
+        cells(2.988, []),
+    ),
+}
