@@ -99,14 +99,14 @@ def _try_plans() -> dict[str, Any]:
 
 def _try_seeds(first: int, last: int, shrinks: bool) -> dict[str, Any]:
     """Return {"seed", "failure"} of the first episode that finds the bug; {} if none does."""
-    from . import drawing, runner
+    from . import drawing, runner, shrinking
 
     for at in range(first, last, CHUNK):
         for result in runner.run_seeds(range(at, min(last, at + CHUNK))):
             if result.failure:
                 found: dict[str, Any] = {"seed": result.seed, "failure": result.failure[:150]}
                 if shrinks:
-                    found["shrunk"] = runner.shrink(drawing.draw(result.seed), result.kind).to_json()
+                    found["shrunk"] = shrinking.shrink(drawing.draw(result.seed), result.kind).to_json()
                 return found
     return {}
 

@@ -1,4 +1,4 @@
-"""Runs episodes, in several processes, and shrinks the plan of one that fails."""
+"""Runs episodes, in several processes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ import hashlib
 import multiprocessing
 import os
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -94,78 +91,3 @@ def run_all(seeds: range, jobs: int) -> Iterator[Result]:
     with multiprocessing.get_context("fork").Pool(jobs, gc.disable, maxtasksperchild=1) as pool:
         for results in pool.imap(run_seeds, chunks):
             yield from results
-
-
-class Summary:
-    """What the episodes of a run have in common."""
-
-    def __init__(self) -> None:
-        self.episodes = self.steps = 0
-        self.faults: Counter[str] = Counter()
-        self.states: set[bytes] = set()
-        self.failed: list[Result] = []
-        self._hash = hashlib.blake2b(digest_size=16)
-        self._began = time.monotonic()
-
-    def add(self, result: Result) -> None:
-        """Add one episode."""
-        self.episodes += 1
-        self.steps += result.steps
-        self.faults.update(result.faults)
-        self.states |= result.states
-        self._hash.update(result.digest.encode())
-        if result.failure:
-            self.failed.append(result)
-
-    def json(self) -> dict[str, Any]:
-        """Return {episodes, steps, faults {kind: n}, states, failed [seed], hash, seconds}."""
-        return {
-            "episodes": self.episodes,
-            "steps": self.steps,
-            "faults": dict(sorted(self.faults.items())),
-            "states": len(self.states),
-            "failed": [one.seed for one in self.failed],
-            "hash": self._hash.hexdigest(),
-            "seconds": round(time.monotonic() - self._began, 1),
-        }
-
-
-def shrink(plan: Plan, kind: str, most: int = 300) -> Plan:
-    """Return a plan with fewer decisions that fails in the same way."""
-    with workplace() as folder:
-        tries = 0
-
-        def fails(smaller: Plan) -> bool:
-            nonlocal tries
-            tries += 1
-            return tries <= most and run(smaller, folder)[0].kind == kind
-
-        changed = True
-        while changed:
-            changed = False
-            for smaller in _smaller(plan):
-                if fails(smaller):
-                    plan, changed = smaller, True
-                    break
-    return plan
-
-
-def _smaller(plan: Plan) -> Iterator[Plan]:
-    for place in reversed(range(len(plan.decisions))):
-        yield plan.without(place)
-    for place, decision in enumerate(plan.decisions):
-        for cell in range(len(decision.arguments.get("cells", ()))):
-            cells = list(decision.arguments["cells"])
-            if len(cells) > 1:
-                del cells[cell]
-                yield _with(plan, place, cells)
-            for action in range(len(cells[cell]) if len(cells) == len(decision.arguments["cells"]) else 0):
-                changed = [list(one) for one in cells]
-                del changed[cell][action]
-                yield _with(plan, place, changed)
-
-
-def _with(plan: Plan, place: int, cells: list[Any]) -> Plan:
-    decisions = list(plan.decisions)
-    decisions[place] = replace(decisions[place], arguments={**decisions[place].arguments, "cells": cells})
-    return replace(plan, decisions=tuple(decisions))

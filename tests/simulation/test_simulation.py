@@ -71,6 +71,14 @@ def test_a_hub_that_is_killed_before_it_opens_a_kernel_leaves_no_coroutine(
     assert not [one for one in recwarn if "never awaited" in str(one.message)]
 
 
+def test_the_summary_is_a_table_too() -> None:
+    done = simulate("--seeds", "0-4", "--table", "--jobs", "1")
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:]]
+    table = {row[0]: row[1] for row in rows}
+    assert (table["episodes"], table["failed"]) == ("5", "none"), done.stderr
+    assert sum(int(count) for name, count in table.items() if name.startswith("fault: ")) > 0
+
+
 def test_a_plan_survives_json() -> None:
     plan = draw(3)
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
