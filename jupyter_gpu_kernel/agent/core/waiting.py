@@ -92,7 +92,6 @@ class Waiting:
         assert self.may_pin or not code, f"cells wait for code that is pinned: {self}"
         orphaned = {one.place: one for one in line if one.key in self._orphaned_keys}
         assert orphaned == self._orphaned, f"it is not known who has left: {self}"
-        assert len(line) == sum(map(len, self._by_reason.values())), f"some have two reasons, or none: {self}"
         for one in line:
             assert one.place in self._by_reason[one.reason], f"a request is not where its reason is: {self}"
             assert one.reason not in _RESOURCES or one.by_user, f"a user's cell is none: {self}"

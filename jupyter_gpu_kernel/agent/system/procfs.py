@@ -91,8 +91,7 @@ def cpu_seconds(pid: int) -> Optional[float]:
 
 def tree_cpu(session: int) -> float:
     """Seconds of CPU time of all processes in this session, and of their reaped children."""
-    stats = (read_stat(pid) for pid in pids_of_session(session))
-    return seconds(sum(stat.cpu + stat.cpu_of_children for stat in stats if stat is not None))
+    return sum(cpu_seconds(pid) or 0.0 for pid in pids_of_session(session))
 
 
 def zombie_status(pid: int, start: int) -> Optional[int]:

@@ -180,7 +180,7 @@ class Delivered:
         self.requests = RequestFile(path)
         self._open(path)
         names = [file.name.split(".")[-2] for file in path.parent.glob(f"{path.name}.*.clients")]
-        self._front_ends = {int(name) for name in names if name.isdecimal()}
+        self._front_ends_before = {int(name) for name in names if name.isdecimal()}  # of a killed hub
         *counts, self.pieces = _LAYOUT.unpack_from(self._map)
         self.counts = counts if any(counts) else None
 
@@ -203,18 +203,17 @@ class Delivered:
 
     def clients(self, index: int) -> Clients:
         """Return the clients of the front end with this number."""
-        self._front_ends.add(index)
         return self._clients.setdefault(index, Clients(self._clients_path(index)))
 
     @property
     def front_ends(self) -> list[int]:
         """The numbers of the front ends that the kernel has, or had when the hub was killed."""
-        return sorted(self._front_ends)
+        return sorted({*self._front_ends_before, *self._clients})
 
     def forget_front_end(self, index: int) -> None:
         """Remove the file of a front end that has left."""
         self._clients.pop(index, None)
-        self._front_ends.discard(index)
+        self._front_ends_before.discard(index)
         self._clients_path(index).unlink(missing_ok=True)
 
     def switch(self, kernel_id: str) -> None:
@@ -227,7 +226,7 @@ class Delivered:
         self._open(path)
         self.pieces = 0
         self.save([0 for _ in Lane])
-        self._front_ends = set(self._clients)
+        self._front_ends_before.clear()
         for index, clients in self._clients.items():
             self._clients_path(index).unlink(missing_ok=True)
             clients.move(self._clients_path(index))
@@ -245,7 +244,7 @@ class Delivered:
     def _forget(self) -> None:
         """Close and remove all files but the file of the requests; and the node's folder, if it is empty then."""
         self._map.close()
-        for path in (self._path, *map(self._clients_path, self._front_ends)):
+        for path in (self._path, *map(self._clients_path, self.front_ends)):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # it is not empty
             self._path.parent.rmdir()
