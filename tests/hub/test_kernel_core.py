@@ -16,7 +16,7 @@ from jupyter_gpu_kernel.hub.kernel.core.life import Life
 from jupyter_gpu_kernel.hub.kernel.core.relay import CoreSetup
 from jupyter_gpu_kernel.hub.kernel.states import LinkState, Phase
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, id_of, keeper_message
 
 OWNER, OTHER = 1, 2
 GONE = AgentError("the node was rebooted", remedy="Start it again.")
@@ -196,6 +196,40 @@ def test_a_restart_that_was_requested_before_the_kernel_was_taken_is_void(core: 
     core.sends(Message(Channel.CONTROL, 1, make("shutdown_request", {"restart": True})))
     core(events.KernelTaken("taken over by alice@desk", "Use it there."))
     assert core.life.phase is Phase.RUN
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_cell_that_waits_for_the_start_gets_a_reply_when_the_kernel_is_shut_down(restart: bool) -> None:
+    core = Core(has_starter=True)
+    core(events.Unstarted("hosts", ""))
+    core.sends(cell())
+    done = core.sends(Message(Channel.CONTROL, 1, make("shutdown_request", {"restart": restart})))
+    replies = [one for one in shown(done) if one.endswith("_reply")]
+    assert replies == ["execute_reply", "shutdown_reply"]
+
+
+def test_a_cell_on_a_host_that_is_lost_gets_a_reply_when_the_kernel_is_restarted_elsewhere() -> None:
+    core = Core(has_starter=True)
+    core.attach()
+    run, later = cell(), cell("2")
+    core.sends(run)
+    core(events.Detached(None, 9.0, "12:00:00", True, False))
+    core.sends(later)
+    done = core(events.Restarted(host_lost=True))
+    replies = [one.message for one in done if isinstance(one, effects.ToFrontEnds)]
+    assert [one.parent_id for one in replies if one.msg_type == "execute_reply"] == [id_of(run)]
+    assert core.core.relay.table.waiting_cells == [later]
+
+
+def test_a_message_that_is_dropped_is_counted_before_its_request_is_forgotten() -> None:
+    core = Core(has_starter=True)
+    core(events.Unstarted("hosts", ""))
+    request = Message(Channel.SHELL, 1, make("kernel_info_request", {}))
+    core.sends(request)
+    core.attach()
+    done = core.arrives(about(request, "kernel_info_reply", Channel.SHELL, status="ok"))
+    assert shown(done) == []
+    assert types(done).index("SaveProgress") < types(done).index("WriteRequests")
 
 
 def test_a_reply_that_waits_is_passed_on_before_the_kernel_is_taken(core: Core) -> None:

@@ -120,6 +120,8 @@ class Attach(Process):
             await asyncio.sleep(self.node.delay(0.002, 0.02))
             if request["do"] == "open":
                 reply = await self._open(request)
+            elif request["do"] == "offer":
+                reply = await self._offer(request)
             else:
                 reply = await self._forward(request)
         except Refused as error:
@@ -144,6 +146,11 @@ class Attach(Process):
             now = await self._ask(keeper, {"do": "owner"})
             if now.get("owner") not in (owner["owner"], "", None):
                 raise Refused("taken", f"kernel {kernel_id} was taken over by {now['by']}")
+        if keeper is not None and not request.get("create", {"reservation": True}).get("reservation"):
+            known = {
+                key: request["create"][key] for key in ("notebook", "placement") if key in request["create"]
+            }
+            await self._ask(keeper, {**known, "do": "confirm"})
         if keeper is None and "create" in request:
             settings = KernelSettings.from_json({**request["create"], **owner, "id": kernel_id})
             keeper = await self._take_detached(settings, request)
@@ -155,6 +162,28 @@ class Attach(Process):
             raise Refused("gone", f"kernel {kernel_id} has ended")
         self._attach(int(request["attachment"]), keeper)
         return {"ok": True, "kernel": keeper.kernel_id}
+
+    async def _offer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return what this node offers to a kernel that has several hosts."""
+        for keeper in self.node.keepers.values():
+            settings = keeper.keeper.settings.now
+            is_same = request.get("notebook") and settings.notebook == request["notebook"]
+            is_free = keeper.alive and not (settings.reservation or keeper.keeper.server.attached)
+            if is_same and is_free and keeper.keeper.status.state != "ended" and not request.get("fresh"):
+                return {"detached": 1.0}
+        gpus = self.node.gpus
+        assert gpus is not None
+        await asyncio.sleep(gpus.reading())
+        free, usable = gpus.free(), [one.uuid for one in gpus.gpus]
+        return {
+            "enough": bool(free),
+            "idle": len(free) == len(usable),
+            "memory": 40_000 * bool(free),
+            "waiting": 0,
+            "usable": usable,
+            "problem": "",
+            "never": False,
+        }
 
     async def _keeper(self, kernel_id: str) -> KeeperProcess | None:
         """Return the kernel's keeper, or the successor of a killed one."""
@@ -177,6 +206,8 @@ class Attach(Process):
             if not keeper.alive or keeper.listener.closed:
                 continue
             state = await self._ask(keeper, {"do": "status"})
+            if state.get("reservation"):
+                continue
             if state.get("notebook") != settings.notebook or state["state"] == "ended":
                 continue
             if not state["attached"] or (

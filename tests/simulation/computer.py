@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .front_end import Ports
+from .hosts import Hosts
 from .hub import HubProcess, KernelInfos, UserFrontEnd
 from .network import Path as NetworkPath
+from .node import Node
+from .plan import NAMES
 
 if TYPE_CHECKING:
     from .episode import Episode
@@ -32,6 +35,10 @@ class Computer:
         self.ports.limit = self.plan.unread
         self.ports.on_kill = self._hub_killed_in_send
         self.path = NetworkPath(self.world, self.plan.delay, self.plan.rate, f"path{self.name}")
+        self._host_paths = {
+            one: NetworkPath(self.world, self.plan.delay, self.plan.rate, f"path to {one}{self.name}")
+            for one in NAMES[: self.plan.hosts]
+        }
         self.folder = episode.folder / "delivered" / str(number)
         self.infos = KernelInfos()
         if self.plan.knows_info:
@@ -40,7 +47,7 @@ class Computer:
             )
         self.random = episode.random if not number else self.world.random("users of the other computer")
         self.waiting: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self._hubs = 0
+        self._hubs: list[HubProcess] = []  # else the end of a killed hub's tasks would be an event of others
         self.hub = self._new_hub()
 
     @property
@@ -58,13 +65,34 @@ class Computer:
     def heal(self) -> None:
         """From now on nothing fails here."""
         self.ports.kill_at = self.ports.kill_at_write = 0
-        self.path.heal()
+        for path in self.paths:
+            path.heal()
+
+    @property
+    def paths(self) -> list[NetworkPath]:
+        """The ways to the node, or to all hosts."""
+        return list(self._host_paths.values()) or [self.path]
+
+    def host_path(self, name: str) -> NetworkPath:
+        """Return the way to one of several hosts."""
+        return self._host_paths[name]
+
+    def host(self, name: str) -> Node:
+        """Return one of several hosts."""
+        assert isinstance(self.node, Hosts)
+        return self.node.all[NAMES.index(name)]
 
     # ------------------------------------------------------------------------------------ the hub
 
     def _new_hub(self) -> HubProcess:
-        self._hubs += 1
-        return HubProcess(self, self._hubs)
+        self._hubs.append(HubProcess(self, len(self._hubs) + 1))
+        return self._hubs[-1]
+
+    def close(self) -> None:
+        """The episode is over."""
+        self.hub.alive = False
+        for hub in self._hubs:
+            hub.async_loop.end_tasks()
 
     def kill_hub(self) -> None:
         """Kill the hub, if it has something to do."""
@@ -102,6 +130,6 @@ class Computer:
         here = (one for one in self.hub.kernels if one.kernel_id == front_end.kernel_id and not one.closed)
         remote = next(here, None)
         if remote is None:
-            self.hub.create(front_end, how="adopt", kernel_id=front_end.kernel_id)
+            self.hub.adopt(front_end)
         else:
             self.hub.join(front_end, remote, adopted=True)

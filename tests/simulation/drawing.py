@@ -8,13 +8,35 @@ from random import Random
 from . import plan as common
 from .plan import Decision, Plan
 
+_HOSTS = 0.1
+"""The part of the seeds in which the kernel may start on several hosts."""
 _OTHER_COMPUTER = 0.12
 """The part of the seeds in which the user goes on at another computer."""
 
 
 def draw(seed: int) -> Plan:
     """Return the plan of this seed."""
-    return _with_other_computer(common.draw(seed))
+    return _with_hosts(_with_other_computer(common.draw(seed)))
+
+
+def _with_hosts(plan: Plan) -> Plan:
+    """Let the kernel start on the first of several hosts that has a GPU; others use the GPUs, or hosts are out of
+    reach."""
+    random = Random(f"hosts {plan.seed}")
+    has_other = any(one.kind == "other computer" for one in plan.decisions)
+    if plan.node_gpus or has_other or random.random() > _HOSTS:
+        return plan
+    hosts, length = random.choice((2, 2, 3)), max((one.at for one in plan.decisions), default=5.0)
+    decisions = [one for one in plan.decisions if one.kind not in ("node rebooted",)]
+    for host in range(hosts):
+        seconds = random.choice((2.0, 6.0, 15.0))
+        if random.random() < 0.6:
+            at = random.choice((0.0, random.uniform(0.0, length)))
+            decisions.append(Decision(at, "foreign on host", {"host": host, "seconds": seconds}))
+        if random.random() < 0.3:
+            at = random.choice((0.0, random.uniform(0.0, length)))
+            decisions.append(Decision(at, "host away", {"host": host, "seconds": seconds}))
+    return replace(plan, hosts=hosts).with_decisions(*sorted(decisions, key=lambda one: one.at))
 
 
 def _with_other_computer(plan: Plan) -> Plan:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from .episode import Episode as Base
 else:
     Base = object
+RESERVATION_ENDS = 330.0
+"""Seconds in which a reservation ends that no hub knows any more."""
+UNUSED = 90.0
+"""Seconds for what a hub still asks hosts about, before the hub ends because nobody uses it."""
 KEEPER_ENDS = 30.0
 """Seconds in which a keeper ends whose kernel was shut down."""
 
@@ -130,7 +134,9 @@ class Endings(Base):
             return  # a cell that has waited may be missing in the log: the hub sends it again, behind the others
         for client in self.everybody:
             cells = [  # what is no user's cell does not wait for GPUs
-                name for name, one in client.requests.items() if one.user_cell or not self.plan.node_gpus
+                name
+                for name, one in client.requests.items()
+                if one.user_cell or not (self.plan.node_gpus or self.plan.hosts)
             ]
             began = [runs[0].began for name in cells if (runs := self.world.executed.get(name))]
             if began != sorted(began):
@@ -172,18 +178,22 @@ class Endings(Base):
         )  # else the keeper waits for a restart
         self._stop_kernels(front.kernel_id if ends else "")
         self._until(
-            lambda: all(not one.alive for one in self.node.keepers.values()), KEEPER_ENDS, "keeper left"
+            lambda: all(not one.alive for one in self.node.keepers.values()),
+            KEEPER_ENDS + (RESERVATION_ENDS if self.plan.hosts else 0.0),
+            "keeper left",
         )
         self._until(
             lambda: all(one.closed for hub in self.hubs for one in hub.kernels),
             60.0,
             "kernel left in the hub",
         )
+        if self.plan.hosts:
+            world.run(world.now + UNUSED)
         for computer in self.computers:
             computer.in_hub(self._close_hub, computer)
         world.run(world.now + 70.0)
         for keeper in self.node.keepers.values():
-            if not self.faults.get("disk full"):
+            if not (self.faults.get("disk full") or keeper.keeper.settings.now.reservation):
                 invariants.check_story(keeper)
         if any(process.running for process in self.node.processes.values()):
             raise Failure("kernel left", "its process runs")

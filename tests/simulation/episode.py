@@ -12,6 +12,7 @@ from .computer import Computer
 from .endings import Endings
 from .faults import Faults, limit_files
 from .front_end import Client
+from .hosts import Hosts
 from .hub import HubProcess, UserFrontEnd
 from .node import Node
 from .notebooks import Notebooks
@@ -38,7 +39,7 @@ class Episode(Users, Notebooks, Faults, Endings):
         world.ids_collide = plan.ids_collide
 
         self.random = world.random("users")
-        self.node = Node(world, folder / "node")
+        self.node = Hosts(world, folder / "node", plan.hosts) if plan.hosts else Node(world, folder / "node")
         self._begin_gpus()
         self.computers = [Computer(self, 0)]
         self.fronts: list[UserFrontEnd] = [UserFrontEnd(self.computers[0], 0)]
@@ -52,8 +53,8 @@ class Episode(Users, Notebooks, Faults, Endings):
         self._healed = False
         self._interrupt_at = 0.0
         self._numbers = 1
-        self.node.on_death = self.disturb
-        self.node.on_kill_due = self._kill_keeper
+        for node in self.node.all if isinstance(self.node, Hosts) else [self.node]:
+            node.on_death, node.on_kill_due = self.disturb, self._kill_keeper
 
     # ------------------------------------------------------------------------------------ the whole
 
@@ -63,8 +64,8 @@ class Episode(Users, Notebooks, Faults, Endings):
         self.computers[0].in_hub(self._start)
         world.later(0.3, self._send, self.fronts[0], "shell", "kernel_info_request", {})
         hub = self.computers[0].hub
-        while hub.link is None or hub.link.state != "up":  # a start fails if the node is out of reach
-            world.run(world.now + 0.05)
+        while not (self.plan.hosts or (hub.link is not None and hub.link.state == "up")):
+            world.run(world.now + 0.05)  # a start fails if the node is out of reach
         for decision in self.plan.decisions:
             world.later(decision.at, self._decide, decision)
         ends = [one.at + 3 * one.arguments.get("gap", 0.0) for one in self.plan.decisions]
@@ -83,6 +84,8 @@ class Episode(Users, Notebooks, Faults, Endings):
     def close(self) -> None:
         """Remove what an episode leaves."""
         limit_files(resource.RLIM_INFINITY)
+        for computer in self.computers:
+            computer.close()
         self.world.close()
         self.node.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -106,7 +109,7 @@ class Episode(Users, Notebooks, Faults, Endings):
         )
 
     def _start(self) -> None:
-        self.computers[0].hub.create(self.fronts[0])
+        self.computers[0].hub.start(self.fronts[0])
 
     def _observe(self) -> None:
         self.world.states.add(invariants.state(self))
@@ -163,7 +166,7 @@ class Episode(Users, Notebooks, Faults, Endings):
         front_end.client.leave()
         if front_end is self.fronts[0]:
             self.fronts[0] = self._new_front_end()
-            hub.create(self.fronts[0])
+            hub.start(self.fronts[0])
         else:
             self.fronts.remove(front_end)
 
@@ -176,5 +179,7 @@ class Episode(Users, Notebooks, Faults, Endings):
         for keeper in self.node.keepers.values():
             keeper.kill_at = 0
         self.node.slow = 0.0
+        if isinstance(self.node, Hosts):
+            self.node.heal()
         self._heal_gpus()
         limit_files(resource.RLIM_INFINITY)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .computer import Computer
 from .keeper import KeeperProcess
 from .network import Path, Session
+from .plan import NAMES
 
 if TYPE_CHECKING:
     from .episode import Episode as Base
@@ -28,14 +29,16 @@ class Faults(Base):
         return self.computers[min(arguments.get("computer", 0), len(self.computers) - 1)]
 
     def _sessions(self, computer: Computer) -> list[Session]:
-        return [one for one in computer.path.sessions if not one.over]
+        return [one for path in computer.paths for one in path.sessions if not one.over]
 
     def _away(self, computer: Computer, seconds: float) -> None:
-        computer.path.up = False
+        for path in computer.paths:
+            path.up = False
         self.world.later(seconds, self._reachable, computer)
 
     def _reachable(self, computer: Computer) -> None:
-        computer.path.up = True
+        for path in computer.paths:
+            path.up = True
 
     def _fault_drop(self, arguments: dict[str, Any]) -> None:
         for session in self._sessions(self._computer(arguments)):
@@ -92,6 +95,18 @@ class Faults(Base):
 
     def _fast_node(self) -> None:
         self.node.slow = 0.0
+
+    def _fault_foreign_on_host(self, arguments: dict[str, Any]) -> None:
+        gpus = self.computers[0].host(NAMES[arguments["host"]]).gpus
+        if gpus is not None and gpus.take(0):
+            self.world.later(arguments["seconds"], gpus.leave, 0)
+
+    def _fault_host_away(self, arguments: dict[str, Any]) -> None:
+        path = self.computers[0].host_path(NAMES[arguments["host"]])
+        path.up = False
+        for session in [one for one in path.sessions if not one.over]:
+            session.cut()
+        self.world.later(arguments["seconds"], path.heal)
 
     def _fault_keeper_killed(self, arguments: dict[str, Any]) -> None:
         """At once, or at one of its next steps."""

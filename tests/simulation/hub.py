@@ -8,20 +8,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpu_kernel.errors import ConnectError, KernelStartError
+from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError, KernelStartError
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered, RequestFile
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEndSpec
 from jupyter_gpu_kernel.hub.front_end.requests import Change
+from jupyter_gpu_kernel.hub.kernel.core.pending_request import waiting
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import LinkState, Phase
 from jupyter_gpu_kernel.hub.node.link import Link
+from jupyter_gpu_kernel.hub.node.node_link import NodeLink, NoLink
+from jupyter_gpu_kernel.hub.several_hosts.host_starter import HostStarter
+from jupyter_gpu_kernel.hub.several_hosts.placement import Placement
 from jupyter_gpu_kernel.wire.kernel_settings import KernelSettings
 
 from . import invariants
 from .front_end import KEY, Client, HubSockets, Ports
+from .hosts import NodesOfHub, start_call
 from .network import Carrier, Session
-from .world import AsyncLoop, Killed, Process, SimulatedRuntime, World
+from .world import AsyncLoop, Killed, Process, SimulatedRuntime
 
 if TYPE_CHECKING:
     from .computer import Computer
@@ -30,13 +35,13 @@ if TYPE_CHECKING:
 class _Log(logging.Handler):
     """What the hub reports as an error is a bug."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, hub: HubProcess) -> None:
         super().__init__(logging.ERROR)
-        self._world = world
+        self._hub, self._world = hub, hub.world
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        if self._world.failure is None:
+        if self._world.failure is None and self._hub.alive:
             self._world.fail("log", f"{record.getMessage()}: {error!r}")
 
 
@@ -93,6 +98,8 @@ class UserFrontEnd:
         self.client = Client(computer.ports, f"front{number}", self.connection["shell_port"])
         self.kernel_id = ""
         self.state = ""
+        self.place: dict[str, Any] = {}
+        """Where its kernel was started."""
         self.asked = ""
         self.here = True
         self.priority = 0
@@ -127,6 +134,8 @@ class UserFrontEnd:
             if event["link"] == "taken" and not self.taken:
                 self.computer.episode.disturb("taken", self.notebook)
             self.taken = event["link"] == "taken"
+            places = ("route", "python", "given_python")
+            self.place = {key: event[key] for key in places if key in event}
             self.state, self.asked = str(event["state"]), str(event.get("asked", ""))
             self.started = self.started or self.state in ("idle", "busy", "waiting")
             self.restarts = self.restarts and self.state == "starting"
@@ -155,9 +164,11 @@ class HubProcess(Process):
         self.sessions: list[Session] = []
         self._files: list[Delivered] = []
         self.kernels: list[RemoteKernel] = []
+        self._placed: Placement | None = None
         self.log = logging.Logger("hub")
-        self.log.addHandler(_Log(computer.world))
+        self.log.addHandler(_Log(self))
         self.link: Link | None = None
+        self.nodes = NodesOfHub(self) if computer.plan.hosts else None
         bind = partial(HubSockets, computer.ports, self)
         infos, owner = computer.infos, computer.owner
         self.context = HubContext(self.runtime, self.log, infos, owner, bind)  # type: ignore[arg-type]
@@ -182,9 +193,7 @@ class HubProcess(Process):
         """A front end starts a kernel, attaches to one, or adopts one."""
         kernel_id = kernel_id or self.runtime.new_id()[:12]
         front_end.kernel_id = kernel_id
-        settings = KernelSettings.from_json(self.computer.plan.settings()).replace(
-            notebook=front_end.notebook, name="gpu", priority=front_end.priority
-        )
+        settings = self._settings(front_end)
         delivered = KernelFiles(self._path(kernel_id), self.computer.ports)
         self._files.append(delivered)
         adopted, link = how == "adopt", self._begin_link()
@@ -197,6 +206,86 @@ class HubProcess(Process):
         self.kernels.append(remote)
         self._serve(front_end, remote, next(iter(remote.front_ends)))
         return remote
+
+    def start(self, front_end: UserFrontEnd) -> None:
+        """A front end starts a kernel, on one of several hosts if the plan has these."""
+        if self.nodes is None:
+            self.create(front_end)
+        else:
+            self.async_loop.create_task(self._start_pending(front_end, self.nodes))
+
+    async def _start_pending(self, front_end: UserFrontEnd, nodes: NodesOfHub) -> None:
+        call = start_call()
+        kernel_id, settings = self.runtime.new_id()[:12], self._settings(front_end)
+        starter = HostStarter(self.runtime, nodes, self._placement(nodes), self.log)
+        try:
+            settings = await starter.prepare(settings, call, "")
+        except GpuKernelError:
+            return self.computer.episode.start_again(front_end)
+        link = nodes.no_link(settings) or nodes.of(settings).begin_link(settings.python, call)
+        self._create_pending(front_end, kernel_id, settings, link, starter)
+
+    def adopt(self, front_end: UserFrontEnd) -> None:
+        """A front end of a killed hub comes with its kernel."""
+        if self.nodes is None:
+            self.create(front_end, how="adopt", kernel_id=front_end.kernel_id)
+            return
+        settings = KernelSettings.from_json({**self._settings(front_end).to_json(), **front_end.place})
+        link: NodeLink | None = self.nodes.no_link(settings)
+        if link is None:
+            link = self.nodes.of(settings).begin_link(settings.python, None)
+            link.keep_trying()
+        starter = HostStarter(self.runtime, self.nodes, self._placement(self.nodes), self.log)
+        self._create_pending(front_end, front_end.kernel_id, settings, link, starter, how="adopt")
+
+    def _placement(self, nodes: NodesOfHub) -> Placement:
+        self._placed = self._placed or Placement(nodes, self.computer.owner, self.log)
+        return self._placed
+
+    def _create_pending(
+        self,
+        front_end: UserFrontEnd,
+        kernel_id: str,
+        settings: KernelSettings,
+        link: NodeLink,
+        starter: HostStarter,
+        how: str = "create",
+    ) -> None:
+        """As in `Kernels.create`."""
+        front_end.kernel_id = kernel_id
+        delivered = KernelFiles(self._path(kernel_id), self.computer.ports)
+        self._files.append(delivered)
+        adopted = how == "adopt"
+        if not adopted:
+            delivered.requests.replace([])
+        elif isinstance(link, NoLink):
+            delivered.requests.replace(waiting(delivered.requests.recall()))
+        origin = Origin(how, delivered, starter=starter)
+        remote = RemoteKernel(
+            self.context, kernel_id, settings, front_end.spec(adopted=adopted), link, origin
+        )
+        self.kernels.append(remote)
+        starter.begin(remote, adopted=adopted)
+        self._serve(front_end, remote, next(iter(remote.front_ends)))
+
+    def restart(self, remote: RemoteKernel) -> None:
+        """As in `Kernels.restart`."""
+        if remote.starter is None:
+            return remote.restart()
+        self.async_loop.create_task(self._restart_pending(remote))
+
+    async def _restart_pending(self, remote: RemoteKernel) -> None:
+        starter = remote.starter
+        host_lost = starter is not None and await starter.host_lost(remote)
+        if host_lost:
+            self.computer.episode.disturb("host left")
+        if not remote.closed:
+            remote.restart(host_lost=host_lost)
+
+    def _settings(self, front_end: UserFrontEnd) -> KernelSettings:
+        return KernelSettings.from_json(self.computer.plan.settings()).replace(
+            notebook=front_end.notebook, name="gpu", priority=front_end.priority
+        )
 
     def join(self, front_end: UserFrontEnd, remote: RemoteKernel, *, adopted: bool = False) -> None:
         """A further front end of the kernel."""
@@ -252,5 +341,7 @@ class HubProcess(Process):
 
     async def close(self) -> None:
         """End it, as nobody uses it any more."""
+        if self.nodes is not None:
+            await self.nodes.hang_up(unused_only=False)
         if self.link is not None:
             await self.link.close()

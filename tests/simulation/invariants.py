@@ -118,6 +118,9 @@ def left(episode: Episode) -> list[str]:
             continue
         if remote.link_state is LinkState.TAKEN:  # what it has not sent was answered
             continue
+        if remote.pending:
+            found += ["a cell waits for the start"] if remote.waiting_cells else []
+            continue
         owned.append(remote.kernel_id)
         relay = remote.core.relay
         waits = {
@@ -161,7 +164,7 @@ def history_outputs(page: dict[str, Any]) -> dict[str, str]:
 
 def files_left(episode: Episode) -> list[str]:
     """Return which files hub and keepers have left."""
-    kernels = list((episode.folder / "node" / "k").glob("*"))
+    kernels = list((episode.folder / "node").glob("**/k/*"))
     if (
         episode.world.keeper_kills
     ):  # the next `attach` removes what a killed keeper has left, if its kernel has ended

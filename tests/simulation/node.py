@@ -22,10 +22,10 @@ from .world import SimulatedRuntime, World
 class Node:
     """`dial` opens sessions. `keepers`: the last one of each kernel. `processes`: kernels by process id."""
 
-    def __init__(self, world: World, folder: Path) -> None:
-        self.world = world
-        self.runtime = SimulatedRuntime(world, "node")
-        self.random = world.random("node's times")
+    def __init__(self, world: World, folder: Path, name: str = "node") -> None:
+        self.world, self.name = world, name
+        self.runtime = SimulatedRuntime(world, name)
+        self.random = world.random(f"{name}'s times")
         self.kills = world.random("kills of keepers")
         self.on_kill_due: Callable[[KeeperProcess], None] = lambda keeper: None
         folder.mkdir(mode=0o700)
@@ -43,8 +43,9 @@ class Node:
     def new_process(self, process: ModelKernel) -> int:
         """Return the id of a new process."""
         self.started += 1
-        self.processes[(1 << 23) + self.started] = process
-        return (1 << 23) + self.started
+        pid = self.world.new_pid()
+        self.processes[pid] = process
+        return pid
 
     def login(self, session: Session) -> None:
         """Start an `attach` for this session."""

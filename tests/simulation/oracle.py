@@ -21,7 +21,7 @@ OUTPUTS = (
     "clear_output",
     "execute_result",
 )
-LOSSES = {"reboot"}
+LOSSES = {"reboot", "host left"}
 """What takes output with it that the hub has not received."""
 BOTH_GONE = {"ended without a keeper"}
 """What a kernel has published after its keeper was killed is nowhere else if the kernel ends before a successor has

@@ -27,6 +27,10 @@ _STORIES = 0.25
 """The part of the seeds with a story; some of these have nothing else."""
 
 
+NAMES = ("h0", "h1", "h2")
+"""The names of hosts."""
+
+
 @dataclass(frozen=True)
 class Decision:
     """Something that is done at a time, in seconds."""
@@ -60,12 +64,15 @@ class Plan:
     gpus: int = 0
     """How many each kernel needs."""
     gpu_timeout: float = 0.0
+    hosts: int = 0
+    """On how many hosts the kernel may start; 0: it has one node."""
 
     def settings(self) -> dict[str, Any]:
         """Return the kernel's settings."""
+        several = {"route": [NAMES[0]], "hosts": list(NAMES[: self.hosts]), "gpus": 1} if self.hosts else {}
         return {
             "python": "python", "gpus": self.gpus, "gpu_timeout": self.gpu_timeout, "spare": "off",
-            "journal_memory_mib": self.memory_mib, "journal_cap_mib": self.cap_mib,
+            "journal_memory_mib": self.memory_mib, "journal_cap_mib": self.cap_mib, **several,
         }  # fmt: skip
 
     def with_decisions(self, *decisions: Decision) -> Plan:

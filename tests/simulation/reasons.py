@@ -17,7 +17,7 @@ from .world import Failure
 if TYPE_CHECKING:
     from .world import World
 
-ENDS = ("crash", "ended", "reboot", "taken")
+ENDS = ("crash", "ended", "reboot", "host left", "taken")
 """What ends a kernel, or takes it from its front ends."""
 REQUESTED_ENDS = ("restart", "shutdown")
 """What users do to end a kernel, which takes its time."""

@@ -113,7 +113,7 @@ class Users(Base):
         self.disturb("restart", front.notebook)
         if front.remote.owns(front.front) and not front.remote.life.taken_cause:
             front.state, front.restarts = "starting", True
-            front.remote.restart()
+            front.computer.hub.restart(front.remote)
         else:
             front.send(front.remote.event())  # it was told that the kernel had ended, which it does not own
 
@@ -190,7 +190,7 @@ class Users(Base):
 
     def _return(self, front_end: UserFrontEnd) -> None:
         if front_end.here and front_end.remote is None:
-            front_end.computer.hub.create(front_end)
+            front_end.computer.hub.start(front_end)
 
 
 def execute(cell: list[Any], *, stop: bool, store: bool = True) -> dict[str, Any]:

@@ -7,12 +7,13 @@ one that asyncio accepts, a keeper one of the agent), whose events are dropped o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import heapq
 import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine
-from itertools import chain
+from itertools import chain, count
 from random import Random
 from typing import Any
 
@@ -126,6 +127,7 @@ class World:
         self._heap: list[tuple[float, int, Event]] = []
         self._count = 0
         self._sockets: list[Any] = []
+        self._pids = count((1 << 23) + 1)
         self._thread_random = self.random("threads")
 
     def random(self, name: str) -> Random:
@@ -155,6 +157,10 @@ class World:
         copy = self._hash.copy()
         copy.update(b"%d" % self.steps)
         return copy.hexdigest()
+
+    def new_pid(self) -> int:
+        """Return a process id that no process on any machine has had."""
+        return next(self._pids)
 
     def register(self, socket: Any) -> int:
         """Return the number by which event loops name this socket."""
@@ -304,6 +310,17 @@ class AsyncLoop:
         else:
             if not future.done():
                 future.set_result(result)
+
+    def end_tasks(self) -> None:
+        """End the tasks of a process that does not exist any more, before the garbage collector does so: in what they
+        do at their end they find this loop."""
+        asyncio._set_running_loop(self)  # type: ignore[arg-type]
+        try:
+            for task in asyncio.all_tasks(self):  # type: ignore[arg-type]
+                with contextlib.suppress(RuntimeError):  # it waits for something at its end
+                    task.get_coro().close()  # type: ignore[union-attr]
+        finally:
+            asyncio._set_running_loop(None)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self._process.alive and "destroyed" not in context["message"]:

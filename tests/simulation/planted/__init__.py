@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from .gpus import GPUS
+from .hosts import HOSTS
 from .hub import HUB
 from .keeper import KEEPER
 from .mended import MENDED
 from .two_computers import TWO_COMPUTERS
 from .wire import WIRE
 
-MUTANTS = [*MENDED, *WIRE, *HUB, *KEEPER, *GPUS, *TWO_COMPUTERS]
+MUTANTS = [*MENDED, *WIRE, *HUB, *KEEPER, *GPUS, *TWO_COMPUTERS, *HOSTS]

@@ -21,6 +21,11 @@ from .effects import Effect
 from .life import Life
 from .relay import CoreSetup, HubRelay
 
+_NOT_STARTED = ("DeadKernelError", "the kernel was shut down or restarted before it had started")
+"""The error of cells that waited for the start."""
+_RESTARTED = "the kernel was restarted elsewhere, and it is not known whether it has got this request before"
+"""The error of requests that were sent to a kernel on a host that is lost."""
+
 
 class KernelCore:
     """`handle` takes what happens, and returns what has to be done, in this order. Everything else may only be read."""
@@ -139,7 +144,7 @@ class KernelCore:
         relay = self.relay
         if type_of(request) == "shutdown_request":
             restart = wants_restart(request)
-            self._discard_cells()
+            self._end_cells(*_NOT_STARTED)
             relay.send(relay.placeholder.reply(request, {"status": "ok", "restart": restart}))
             return self._shut_down(restart=restart)
         relay.table.add_kernel_info(request)
@@ -228,12 +233,11 @@ class KernelCore:
         self._do(effects.RestoreSockets())
         if self.not_started:
             if not requested:  # else the shutdown has done so, and the cells that wait are for the new kernel
-                self._discard_cells()
+                self._end_cells(*_NOT_STARTED)
             life.want(state="idle")
             self._do(effects.Notify())
         elif host_lost or life.link_state is LinkState.LOST:
-            self.relay.table.discard_sent()  # the last of them was the kernel's shutdown
-            self.relay.save()
+            self.relay.kernel_lost(_RESTARTED, waiting=False)
             life.update(state="starting")
             life.error = None
             self._create_anew()
@@ -374,12 +378,6 @@ class KernelCore:
         cells = self.relay.table.cancel_waiting()
         self._show_idle()
         self.relay.send(self.relay.placeholder.end_cells(cells, name, reason))
-
-    def _discard_cells(self) -> None:
-        """The kernel is shut down or restarted: nobody waits for the user's cells any more."""
-        self.relay.explain_wait("")
-        self.relay.table.discard_waiting()
-        self._show_idle()
 
     def _show_idle(self) -> None:
         if self.not_started:

@@ -218,11 +218,13 @@ class HubRelay:
             self._receive_event(message)
             return self._save_progress()
         decision = self.table.received(message)
+        dropped = decision is Decision.DROP
+        if dropped:  # before its request is forgotten: to the next hub, which would pass the message on, it is not sent
+            self._save_progress()
         self.save()  # before it is delivered: if need be, the keeper sends it again
         if decision is Decision.ANSWER and self.table.answer is not None:
             self.to_keeper(Lane.URGENT, self.table.answer)
             return self._save_progress()
-        dropped = decision is Decision.DROP
         if not dropped and not self.placeholder.is_outdated(message):
             self._observe(message)
             self.displays.observe(message)
@@ -325,12 +327,13 @@ class HubRelay:
         for message in self.pacer.flush(self.runtime.monotonic()):
             self._pass_on_waiting(message)
 
-    def kernel_lost(self, reason: str) -> None:
-        """The kernel does not exist any more, or is not for its front ends: requests get an error as reply."""
+    def kernel_lost(self, reason: str, *, waiting: bool = True) -> None:
+        """The kernel does not exist any more, or is not for its front ends: requests get an error as reply. `waiting`:
+        also those that wait; else the next kernel gets these."""
         self.flush()  # before their replies, whether it is read or not
         self.placeholder.kernel_gone()
         text = self.notice.for_user(reason)
-        for pending in self.table.clear():
+        for pending in self.table.clear(waiting=waiting):
             self.send(self.placeholder.fail(pending.message, text, is_idle=pending.is_idle))
         self.save()
 
@@ -338,7 +341,7 @@ class HubRelay:
         """Another computer has the kernel: answer the requests to which there is no reply."""
         self.flush()  # replies may be waiting
         self.placeholder.kernel_gone()
-        for pending in self.table.clear():
+        for pending in self.table.clear(waiting=True):
             self.send(self.placeholder.deny(pending.message, f"{by}. {remedy}", is_idle=pending.is_idle))
         if self.placeholder.state == "busy":  # with a cell of another front end, whose end is not shown here
             self.send(self.placeholder.show_state("idle"))

@@ -176,11 +176,6 @@ class RequestTable:
         elif pending is None:  # the table may have returned the request to be answered
             self._changes.append((key, None))
 
-    def discard_waiting(self) -> None:
-        """Forget the cells of users that wait: nobody waits for their replies any more."""
-        for cell in self.cancel_waiting():
-            self._changes.append((header_key(cell), None))
-
     def end(self, request: Message) -> None:
         """The hub is about to reply to this request. Front ends get nothing else about it, whatever the kernel
         sends."""
@@ -234,13 +229,13 @@ class RequestTable:
             self._set_delivery(one, Delivery.OUTPUT)
         return [one.message for one in cells]
 
-    def clear(self) -> list[PendingRequest]:
+    def clear(self, *, waiting: bool) -> list[PendingRequest]:
         """The kernel is gone: forget its requests, and return those that have no reply at all. These stay in the file
-        until they are `answered`, one by one."""
+        until they are `answered`, one by one. `waiting`: also those that wait; else the next kernel gets these."""
         unanswered = []
         for key, one in list(self._requests.items()):
-            if one.waits and self.not_started:
-                continue  # for the next kernel
+            if one.waits and (self.not_started or not waiting):
+                continue
             if one.delivery is Delivery.ALL and has_reply(one.message):
                 self._remove(key)
                 unanswered.append(one)
@@ -255,10 +250,6 @@ class RequestTable:
                 self._forget(one)  # nor must this hub, whose predecessor was killed
             elif one.msg_type == "shutdown_request" and not one.waits:
                 self._changes.append((key, None))
-
-    def discard_sent(self) -> None:
-        """Forget what was sent to a kernel that does not exist any more."""
-        self._forget(*[one for one in self._requests.values() if not one.waits])
 
     def requeue(self) -> list[PendingRequest]:
         """Another kernel gets the requests to which there is no reply: they wait again. Return interrupts, which the

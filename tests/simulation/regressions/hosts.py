@@ -1,0 +1,41 @@
+"""Kernels with several hosts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..plan import Decision
+from .common import BASE, cells
+
+PLANS = {
+    "a cell that waits for the start of its kernel gets no reply when the kernel is restarted": replace(
+        BASE, seed=44, delay=0.025, rate=5e6, memory_mib=0.002, rate_limited=False, knows_info=False, hosts=3
+    ).with_decisions(
+        cells(1.407, []),
+        Decision(1.742, "restart now", {"front": 1}),
+    ),
+    "a cell that was sent to a lost host gets no reply when the kernel is restarted on another host": replace(
+        BASE, seed=3820, delay=0.025, rate=2e5, knows_info=False, hosts=2
+    ).with_decisions(
+        cells(12.791147358250905, []),
+        Decision(15.13771139835491, "restart", {"front": 1}),
+        Decision(15.658682092011906, "silent cut", {"seconds": 12.0}),
+        cells(22.648871062418294, []),
+    ),
+    "a cell that runs on a lost host gets no reply when the kernel is restarted on another host": replace(
+        BASE, seed=3039, delay=0.025, rate=5e6, memory_mib=0.02, rate_limited=False, revives=False, hosts=2
+    ).with_decisions(
+        Decision(0.1709117818280037, "silent cut", {"seconds": 4.0}),
+        Decision(5.735874877791009, "restart", {"front": 1}),
+        cells(8.296170318758042, [["sleep", 3.0], ["sleep", 3.0]]),
+        Decision(14.205251088528657, "silent cut", {"seconds": 0.05}),
+    ),
+    "the kernel's reply to a request that its hub has answered comes to the next hub": replace(
+        BASE, seed=3442, memory_mib=0.02, knows_info=False, hosts=2
+    ).with_decisions(
+        Decision(2.2416518701349926, "hub killed in a send", {"seconds": 0.05, "sends": 10, "writes": True}),
+        Decision(8.584277571743932, "complete", {"front": 0}),
+        cells(9.405969995951079, []),
+        Decision(11.024836407909532, "hub killed", {"seconds": 0.05}),
+    ),
+}
