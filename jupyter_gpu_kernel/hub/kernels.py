@@ -8,7 +8,6 @@ end. A client is a launcher or provisioner that is connected to the hub's socket
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
@@ -182,9 +181,8 @@ class Kernels:
         for a front end with the notebook of the new one, that wait is over."""
         ports = _ports_of(call.arguments["connection"])
         for remote in self._kernels:
-            for front in remote.absent:
-                if _ports_of(front.edge.connection) == ports:
-                    remote.absent.pop(front).cancel()
+            for front in remote.front_ends:
+                if front.absent and _ports_of(front.edge.connection) == ports:
                     remote.front_ends.reconnect(front, front_end_of(call))
                     return remote
         self.release_returning(settings.name, settings.notebook)
@@ -206,8 +204,6 @@ class Kernels:
 
     def remove(self, remote: RemoteKernel, front: FrontEnd) -> None:
         """The front end leaves the kernel. When the last front end leaves, the kernel is closed."""
-        if front in remote.absent:
-            remote.absent.pop(front).cancel()
         remote.front_ends.remove(front)
         if not len(remote.front_ends):
             self.release(remote)
@@ -235,8 +231,7 @@ class Kernels:
         """Release the kernel of this kernelspec and notebook whose front end has left, as the notebook returns by
         another front end."""
         for remote in list(self._kernels) if notebook else ():
-            returns = bool(remote.absent) and not remote.served and remote.phase is not Phase.RESTART
-            if returns and (remote.settings.name, remote.settings.notebook) == (name, notebook):
+            if remote.returning and (remote.settings.name, remote.settings.notebook) == (name, notebook):
                 self._abandon(remote)
 
     def _client_left(self, remote: RemoteKernel, client: ClientConnection) -> None:
@@ -251,15 +246,12 @@ class Kernels:
             return self._abandon(remote)  # it was a launcher, whose front end has gone
         if (client.sent_bye or not alone) and not restarts:
             return self.remove(remote, front)
-        front.disconnect()
+        front.leave(RECONNECT_TIMEOUT, partial(self._not_back, remote, front))
         # Until it returns, the kernel is detached only if the front end can find it again, with the output.
         remote.pause() if remote.can_be_found and not restarts else remote.hold()
-        timer = asyncio.get_running_loop().call_later(RECONNECT_TIMEOUT, self._not_back, remote, front)
-        remote.absent[front] = timer
 
     def _not_back(self, remote: RemoteKernel, front: FrontEnd) -> None:
         """The front end has not come back in time."""
-        del remote.absent[front]
         if remote.phase is Phase.RESTART:
             remote.stop("its front end did not come back to restart it")
         elif len(remote.front_ends) > 1:  # another one has taken the kernel over

@@ -5,6 +5,7 @@ This module knows neither link nor keeper, nor which front end owns the kernel.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -54,10 +55,24 @@ class FrontEnd:
         self.edge = edge
         self.label = spec.label or "another front end"
         self.spec = spec
+        self._absence: asyncio.TimerHandle | None = None
 
-    def disconnect(self) -> None:
-        """The process that served the front end has gone."""
+    @property
+    def absent(self) -> bool:
+        """Whether the front end has left, and may return with its ports."""
+        return self._absence is not None
+
+    def leave(self, seconds: float, not_back: Callable[[], None]) -> None:
+        """The process that served the front end has gone. Unless the front end returns within so many seconds,
+        `not_back()` is called."""
         self.spec = self.spec._replace(listener=None)
+        self._absence = asyncio.get_running_loop().call_later(seconds, not_back)
+
+    def end_absence(self) -> None:
+        """The front end has returned, or cannot return any more."""
+        if self._absence is not None:
+            self._absence.cancel()
+            self._absence = None
 
     def notify(self, event: dict[str, Any]) -> None:
         """Send an event to the process that serves the front end, if there is one."""
@@ -137,6 +152,7 @@ class FrontEnds:
     def reconnect(self, front: FrontEnd, spec: FrontEndSpec) -> None:
         """Another process serves the front end now."""
         front.spec = spec
+        front.end_absence()
         self._on_change()
 
     def _subscribed(self) -> None:
@@ -147,6 +163,7 @@ class FrontEnds:
     def remove(self, front: FrontEnd) -> None:
         """Remove a front end that has left."""
         self._front_ends.pop(front.number, None)
+        front.end_absence()
         front.edge.close()
         if self._delivered is not None:
             self._delivered.forget_front_end(front.number)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
 from ..front_end.delivered import Delivered
-from ..front_end.front_ends import FrontEnd
 from ..front_end.sockets import Bind, Sockets
 from ..kernel_settings import KernelSettings
 from ..node.attachments import open_arguments
@@ -75,8 +74,6 @@ class KernelState:
         self.session, self.starter = origin.session, origin.starter
         self.open_arguments = open_arguments(origin.how, settings)
         """{} once the kernel was attached."""
-        self.absent: dict[FrontEnd, asyncio.TimerHandle] = {}
-        """The front ends that have left and may return with their ports, and the timers at whose ends they do not."""
         self._watchers: list[Callable[[], None]] = []
 
     @property
@@ -133,12 +130,6 @@ class KernelState:
     def was_attached(self) -> bool:
         """Whether the link has carried the kernel, so that the link, if it is down now, comes back by itself."""
         return not self.open_arguments
-
-    def forget_absent(self) -> None:
-        """No front end can return any more."""
-        for timer in self.absent.values():
-            timer.cancel()
-        self.absent.clear()
 
     @contextlib.contextmanager
     def watched(self, watcher: Callable[[], None]) -> Iterator[None]:

@@ -94,7 +94,12 @@ class RemoteKernel(KernelState):
     @property
     def served(self) -> bool:
         """Whether the kernel has a front end that has not left."""
-        return len(self.front_ends) > len(self.absent)
+        return any(not front.absent for front in self.front_ends)
+
+    @property
+    def returning(self) -> bool:
+        """Whether all front ends of the kernel have left, and may return to the kernel as it is."""
+        return len(self.front_ends) > 0 and not self.served and self.phase is not Phase.RESTART
 
     @property
     def not_started(self) -> bool:
@@ -178,7 +183,6 @@ class RemoteKernel(KernelState):
         """End a kernel that no front end needs: unbind its ports at once, and close it when the keeper has gone."""
         if self.phase in (Phase.STOP, Phase.CLOSED):
             return
-        self.forget_absent()
         self.front_ends.close()
         self.report(events.Stopped(why))
         self._close_if_stopped()
@@ -191,7 +195,6 @@ class RemoteKernel(KernelState):
         """Give up the kernel's ports and its attachment. The keeper lives on."""
         if self.closed:
             return
-        self.forget_absent()
         self.report(events.Closed())
         self._attach_timing.close()
         self.front_ends.close()
