@@ -1,5 +1,5 @@
 # Makes, describes and removes a virtual environment of ours on the work node, for `add --create-env` and `remove --env`.
-# The hub sends this text to /bin/sh (hub/virtual_env/node_script.py), with `path` and other variables set before it, and
+# The hub sends this text to /bin/sh (hub/virtual_env.py), with `path` and other variables set before it, and
 # calls one of the functions `plan`, `create`, `status` and `remove` behind it. What they print for the hub begins with
 # a word and “|”; a line “problem|CODE|TEXT” ends them.
 #

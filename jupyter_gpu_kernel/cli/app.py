@@ -11,7 +11,7 @@ from jupyter_core.application import JupyterApp
 
 from .. import __version__
 from . import verbs
-from .add.add import Add
+from .add import Add
 from .verb import Verb
 
 _ALL: tuple[type[Verb], ...] = (Add, *verbs.ALL)

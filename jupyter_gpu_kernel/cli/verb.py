@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import difflib
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from ..adding import name_of
 from ..errors import GpuKernelError, SettingsError
 from ..kernelspecs import HOW_TO_ADD
 from ..saved_answers import SavedAnswers
+from ..wire.durations import seconds_of
 from ..wire.texts import printable
 from .terminal import Progress, TerminalAsker, can_ask, terminal_settings_restored
 
@@ -30,6 +32,8 @@ REACHED_WITHIN = 10.0
 _WHOLE_ID, _SHORTEST_ID = 12, 4
 """Characters of a kernel's ID, and of its beginning that is enough if no other kernel's ID begins so."""
 
+MONTH = 30 * 86400.0
+"""Seconds for which a node keeps the story of a kernel that has ended."""
 NO_KERNELSPEC = f"There is no remote GPU kernelspec yet. {HOW_TO_ADD}"
 
 
@@ -241,3 +245,13 @@ def kernel_id(text: str) -> str:
     if not _KERNEL.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!a} is not a kernel's ID: “jupyter gpu-kernel ps” shows them")
     return text
+
+
+def span(text: str, least: float = 0.0, most: float = math.inf) -> float:
+    """Return the seconds of an argument. Slurm's way of writing is known, too, if it has a colon."""
+    seconds = seconds_of(text)
+    if seconds is None:
+        raise argparse.ArgumentTypeError(f"{text!a} is not a time such as 90 or 90s, 30m, 8h, 7d, 4:00:00")
+    if not least <= seconds <= most:
+        raise argparse.ArgumentTypeError(f"{text!a} is not a time from {least:g} to {most:,.0f} seconds")
+    return seconds

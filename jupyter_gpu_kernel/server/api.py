@@ -20,7 +20,7 @@ from ..provisioner import NotStarted
 from ..wire.texts import node_name, with_program
 
 if TYPE_CHECKING:
-    from .state import ServerState
+    from .extension import ServerState
 
 API = "/jupyter-gpu-kernel/api"
 RESOURCE = "kernels"

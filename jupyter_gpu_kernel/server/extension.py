@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from dataclasses import dataclass
 from typing import Any
 
 from jupyter_server.extension.application import ExtensionApp
@@ -15,18 +16,16 @@ from .. import __version__
 from ..errors import GpuKernelError
 from ..provisioner import RemoteGPUProvisioner
 from ..wire.runtime import Runtime
-from .add import kernelspecs as kernelspecs  # the modules whose requests `handlers` returns
+from .add import kernelspecs as kernelspecs
 from .add.probes import Probes
 from .api import STATE, ask_hub, handlers
-from .questions import prompt_handlers, sign_in_requests
 from .questions.page_queue import notifier
 from .questions.prompts import Asking, PromptAsker, Prompts
 from .questions.sign_in_requests import PageSocket, SignInRequests
-from .running import attach as attach
+from .running import actions as actions
 from .running import kernels as kernels
 from .running.gpu_use import GpuUse
 from .running.overview import Overview
-from .state import ServerState
 from .websockets import CONNECTION_CLASS, without_delay
 
 PENDING_START_TIMEOUT = 5.0
@@ -35,6 +34,17 @@ CONTENTS_EVENTS = "https://events.jupyter.org/jupyter_server/contents_service/v1
 
 PAGE_PROMPTS = "gpuKernelPrompts"
 """The option of a page of JupyterLab that says where the user answers: in the page, or in a terminal."""
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """Made by the extension, and found by each handler as `self.state`."""
+
+    prompts: Prompts
+    sign_ins: SignInRequests
+    probes: Probes
+    overview: Overview
+    gpu_use: GpuUse
 
 
 class GpuKernelExtension(ExtensionApp):
@@ -71,11 +81,10 @@ class GpuKernelExtension(ExtensionApp):
         )
         server.event_logger.add_listener(schema_id=CONTENTS_EVENTS, listener=self._on_contents_event)
         root = str(getattr(server.contents_manager, "root_dir", ""))
-        notify = notifier(server, prompt_handlers.EVENT, prompt_handlers.TITLE)
-        prompts = Prompts(notify, shown=self.prompts == "page")
+        prompts = Prompts(notifier(server, Prompts), shown=self.prompts == "page")
         self.settings[STATE] = ServerState(
             prompts=prompts,
-            sign_ins=SignInRequests(notifier(server, sign_in_requests.EVENT, sign_in_requests.TITLE)),
+            sign_ins=SignInRequests(notifier(server, SignInRequests)),
             probes=Probes(lambda name: prompts.asker(Asking("probe", name))),
             overview=Overview(Runtime(), server.kernel_manager, root),
             gpu_use=GpuUse(Runtime(), lambda kernel: ask_hub("gpu_use", kernel=kernel)),

@@ -11,7 +11,7 @@ from probed_node import Node, real_venv
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.hub.virtual_env.base_python import find_base
+from jupyter_gpu_kernel.hub.virtual_env import find_base
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the script runs on the work node's sh")
 

@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
-from jupyter_gpu_kernel.hub.node.check.check_report import Report
+from jupyter_gpu_kernel.hub.node.check.check import Report
 from jupyter_gpu_kernel.hub.rpc import Call
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.hub import process
-from jupyter_gpu_kernel.hub.process import BURST, MAX_SIZE, write_log_to
+from jupyter_gpu_kernel.hub import app
+from jupyter_gpu_kernel.hub.app import BURST, MAX_SIZE, write_log_to
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def written(folder: Path) -> str:
 
 
 def test_it_has_a_size(log: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "BURST", 10**6)
+    monkeypatch.setattr(app, "BURST", 10**6)
     for number in range(3000):
         log.info("node %s: %s", number, "x" * 1500)
     assert MAX_SIZE < sum(path.stat().st_size for path in tmp_path.iterdir()) < 2.1 * MAX_SIZE
@@ -49,29 +49,29 @@ def test_one_node_has_so_many_lines_and_others_theirs(
     assert written(tmp_path).count("gpu1: link down") == BURST and "gpu2: link down: its own" in written(
         tmp_path
     )
-    monkeypatch.setattr(process, "PERIOD", -1.0)
+    monkeypatch.setattr(app, "PERIOD", -1.0)
     log.warning("%s: link down: %s", "gpu1", "later")
     assert "gpu1: link down: later (980 similar messages suppressed)" in written(tmp_path)
 
 
 def test_kinds_without_end_are_one_kind(log: logging.Logger, tmp_path: Path) -> None:
-    for number in range(process._MAX_KINDS + 500):
+    for number in range(app._MAX_KINDS + 500):
         log.warning("a front end said %s", number)
-    assert written(tmp_path).count("a front end said") == process._MAX_KINDS + BURST
+    assert written(tmp_path).count("a front end said") == app._MAX_KINDS + BURST
 
 
 def test_kinds_are_forgotten_after_their_period() -> None:
     now = 0.0
-    limit = process.RateLimit(lambda: now)
+    limit = app.RateLimit(lambda: now)
 
     def passes(first: str) -> bool:
         return limit.filter(logging.LogRecord("hub", logging.INFO, "", 0, "kernel %s", (first,), None))
 
-    for number in range(process._MAX_KINDS + 100):
+    for number in range(app._MAX_KINDS + 100):
         passes(f"of yesterday {number}")
     assert not passes("new")
-    now = process.PERIOD + 1
-    assert passes("new") and len(limit._kinds) < process._MAX_KINDS
+    now = app.PERIOD + 1
+    assert passes("new") and len(limit._kinds) < app._MAX_KINDS
 
 
 def test_what_a_node_says_is_inert(log: logging.Logger, tmp_path: Path) -> None:

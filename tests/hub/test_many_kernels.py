@@ -21,7 +21,7 @@ COUNT = 100
 MANY_EDGES = f"""
 import asyncio, resource
 from jupyter_gpu_kernel.hub.front_end.edge import Edge
-from jupyter_gpu_kernel.hub.process import raise_limit
+from jupyter_gpu_kernel.hub.app import raise_limit
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 async def main():
@@ -64,7 +64,7 @@ def test_a_hundred_kernels_where_shells_allow_256_open_files() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
 def test_a_higher_limit_of_open_files_is_not_lowered() -> None:
     program = (
-        "import resource\nfrom jupyter_gpu_kernel.hub.process import raise_limit\n"
+        "import resource\nfrom jupyter_gpu_kernel.hub.app import raise_limit\n"
         "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
         "most = 70_000 if hard == resource.RLIM_INFINITY else min(hard, 70_000)\n"
         "for before in (64, 5_000, most):\n"

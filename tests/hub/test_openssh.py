@@ -33,8 +33,7 @@ from jupyter_gpu_kernel.hub.openssh import questions
 from jupyter_gpu_kernel.hub.openssh.askpass import ADDRESS, TOKEN
 from jupyter_gpu_kernel.hub.openssh.askpass_server import Abandoned, AskpassServer
 from jupyter_gpu_kernel.hub.openssh.hops import DirectHop
-from jupyter_gpu_kernel.hub.openssh.log import HOST_KEY, READY, SIGN_IN, SSHLog
-from jupyter_gpu_kernel.hub.openssh.process import SSHProcess
+from jupyter_gpu_kernel.hub.openssh.process import HOST_KEY, READY, SIGN_IN, SSHLog, SSHProcess
 from jupyter_gpu_kernel.hub.openssh.program import SignIn, find_program, open_master
 from jupyter_gpu_kernel.hub.openssh.questions import Questions
 from jupyter_gpu_kernel.hub.paths import control_folder

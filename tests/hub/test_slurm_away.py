@@ -18,7 +18,7 @@ from jupyter_gpu_kernel.errors import BY_LOGIN, AgentError, AuthError, ConnectEr
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
-from jupyter_gpu_kernel.hub.slurm.login_warnings import login_warnings
+from jupyter_gpu_kernel.hub.slurm.operations import login_warnings
 from jupyter_gpu_kernel.hub.slurm.scheduler import Scheduler
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")

@@ -11,7 +11,7 @@ from remote import Remote
 from servers import Server
 from waiting import eventually
 
-from jupyter_gpu_kernel.server.running.gpu_history import GpuHistory
+from jupyter_gpu_kernel.server.running.gpu_use import GpuHistory
 from jupyter_gpu_kernel.server.running.overview_rows import node_rows
 
 pytestmark = pytest.mark.full

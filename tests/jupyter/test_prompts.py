@@ -17,7 +17,6 @@ from jupyter_gpu_kernel.hub.ssh import Secret
 from jupyter_gpu_kernel.server.api import STATE
 from jupyter_gpu_kernel.server.questions import page_queue
 from jupyter_gpu_kernel.server.questions import prompts as prompts_module
-from jupyter_gpu_kernel.server.questions.prompt_handlers import EVENT
 from jupyter_gpu_kernel.server.questions.prompts import Asking, PromptAsker, Prompts
 
 Fetch = Callable[..., Awaitable[HTTPResponse]]
@@ -50,7 +49,7 @@ class Page:
         self._fetch = fetch
         self.prompts: Prompts = server.web_app.settings[STATE].prompts
         self.events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        server.event_logger.add_listener(schema_id=EVENT, listener=self._on_event)
+        server.event_logger.add_listener(schema_id=Prompts.event, listener=self._on_event)
 
     async def _on_event(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
         await self.events.put(data)

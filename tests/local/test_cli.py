@@ -16,9 +16,9 @@ import pytest
 from environments import Environment
 
 import jupyter_gpu_kernel
-from jupyter_gpu_kernel.cli import create_env, terminal, times
+from jupyter_gpu_kernel.cli import create_env, terminal
 from jupyter_gpu_kernel.cli.show import tables
-from jupyter_gpu_kernel.cli.verb import _named, whole_id
+from jupyter_gpu_kernel.cli.verb import _named, span, whole_id
 from jupyter_gpu_kernel.errors import ConnectError, SettingsError
 from jupyter_gpu_kernel.hub.ssh import matches_fingerprint
 from jupyter_gpu_kernel.launcher import _read_connection
@@ -175,7 +175,7 @@ def test_bad_usage_is_2(program: Program, words: list[str], message: str) -> Non
     ],
 )
 def test_times_are_written_in_one_way(text: str, seconds: int) -> None:
-    assert times.span(text) == seconds
+    assert span(text) == seconds
 
 
 def test_options_that_are_times(program: Program) -> None:

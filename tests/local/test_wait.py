@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_kernel.cli.running.wait import exit_status
-from jupyter_gpu_kernel.cli.running.waited_kernel import Outcome, WaitedKernel
+from jupyter_gpu_kernel.cli.running.wait import Outcome, WaitedKernel, exit_status
 from jupyter_gpu_kernel.errors import AgentError, ConnectError
 from jupyter_gpu_kernel.wire.texts import duration
 

@@ -20,8 +20,7 @@ from typing import Any
 
 from ...errors import GpuKernelError
 from ...wire.texts import printable
-from ..times import span
-from ..verb import Ask, Listing, Verb, print_errors
+from ..verb import Ask, Listing, Verb, print_errors, span
 
 _PATIENCE = 4.0
 """Seconds for which the hub waits for each node; then it returns the node's last reply, or that it is late."""

@@ -14,7 +14,7 @@ from ..ssh.config.route import Hop
 from ..ssh.connector import ServerBusy
 from ..ssh.sign_in.keys import UserKeys
 from .askpass_server import ASKPASS
-from .log import HOST_KEY, REACH, SSHLog
+from .process import HOST_KEY, REACH, SSHLog
 
 _RESOLVE = re.compile(r"ssh: Could not resolve hostname \S+: (.*)")
 _CONNECT = re.compile(r"ssh: connect to host \S+ port \d+: (.*)")

@@ -29,8 +29,7 @@ from ..transport.short_command import SHELL
 from . import complaints, questions
 from .askpass_server import AskpassServer, find_askpass
 from .hops import DirectHop, MasterHop
-from .log import HOST_KEY, REACH, SIGN_IN, SSHLog
-from .process import SSHProcess
+from .process import HOST_KEY, REACH, SIGN_IN, SSHLog, SSHProcess
 from .program import SignIn, find_program, open_master
 from .questions import Questions
 

@@ -15,8 +15,7 @@ from ..transport.short_command import SHELL, run_to_end
 from ..transport.stream import CommandStream
 from ..transport.time_limit import return_within
 from . import complaints
-from .log import READY, SIGN_IN, SSHLog
-from .process import SSHProcess
+from .process import READY, SIGN_IN, SSHLog, SSHProcess
 from .program import Program, SignIn, opened
 
 _TURN_WAIT = 120.0  # seconds for the commands before, where they share a shell

@@ -22,7 +22,7 @@ from ..ssh.config.route import Hop
 from ..ssh.sign_in import secret_kinds
 from ..ssh.sign_in.auth import question
 from .askpass_server import Abandoned
-from .log import HOST_KEY, READY, SSHLog
+from .process import HOST_KEY, READY, SSHLog
 
 _LOG_WAIT = 0.5  # seconds for the lines before a question to be read
 _LOG_INTERVAL = 0.02  # seconds between two looks, if several processes may be the one that asks

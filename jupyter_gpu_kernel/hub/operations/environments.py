@@ -18,8 +18,7 @@ from ..node.node import Node
 from ..node.nodes import Nodes
 from ..rpc import Call
 from ..transport.connection import Connection
-from ..virtual_env.base_python import find_base, wheel_facts
-from ..virtual_env.node_script import Answer, path_of, problem, run_script, script_text
+from ..virtual_env import Answer, find_base, path_of, problem, run_script, script_text, wheel_facts
 
 FOLDER = "~/.local/share/jupyter-gpu-kernel-envs"
 """Where environments are, by the kernelspec's name: in the home, which outlives the node's own storage."""

@@ -7,13 +7,15 @@ No agent is started on a login node, and no job is left.
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from ...errors import ConnectError, GpuKernelError
 from ..kernel_settings import KernelSettings, Spec
-from ..node.check.check_report import Report
+from ..node.check.check import Report
 from ..node.check.probe import answer_without_gpus
 from ..node.install.agent_file import pack
 from ..node.link import TRY_AGAIN_SOON
@@ -23,10 +25,12 @@ from ..rpc import Call
 from .choice import choose
 from .commands import batch_script
 from .dialect import JobState
-from .login_warnings import login_warnings
 from .partitions import SlurmCluster, counts
 from .scheduler import Scheduler, Schedulers
 
+_NO_FOLDER, _NO_REVISION = 3, 4  # exit statuses of the check
+_HOME = re.compile(r"~[\w.-]*(/|$)")
+"""What a shell replaces by a home folder, if it is not quoted."""
 _TEST = "test"  # in place of a kernel's id
 
 
@@ -96,6 +100,35 @@ async def check_slurm(
             "gpu", 0.0, "not checked: the login node has no GPUs of jobs. Check in a kernel instead."
         )
         row["checked"] = False
+
+
+async def login_warnings(
+    scheduler: Scheduler, settings: KernelSettings, setup_problem: str, call: Call
+) -> list[str]:
+    """Return one sentence for each setting that fails on the login node. `setup_problem`: how the set-up lines failed
+    there, or ""."""
+    problems = [f"the set-up lines (--setup) fail: {setup_problem}"] if setup_problem else []
+    if settings.cwd or settings.code:
+        status = (await scheduler.run(_check(settings.cwd or "~", settings.code), call)).status
+        if status == _NO_FOLDER:
+            problems.append(f"the folder {settings.cwd} (--cwd) cannot be entered")
+        elif status == _NO_REVISION:
+            folder = settings.cwd or "the home folder"
+            problems.append(f"git finds no revision {settings.code} (--code) in {folder}")
+    place = f"(checked on {scheduler.name}; the job's nodes may differ)"
+    return [f"Warning: {problem}; kernels may fail for this reason {place}." for problem in problems]
+
+
+def _check(folder: str, revision: str) -> str:
+    """Return a line of sh that looks for the folder, and for the revision if the login node has git."""
+    home = match[0] if (match := _HOME.match(folder)) else ""
+    rest = folder[len(home) :]
+    steps = [f"cd -- {home}{shlex.quote(rest) if rest else ''} || exit {_NO_FOLDER}"]
+    if revision:
+        commit = shlex.quote(revision + "^{commit}")
+        steps.append("command -v git || exit 0")
+        steps.append(f"git rev-parse --verify {commit} || exit {_NO_REVISION}")
+    return f"({'; '.join(steps)}) >/dev/null 2>&1"
 
 
 # --- gpus

@@ -4,8 +4,8 @@
 - `config/` reads the user's ssh configuration, and makes the hops of a route; `sign_in/` signs in to one hop.
 - `connector.py` goes from hop to hop, and `route_connection.py` is the connection that results, for both transports;
   `hostkeys.py` verifies host keys, and `failures.py` has the errors that the transports share.
-- Of paramiko: `connect.py` connects to one hop, `paramiko_hop.py` runs commands there, `transport.py`, `packets.py` and
-  `tcp.py` bound and tune what is sent.
+- Of paramiko: `connect.py` connects to one hop, `paramiko_hop.py` runs commands there, `transport.py` and `packets.py`
+  bound and tune what is sent.
 """
 
 from __future__ import annotations

@@ -10,12 +10,14 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import paramiko
 
 from ...errors import ConnectError, RouteError
 from ..sanitize import one_line
-from . import hostkeys, tcp
+from ..transport.time_limit import return_within
+from . import hostkeys
 from .config.reasons import refused
 from .config.route import Hop
 from .connector import Connector, ServerBusy
@@ -26,6 +28,30 @@ from .sign_in.deadline import TimedAsker, Turns
 from .transport import WINDOW, BufferedSocket, Transport
 
 _MAX_SHOWN = 300  # characters of a directive in a message
+RETRY_AFTER = 3.0
+"""Seconds until an attempt is started again: the system repeats a lost SYN packet only after 1, 3, 7 and 15 s, and the
+network may be back in between."""
+_SHORTEST = 1.0  # seconds of an attempt, if that many remain: on a long path the answer takes some hundred milliseconds
+
+
+def dial(host: str, port: int, timeout: float) -> socket.socket:
+    """Return a connected and tuned TCP socket. Raises OSError. The addresses of the host are tried in turn, for some
+    seconds each, so that a dead one does not use up the time, unless that is very short."""
+    end = time.monotonic() + timeout
+    while True:
+        remaining = max(end - time.monotonic(), 0.05)
+        each = min(max(remaining / 2, _SHORTEST), remaining, RETRY_AFTER)
+        try:
+            sock = return_within(remaining, partial(socket.create_connection, (host, port), each))
+        except UnicodeError as error:
+            raise socket.gaierror(str(error)) from error
+        except TimeoutError:
+            if time.monotonic() >= end:
+                raise
+        else:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return sock
 
 
 class ParamikoConnector(Connector):
@@ -87,7 +113,7 @@ class ParamikoConnector(Connector):
     def _open_tcp(self, hop: Hop) -> BufferedSocket:
         try:
             within = self.deadline.remaining(hop.connect_timeout)
-            return BufferedSocket(tcp.dial(hop.host, hop.port, within))
+            return BufferedSocket(dial(hop.host, hop.port, within))
         except OSError as error:
             raise unreachable(hop, _reason(error), "") from error
 
@@ -95,7 +121,7 @@ class ParamikoConnector(Connector):
         """Return a channel of the previous hop. If no answer comes, the channel is requested again, as a TCP connection
         is, after a longer while each time: the previous hop may wait for a slow name server."""
         end = time.monotonic() + self.deadline.remaining(hop.connect_timeout)
-        target, origin, wait = (hop.host, hop.port), ("127.0.0.1", 0), tcp.RETRY_AFTER
+        target, origin, wait = (hop.host, hop.port), ("127.0.0.1", 0), RETRY_AFTER
         while True:
             remaining = max(end - time.monotonic(), 0.05)
             within = min(wait, remaining)

@@ -1,5 +1,5 @@
 """The page's form for a new kernelspec.
 
-form: the machines that it offers, and what it was filled in with; probe, probes: what is found on the node;
+form: the machines that it offers, and what it was filled in with; probes: what is found on the node;
 kernelspecs: writes and removes kernelspecs.
 """

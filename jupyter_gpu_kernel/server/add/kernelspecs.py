@@ -9,7 +9,7 @@ from ... import adding, kernelspecs
 from ...errors import AgentError, SettingsError
 from ...wire.kernel_settings import KernelSettings
 from ..api import Handler, JsonAnswer, RequestRefused, refusing, route
-from .probe import MachineProbe
+from .probes import MachineProbe
 
 
 @route("GET", "kernelspecs")

@@ -32,6 +32,10 @@ class PageEntry:
 class PageQueue:
     """Entries in the order in which they came. `notify(number of entries)` is called when there are others."""
 
+    event: ClassVar[str]
+    """The event that tells pages how many entries there are."""
+    title: ClassVar[str]
+    """The title of this event, for people."""
     gone: ClassVar[str]
     """What a page is told that answers or cancels an entry which is not in the queue (any more)."""
 
@@ -87,14 +91,14 @@ class PageQueue:
             entry.reply.cancel()
 
 
-def notifier(server: Any, event: str, title: str) -> Callable[[int], None]:
-    """Return what tells all pages of this server, from any thread, how many entries a queue has, by this event."""
+def notifier(server: Any, queue: type[PageQueue]) -> Callable[[int], None]:
+    """Return what tells all pages of this server, from any thread, how many entries the queue of this kind has."""
     waiting = {"type": "integer", "title": "Count", "description": "How many there are."}
     server.event_logger.register_event_schema(
         {
-            "$id": event,
+            "$id": queue.event,
             "version": "1",
-            "title": title,
+            "title": queue.title,
             "description": "Others than before wait for the user. Pages fetch them.",
             "type": "object",
             "required": ["waiting"],
@@ -103,6 +107,6 @@ def notifier(server: Any, event: str, title: str) -> Callable[[int], None]:
     )
 
     def emit(waiting: int) -> None:
-        server.event_logger.emit(schema_id=event, data={"waiting": waiting})
+        server.event_logger.emit(schema_id=queue.event, data={"waiting": waiting})
 
     return lambda waiting: server.io_loop.add_callback(emit, waiting)

@@ -7,7 +7,6 @@ and cannot be read here. A question that no page fetches within `PAGE_TIMEOUT` h
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import CancelledError
@@ -15,12 +14,13 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Literal
+from weakref import WeakSet
 
 from ...errors import Cancelled, NotAnswered
 from ...hub.rpc import ANSWER_TIMEOUT
 from ...hub.ssh import Secret, matches_fingerprint
 from ...saved_answers import SavedAnswers
-from ..api import RequestRefused
+from ..api import Handler, RequestRefused, route
 from .page_queue import PageEntry, PageQueue
 
 PAGE_TIMEOUT = 10.0
@@ -49,18 +49,21 @@ class Reply:
 class Prompts(PageQueue):
     """All questions of this server. They are asked on worker threads, and answered on the event loop."""
 
+    event = "https://events.jupyter.org/jupyter_gpu_kernel/prompts/v1"
+    title = "Questions of remote GPU kernels"
     gone = "this question does not wait for an answer any more"
 
     def __init__(self, notify: Callable[[int], None], shown: bool = True) -> None:
         """`shown`: whether pages show questions; else each fails at once, with the command for a terminal."""
         super().__init__(notify)
         self._shown = shown
-        self._numbers = itertools.count()
-        self._cancelled: dict[Asking, int] = {}
+        self._askers = WeakSet[PromptAsker]()
 
     def asker(self, waiting: Asking) -> PromptAsker:
         """Return an Asker for one call: `async with prompts.asker(…) as ask: await client.acall(…, ask=ask)`."""
-        return PromptAsker(self, waiting, next(self._numbers))
+        asker = PromptAsker(self, waiting)
+        self._askers.add(asker)
+        return asker
 
     # --- for pages
 
@@ -75,9 +78,11 @@ class Prompts(PageQueue):
     def cancel(self, number: str) -> None:
         """Give up a question, and those of all calls that wait already for the same kernelspec. Raises
         RequestRefused."""
-        same = _same(self._entry(number).asker.waiting)
+        cancelled = self._entry(number).asker.waiting
         with self._lock:
-            self._cancelled[same] = next(self._numbers)
+            for asker in self._askers:
+                if (asker.waiting.what, asker.waiting.name) == (cancelled.what, cancelled.name):
+                    asker.may_ask = False
         self._take(number).reply.cancel()
 
     # --- for askers
@@ -97,8 +102,7 @@ class Prompts(PageQueue):
             raise NotAnswered("asks for a password, a code or a confirmation", hop=hop)
         posted = PageEntry({"id": number, **question, "for": asdict(asker.waiting)}, asker)
         with self._lock:
-            cancelled = self._cancelled.get(_same(asker.waiting), -1) > asker.number
-            if cancelled or not asker.may_ask:
+            if not asker.may_ask:
                 raise _cancelled(asker.waiting, hop)
             if self._is_full:
                 raise NotAnswered("too many questions wait for an answer", hop=hop)
@@ -114,10 +118,10 @@ class Prompts(PageQueue):
 class PromptAsker:
     """An Asker for one call, whose questions leave the queue at its end."""
 
-    def __init__(self, prompts: Prompts, waiting: Asking, number: int) -> None:
-        self._prompts, self.waiting, self.number = prompts, waiting, number
+    def __init__(self, prompts: Prompts, waiting: Asking) -> None:
+        self._prompts, self.waiting = prompts, waiting
         self.may_ask = True
-        """Whether the call has not ended."""
+        """Whether the call goes on: it has not ended, and the user has not cancelled a call for the same kernelspec."""
         self._saved = SavedAnswers(waiting.name if waiting.what != "probe" else "")
 
     async def __aenter__(self) -> PromptAsker:
@@ -163,13 +167,45 @@ def _reply(question: PageEntry, hop: str) -> Reply:
     return reply
 
 
-def _same(waiting: Asking) -> Asking:
-    """Return what all calls that ask the same questions have in common."""
-    return Asking(waiting.what, waiting.name)
-
-
 def _cancelled(waiting: Asking, hop: str) -> Cancelled:
     error = Cancelled(hop)
     if waiting.what != "probe":  # which is for no kernelspec yet
         error.fill_in("NAME", waiting.name)
     return error
+
+
+# --- the HTTP API: nothing here reads an answer again
+
+
+@route("GET", "prompts")
+async def prompts(handler: Handler) -> list[dict[str, Any]]:
+    """The questions that wait, in order: [{id, hop, kind, prompt, again, fingerprint, key_type, for, saveable}].
+
+    The page shows the questions to the user. kind: password, passphrase, code, pin, text, or host, a new host key;
+    `for`: {what, name, notebook}.
+    """
+    return handler.state.prompts.open()
+
+
+@route("POST", "prompts/([0-9a-f]{32})")
+async def answer_prompt(handler: Handler, number: str) -> dict[str, bool]:
+    """Answer a question: {"answer": text, "save": bool}. To a new host key the answer is the end of its fingerprint."""
+    if not handler.request.headers.get("Content-Type", "").startswith("application/json"):
+        raise RequestRefused(415, "the answer must be JSON")  # no form of any page can send that
+    body = handler.body("answer", "save")
+    text, save = body.get("answer"), body.get("save", False)
+    if not isinstance(text, str) or not isinstance(save, bool) or not _is_line(text):
+        raise RequestRefused(400, 'expected {"answer": one line of text, "save": true or false}')
+    handler.state.prompts.answer(number, text, save)
+    return {"ok": True}
+
+
+@route("DELETE", "prompts/([0-9a-f]{32})")
+async def cancel_prompt(handler: Handler, number: str) -> dict[str, bool]:
+    """Cancel a question."""
+    handler.state.prompts.cancel(number)
+    return {"ok": True}
+
+
+def _is_line(text: str) -> bool:
+    return len(text) <= LONGEST_ANSWER and not any(character in text for character in "\0\r\n")

@@ -25,8 +25,6 @@ from ..api import Handler, hub_client, refusing, route
 from .page_queue import PageEntry, PageQueue
 from .prompts import Asking
 
-EVENT = "https://events.jupyter.org/jupyter_gpu_kernel/sign_ins/v1"
-TITLE = "Kernels that wait for a sign-in"
 PAGE_TIMEOUT = 4.0
 """Seconds for a page to fetch a request: less than a launcher waits for that."""
 LONGEST_TEXT = 200
@@ -35,6 +33,8 @@ LONGEST_TEXT = 200
 class SignInRequests(PageQueue):
     """All kernels that wait."""
 
+    event = "https://events.jupyter.org/jupyter_gpu_kernel/sign_ins/v1"
+    title = "Kernels that wait for a sign-in"
     gone = "this kernel does not wait for a sign-in any more"
 
     def cancel(self, number: str) -> None:

@@ -1,12 +1,15 @@
-"""The use of a kernel's GPUs, for the pages that show the kernel. The kernel's node is asked seldom, and no page waits
-for the answer."""
+"""The use of GPUs: of one kernel's GPUs, for the pages that show the kernel, and the last ten minutes of every GPU, as
+far as pages asked for them.
+
+A kernel's node is asked seldom, and no page waits for the answer. All of it is in memory, and bounded."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +22,14 @@ _INTERVAL = 12.0
 """Seconds between two requests about a kernel, however many pages show it. The node runs nvidia-smi for each."""
 _RECENT = 45.0
 """Seconds for which an answer says something about now."""
+_SECONDS = 600.0
+"""The age of the oldest sample that is kept."""
+_SPACING = 9.0
+"""Seconds between two samples that are kept, at least."""
+_MOST_GPUS = 256
+"""The most GPUs of one node of which samples are kept, so that a node that always reports other GPUs displaces no GPU
+of other nodes."""
+Sample = tuple[int, Any, Any]
 _SHOWN = ("index", "uuid", "name", "memory_used_mib", "memory_total_mib", "utilization")
 
 
@@ -70,3 +81,36 @@ class GpuUse:
                 {key: row.get(key) for key in _SHOWN} | {"processes": processes(row)} for row in rows
             ]
             known.answered_at = self._runtime.monotonic()
+
+
+class GpuHistory:
+    """The last ten minutes of the memory and utilization of each GPU. `add` takes the hub's rows of GPUs, and `of`
+    returns the samples of one GPU."""
+
+    def __init__(self) -> None:
+        self._samples: dict[tuple[Any, Any], deque[Sample]] = {}
+
+    def add(self, now: float, rows: Iterable[dict[str, Any]]) -> None:
+        """Take the samples of this moment, in seconds since the epoch, and forget those that are too old."""
+        counts = Counter(hop for hop, _ in self._samples)
+        for row in rows:
+            hop, _ = key = _key(row)
+            if "index" not in row or (key not in self._samples and counts[hop] >= _MOST_GPUS):
+                continue
+            counts[hop] += key not in self._samples
+            samples = self._samples.setdefault(key, deque())
+            if not samples or not 0 <= now - samples[-1][0] < _SPACING:
+                samples.append((int(now), row.get("memory_used_mib"), row.get("utilization")))
+        for key, samples in list(self._samples.items()):
+            while samples and not 0 <= now - samples[0][0] < _SECONDS:  # the clock may have been set back
+                samples.popleft()
+            if not samples:
+                del self._samples[key]
+
+    def of(self, row: dict[str, Any]) -> list[list[Any]]:
+        """Return [[time, memory_used_mib, utilization], …] of the GPU in this row, oldest first."""
+        return [list(sample) for sample in self._samples.get(_key(row), ())]
+
+
+def _key(row: dict[str, Any]) -> tuple[Any, Any]:
+    return row.get("hop"), row.get("uuid") or row.get("index")

@@ -12,7 +12,7 @@ from ...program import command
 from ...provisioner import RemoteGPUProvisioner
 from ...wire.runtime import Runtime
 from ..api import Handler, hub_client, route, with_command
-from .gpu_history import GpuHistory
+from .gpu_use import GpuHistory
 from .overview_rows import kernel_rows, node_rows
 
 _FRESH = 2.0

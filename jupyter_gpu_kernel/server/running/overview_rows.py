@@ -9,8 +9,7 @@ from typing import Any
 
 from ...kernelspecs import Kernelspec
 from ..api import shown_node
-from .gpu_history import GpuHistory
-from .gpu_use import processes
+from .gpu_use import GpuHistory, processes
 
 Row = dict[str, Any]
 _LATE = 10.0

@@ -1,16 +1,68 @@
-"""The verb `remove`: a kernelspec, and with --env the virtual environment that `add --create-env` made for it."""
+"""The verbs `list` and `remove`: the kernelspecs of remote GPU kernels, and with `--env` the virtual environments that
+`add --create-env` made for kernelspecs."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from .. import adding, kernelspecs
 from ..errors import AgentError, SettingsError
 from ..wire.kernel_settings import KernelSettings
 from ..wire.texts import printable
+from .show import tables
 from .terminal import agrees, can_ask
-from .verb import Verb, errors_of, print_json
+from .verb import NO_KERNELSPEC, Verb, errors_of, print_errors, print_json
+
+
+class List(Verb):
+    verb = "list"
+    summary = "List the kernelspecs of remote GPU kernels."
+
+    def run(self) -> int:
+        bad: list[SettingsError] = []
+        specs = kernelspecs.find_all(bad.append)
+        if self.args.json:
+            print_json([{**one.to_json(), **_environment(one, specs)} for one in specs])
+        elif specs:
+            print(tables.table(_COLUMNS, specs))
+        elif not bad:
+            sys.stderr.write(f"{NO_KERNELSPEC}\n")
+        return print_errors(bad)
+
+
+def _gpus(settings: KernelSettings) -> str:
+    """How many GPUs, and which: "2 3090, 20G"."""
+    kind = f"{settings.gpus} {settings.gpu_type}".strip()
+    return ", ".join(filter(None, (kind, settings.min_memory)))
+
+
+def _environment(spec: kernelspecs.Kernelspec, specs: Sequence[kernelspecs.Kernelspec]) -> dict[str, str]:
+    """Return {"environment": FOLDER} if the Python is in an environment that `add --create-env` made, for whichever one
+    of these kernelspecs."""
+    folders = (one.settings.env_dir for one in specs if one.settings.env_dir)
+    used = next((folder for folder in folders if spec.settings.python.startswith(f"{folder}/")), "")
+    return {"environment": used} if used else {}
+
+
+def _route(settings: KernelSettings) -> str:
+    """The hops; of several hosts all, in place of the last host; and the job of Slurm, with its partition."""
+    *jumps, last = settings.route
+    job = f"Slurm job ({settings.partition})" if settings.partition else "Slurm job"
+    hops = [*jumps, ", ".join(settings.hosts or [last]), *settings.via]
+    route = " → ".join([*hops, job] if settings.slurm else hops)
+    return route if settings.transport == "auto" else f"{route} (by {settings.transport})"
+
+
+_COLUMNS: tables.Columns = (
+    ("NAME", lambda spec: spec.name),
+    ("GPUS", lambda spec: _gpus(spec.settings)),
+    ("PYTHON", lambda spec: spec.settings.python or "the best one found"),
+    ("WAY", lambda spec: _route(spec.settings)),
+    ("KERNELSPEC", lambda spec: str(spec.path)),
+)
 
 
 class Remove(Verb):

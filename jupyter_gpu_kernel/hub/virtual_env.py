@@ -1,6 +1,8 @@
-"""Runs `agent/virtual_env.sh` on a node, and checks what the script prints.
+"""Virtual environments that we make on nodes for `add --create-env`, and remove for `remove --env`: the choice of the
+Python from which an environment is made, and the script that makes the environment.
 
-Blocks. There is no agent on the node yet, so the script is sent as text, over any connection that runs /bin/sh.
+There may be no agent on the node yet, so the script `agent/virtual_env.sh` is sent as text, over any connection that
+runs /bin/sh, and what the script prints is checked. All of it blocks.
 """
 
 from __future__ import annotations
@@ -9,13 +11,20 @@ import base64
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ...errors import AgentError
-from .. import sanitize
-from ..transport.connection import Connection
-from ..transport.script import Output, source
+from ..errors import AgentError
+from . import sanitize
+from .node.check.find_python import at_least, install_python, locate, start_best, too_old
+from .node.check.python_probe import SOURCES, NodeFacts, Probe, Python
+from .transport.connection import Connection
+from .transport.script import Output, source
+
+_CURRENT = (3, 10)
+"""Current releases of ipykernel need this Python."""
+
 
 LIMIT = 1800.0
 """Seconds that one run may take: a slow file server needs minutes for thousands of small files."""
@@ -42,6 +51,58 @@ _REMEDIES = {
     "in_use": "End these first (jupyter gpu-kernel stop ID), then run this command again. Nothing was removed.",
 }
 """What to do, by the code of the problem that the script reports."""
+
+
+def find_base(
+    connection: Connection, hop: str, wanted: str, setup: Sequence[str], clock: Callable[[], float]
+) -> tuple[Python, NodeFacts]:
+    """Return `wanted` (a path, or a name on PATH), or the best Python that is found, and what is known of the node.
+    Raises AgentError without one."""
+    probe = Probe(connection, hop, setup)
+    if wanted:
+        found = [Python(locate(probe, hop, wanted), "wanted", "")]
+    else:
+        found = [one for one in probe.survey("all", "python3", "python") if one.source != "ours"]
+
+    def preference(python: Python) -> tuple[bool, bool, int, int]:
+        return _preference(python, probe.node.home)
+
+    good, bad, _ = start_best(probe, [_judged(one) for one in found], _judged, preference, clock)
+    if good:
+        return good[0], probe.node
+    lines = ["there is no Python from which an environment could be made"]
+    lines += [f"  {one.path} {one.why_not}" for one in bad[:6]]
+    lines += [f"  not searched: {place}" for place in probe.skipped[:3]]
+    raise AgentError("\n".join(lines), hop=hop, remedy=install_python(probe.node, hop))
+
+
+def wheel_facts(python: Python, node: NodeFacts, musl: bool, hop: str) -> dict[str, str]:
+    """Return {"version", "abi", "machine", "libc"}, which decide what wheels fit. They become arguments of pip here, so
+    AgentError is raised for other forms."""
+    version = re.fullmatch(r"(\d+)\.(\d+)\.\d+", python.version)
+    libc = "musl" if musl else f"glibc {node.glibc}"
+    is_known = re.fullmatch(r"musl|glibc \d+\.\d+[.\d]*", libc) and re.fullmatch(
+        "[a-z0-9_]{1,20}", node.machine
+    )
+    if not (version and is_known):
+        cause = f"there are no wheels for {python.path}: its version, processor or C library is not known"
+        raise AgentError(cause, hop=hop, remedy="Choose another Python of the node with --python PATH.")
+    abi = f"cp{version[1]}{version[2]}"
+    return {"version": python.version, "abi": abi, "machine": node.machine, "libc": libc}
+
+
+def _judged(python: Python) -> Python:
+    known = python.version and not python.why_not
+    return replace(python, why_not=too_old(python)) if known else python
+
+
+def _preference(python: Python, home: str) -> tuple[bool, bool, int, int]:
+    """What the set-up lines bring comes first, then what has current packages, then what all nodes have that share the
+    home, then what stays."""
+    old = bool(python.version) and not at_least(python.version, _CURRENT)
+    environment = python.kind.startswith("venv") or (python.kind == "conda" and "/envs/" in python.prefix)
+    shared = bool(home) and python.prefix.startswith(f"{home}/")
+    return python.source != "setup", old, 2 if environment else int(not shared), SOURCES.index(python.source)
 
 
 class Answer:
