@@ -12,7 +12,7 @@ from servers import Server
 from waiting import eventually
 
 from jupyter_gpu_kernel.server.running.gpu_use import GpuHistory
-from jupyter_gpu_kernel.server.running.overview_rows import node_rows
+from jupyter_gpu_kernel.server.running.overview import node_rows
 
 pytestmark = pytest.mark.full
 

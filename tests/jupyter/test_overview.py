@@ -18,8 +18,7 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel import kernelspecs
 from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.server.api import STATE
-from jupyter_gpu_kernel.server.running.overview import Overview
-from jupyter_gpu_kernel.server.running.overview_rows import relative_path
+from jupyter_gpu_kernel.server.running.overview import Overview, relative_path
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote", "nothing_stays")]
 Fetch = Callable[..., Awaitable[Any]]

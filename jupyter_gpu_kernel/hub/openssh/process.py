@@ -2,8 +2,8 @@
 
 A log, at LogLevel DEBUG1, says how far ssh has come, and why it failed. The server's banner and the words of a
 ProxyCommand are not in the log but on ssh's stderr, and are shown only. A title of the server's questions is in the
-log, with any text. So the host key is the first one that is named, which is before the server can say anything, and a step
-never goes back.
+log, with any text. So the host key is the first one that is named, which is before the server can say anything, and a
+step never goes back.
 """
 
 from __future__ import annotations
