@@ -4,9 +4,8 @@ all kernels of a hub share."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +73,7 @@ class KernelState:
         self.session, self.starter = origin.session, origin.starter
         self.open_arguments = open_arguments(origin.how, settings)
         """{} once the kernel was attached."""
-        self._watchers: list[Callable[[], None]] = []
+        self._changed = asyncio.Event()  # of which there is another one after each change
 
     @property
     def status(self) -> dict[str, Any]:
@@ -131,29 +130,17 @@ class KernelState:
         """Whether the link has carried the kernel, so that the link, if it is down now, comes back by itself."""
         return not self.open_arguments
 
-    @contextlib.contextmanager
-    def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
-        """A context in which `watcher()` is called whenever the description has changed."""
-        self._watchers.append(watcher)
-        try:
-            yield
-        finally:
-            self._watchers.remove(watcher)
-
     def wake(self) -> None:
-        """Tell watchers that something has changed, also what the description does not show."""
-        for watcher in list(self._watchers):
-            watcher()
+        """Wake who waits for a change: something has changed, perhaps what the description does not show."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def change(self, within: float | None = None) -> bool:
         """Return True at the next change; False if there is none within so many seconds."""
-        changed = asyncio.Event()
-        with self.watched(changed.set):
-            try:
-                await asyncio.wait_for(changed.wait(), within)
-            except asyncio.TimeoutError:
-                return False
-        return True
+        try:
+            return await asyncio.wait_for(self._changed.wait(), within)
+        except asyncio.TimeoutError:
+            return False
 
     async def until(self, condition: Callable[[], bool], within: float | None = None) -> None:
         """Return when the condition holds, the hub does not have the kernel any more, or the time is over."""
@@ -169,5 +156,5 @@ class KernelState:
         self.notify()
 
     def notify(self) -> None:
-        """Tell watchers that the description has changed."""
+        """The description has changed: wake who waits for a change."""
         self.wake()

@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 from ...wire.runtime import Runtime
 from ..kernels import Kernels
 from ..node.check.python_probe import NodeFacts, Python
@@ -90,10 +92,10 @@ class EnvironmentOperations:
         path = str(call.arguments["path"])
         answer = await self._run(call, node, "status", script_text("status", path=path))
         record = answer.record(path)
-        made = {_normal(name) for name, _ in record.get("packages", ())}
+        made = {canonicalize_name(name) for name, _ in record.get("packages", ())}
         folders = (one.removesuffix(".dist-info").partition("-") for one in answer.all("package"))
         added = sorted(
-            (name, version) for name, _, version in folders if version and _normal(name) not in made
+            (name, version) for name, _, version in folders if version and canonicalize_name(name) not in made
         )
         attached = [one.kernel_id for one in self._kernels if one.settings.python.startswith(f"{path}/")]
         users = [{"kernel": one} for one in dict.fromkeys([*answer.kernels, *sorted(attached)])]
@@ -118,7 +120,3 @@ class EnvironmentOperations:
     @staticmethod
     async def _run(call: Call, node: Node, verb: str, text: bytes) -> Answer:
         return await node.run(call, lambda connection: run_script(connection, node.name, verb, text))
-
-
-def _normal(name: str) -> str:
-    return name.replace("_", "-").replace(".", "-").lower()

@@ -48,8 +48,13 @@ class Reservation(KernelState):
         super().__init__(kernel_id, settings.replace(reservation=True), link)
         self.endpoint = new_endpoint(runtime, None)
         self._owner = owner
-        self._watchers.append(on_change)
+        self._on_change = on_change
         link.attach(self)
+
+    def wake(self) -> None:
+        """Tell the caller, too, that something has changed."""
+        super().wake()
+        self._on_change()
 
     @property
     def granted(self) -> bool:
@@ -59,7 +64,7 @@ class Reservation(KernelState):
 
     async def cancel(self, why: str) -> None:
         """End the keeper, which ends by itself if its node cannot be reached."""
-        self._watchers.clear()
+        self._on_change = lambda: None
         # A keeper that is starting cannot be asked yet.
         await self.until(lambda: self.was_attached or self.error is not None, _START_WITHIN)
         self.link.release(self)
