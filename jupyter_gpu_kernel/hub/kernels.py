@@ -25,9 +25,8 @@ from .jobs.job_files import JobFiles
 from .jobs.job_kernels import JobKernels
 from .kernel.core.events import StartFailed
 from .kernel.core.pending_request import waiting
-from .kernel.description import NO_CELLS
 from .kernel.kernel_info import KernelInfoCache
-from .kernel.kernel_state import HubContext, Origin
+from .kernel.kernel_state import NO_CELLS, HubContext, Origin
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.starter import Starter
 from .kernel.states import LinkState, Phase

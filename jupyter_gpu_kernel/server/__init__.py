@@ -2,7 +2,7 @@
 
 Requests are authenticated and authorised as in every Jupyter handler. Nothing of this is needed for a kernel to run.
 
-extension: what Jupyter loads, and what all handlers share; api: the table of requests, and what all of them need;
-websockets: kernel websockets without delay. add/: the form for a new kernelspec; questions/: what the user is asked;
+extension: what Jupyter loads, what all handlers share, and kernel websockets without delay; api: the table of requests,
+and what all of them need. add/: the form for a new kernelspec; questions/: what the user is asked;
 running/: kernels and nodes.
 """

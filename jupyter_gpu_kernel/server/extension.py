@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from jupyter_core.utils import ensure_async
 from jupyter_server.extension.application import ExtensionApp
 from jupyter_server.utils import to_api_path, to_os_path
 from traitlets import Bool, Enum
@@ -26,12 +27,13 @@ from .running import actions as actions
 from .running import kernels as kernels
 from .running.gpu_use import GpuUse
 from .running.overview import Overview
-from .websockets import CONNECTION_CLASS, without_delay
 
 PENDING_START_TIMEOUT = 5.0
 """Seconds for starts of kernels that are pending when the server exits; ours have been released."""
 CONTENTS_EVENTS = "https://events.jupyter.org/jupyter_server/contents_service/v1"
 
+CONNECTION_CLASS = "kernel_websocket_connection_class"
+"""The name of the server's setting with the class that joins a page's websocket to a kernel's sockets."""
 PAGE_PROMPTS = "gpuKernelPrompts"
 """The option of a page of JupyterLab that says where the user answers: in the page, or in a terminal."""
 
@@ -141,3 +143,26 @@ async def forget_failed_starts(manager: Any) -> None:
     for kernel_id, task in list(pending.items()):
         if task.done() and kernel_id not in manager:
             del pending[kernel_id]
+
+
+def without_delay(connection_class: Any) -> Any:
+    """Return the class of websocket connections that a server uses, whichever it is, with TCP_NODELAY.
+
+    Otherwise the end of a cell reaches a page 40 ms late. A kernel answers a cell with several small messages. Nagle's
+    algorithm holds the second one back until the page's system has acknowledged the first, which systems delay. See
+    docs/upstream/websocket-nodelay.md.
+    """
+
+    async def connect(self: Any) -> Any:
+        """Join the websocket, which is open now, to the kernel."""
+        self.websocket_handler.set_nodelay(True)
+        return await ensure_async(super(undelayed, self).connect())
+
+    # Its name stays that of the server's class: configuration and the log use it.
+    more = {
+        "connect": connect,
+        "__module__": connection_class.__module__,
+        "__doc__": connection_class.__doc__,
+    }
+    undelayed = type(connection_class)(connection_class.__name__, (connection_class,), more)
+    return undelayed

@@ -21,8 +21,8 @@ from jupyter_gpu_kernel.hub.front_end import edge as edge_module
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.front_end.sockets import MAX_UNREAD
-from jupyter_gpu_kernel.hub.kernel import attach_timing
-from jupyter_gpu_kernel.hub.kernel.attach_timing import AttachTiming
+from jupyter_gpu_kernel.hub.kernel import keeper_connection
+from jupyter_gpu_kernel.hub.kernel.keeper_connection import AttachTiming
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.attachments import new_endpoint
@@ -120,7 +120,7 @@ def test_one_that_left_before_is_not_waited_for(
 def test_ones_that_never_come_are_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr(attach_timing, "SUBSCRIBE_TIMEOUT", 0.5)
+    monkeypatch.setattr(keeper_connection, "SUBSCRIBE_TIMEOUT", 0.5)
     adopted: RemoteKernel = request.getfixturevalue("adopted")
     with connected(adopted.edge.connection, iopub=False) as first:
         first.execute("print('received')")
@@ -171,7 +171,7 @@ class Carried:
 def test_it_is_attached_once_until_it_is_released_and_never_when_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attach_timing, "SUBSCRIBE_TIMEOUT", 0.0)
+    monkeypatch.setattr(keeper_connection, "SUBSCRIBE_TIMEOUT", 0.0)
 
     def no_way(again: bool) -> Any:
         raise ConnectError("there is no way", hop="node")

@@ -12,7 +12,7 @@ from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebso
 from server_fixtures import *  # noqa: F403 (for this file)
 from waiting import DEADLINE
 
-from jupyter_gpu_kernel.server.websockets import CONNECTION_CLASS
+from jupyter_gpu_kernel.server.extension import CONNECTION_CLASS
 
 Fetch = Callable[..., Awaitable[Any]]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError
 from ...wire.runtime import Runtime
-from ..kernel.description import NO_CELLS
+from ..kernel.kernel_state import NO_CELLS
 from ..kernel_settings import KernelSettings, Spec
 from ..node.hosts import each_spec
 from ..node.link import TRY_AGAIN_SOON

@@ -20,13 +20,11 @@ from ..front_end.edge import Edge
 from ..front_end.front_ends import FrontEnd, FrontEnds, FrontEndSpec
 from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink, NoLink
-from .attach_timing import AttachTiming
 from .core import effects, events
 from .core.kernel_core import KernelCore
 from .core.relay import CoreSetup
-from .description import describe
-from .kernel_state import CREATED, HubContext, KernelState, Origin
-from .resumable_endpoint import ResumableEndpoint
+from .keeper_connection import AttachTiming, ResumableEndpoint
+from .kernel_state import CREATED, HubContext, KernelState, Origin, describe
 from .states import LinkState, Phase
 
 

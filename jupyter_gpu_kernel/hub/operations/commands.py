@@ -15,7 +15,7 @@ from ... import __version__
 from ...errors import AgentError, GpuKernelError, HubError
 from ...wire import PROTOCOL
 from ...wire.runtime import Runtime
-from ..kernel.description import times_of
+from ..kernel.kernel_state import times_of
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.states import LinkState
 from ..kernels import Kernels

@@ -1,0 +1,121 @@
+"""The connection of one kernel to its keeper.
+
+`ResumableEndpoint` is the hub's end of the message stream, with the files by which the successor of a killed hub goes
+on. `AttachTiming` decides when the kernel is attached to its link: at once, or when the front ends of a killed hub have
+connected again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ...wire.messages import Data
+from ...wire.runtime import Runtime
+from ..front_end.delivered import Delivered, RequestFile
+from ..front_end.edge import SUBSCRIBE_TIMEOUT
+from ..node.attachments import Attachment, new_endpoint
+from ..node.node_link import NodeLink
+from ..validate import message
+from .core.events import Arrived
+
+
+class ResumableEndpoint:
+    """The present `endpoint` of one kernel, and the kernel's file of `requests`."""
+
+    def __init__(self, runtime: Runtime, delivered: Delivered | None) -> None:
+        """`delivered`: the files; None: there are none."""
+        self._runtime = runtime
+        self._delivered = delivered
+        self.requests = RequestFile(None) if delivered is None else delivered.requests
+        counts = None if delivered is None else delivered.counts
+        self.was_up = counts is not None
+        """Whether the kernel was connected to a hub that was killed."""
+        self.endpoint = new_endpoint(runtime, counts)
+
+    def arrived(self, data: Data) -> Arrived:
+        """Return the event that this message of the keeper has come, as if there was no room for the message."""
+        end, delivered = self.endpoint, self._delivered
+        pieces = delivered.take_pieces(end.lane, end.delivered) if delivered is not None else 0
+        return Arrived(message(data), end.received, end.lane, pieces, has_room=False)
+
+    def save(self, oldest: int, waiting: Sequence[int], pieces: int) -> None:
+        """Save how many messages were delivered, and acknowledge them: see `SaveProgress`."""
+        self.endpoint.hold_acknowledgements(oldest, waiting)
+        if self._delivered is not None:
+            self._delivered.save(self.endpoint.delivered, pieces or self._delivered.pieces)
+
+    def change_kernel(self, kernel_id: str) -> None:
+        """From now on exchange messages with the keeper of the kernel with this id."""
+        self.endpoint = new_endpoint(self._runtime, None)
+        self.rename(kernel_id)
+
+    def rename(self, kernel_id: str) -> None:
+        """The files are for the kernel with this id."""
+        if self._delivered is not None and self._delivered.kernel_id != kernel_id:
+            self._delivered.switch(kernel_id)
+
+    def close(self, *, forget: bool) -> None:
+        """Close the files; remove them if there will be no successor."""
+        if self._delivered is not None:
+            self._delivered.forget() if forget else self._delivered.close()
+
+
+class AttachTiming:
+    """Attaches one kernel to its link. `attach` and `release` may be called more than once."""
+
+    def __init__(self, link: NodeLink, attachment: Attachment) -> None:
+        self._link = link
+        self._attachment = attachment
+        self._is_attached = self._is_closed = self._complete = False
+        self._timer: asyncio.TimerHandle | None = None  # while the kernel waits for front ends
+
+    def begin(self, at_once: bool) -> None:
+        """Attach the kernel: `at_once`, or when all front ends have connected, as output for the others would be lost.
+        The wait is limited, as a front end may never come back."""
+        if at_once or self._complete:
+            self.attach()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(SUBSCRIBE_TIMEOUT, self.attach)
+
+    def complete(self) -> None:
+        """All front ends that a killed hub had have connected."""
+        self._complete = True
+        if self._timer is not None:
+            self.attach()
+
+    def attach(self) -> None:
+        """Let the link carry the kernel."""
+        self._end_wait()
+        if not (self._is_attached or self._is_closed):
+            self._is_attached = True
+            self._link.attach(self._attachment)
+
+    def release(self) -> None:
+        """Detach the kernel from the link, until `attach`."""
+        self._end_wait()
+        self._is_attached = False
+        self._link.release(self._attachment)
+
+    def move(self, link: NodeLink) -> None:
+        """The kernel belongs to another link now, to which it is not attached yet."""
+        self.release()
+        self._link = link
+
+    def start(self, link: NodeLink) -> None:
+        """Attach the kernel, which had no node, to this link when its front ends have connected."""
+        if self._timer is not None:
+            self._link = link
+        else:
+            self.move(link)
+            self.attach()
+
+    def close(self) -> None:
+        """Detach the kernel from the link for good."""
+        self._is_closed = True
+        self.release()
+
+    def _end_wait(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
