@@ -20,7 +20,7 @@ from jupyter_gpu_kernel.cli.running.gpu_verdicts import (
     judge_framework,
 )
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.hub.sanitize import Malformed
+from jupyter_gpu_kernel.hub.validate import Malformed
 
 PYTHON = "/home/alice/my env/bin/python"
 PAGE = "https://pytorch.org/get-started/locally/"

@@ -20,7 +20,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 
 from ...adding import name_of
 from ...errors import GpuKernelError, KernelStartError
-from ...hub import sanitize
+from ...hub import sanitize, validate
 from ...served_kernel import new_connection
 from ...wire.kernel_settings import KernelSettings
 from ..terminal import Progress
@@ -33,15 +33,15 @@ _IDLE_TIMEOUT = 60.0
 _MARK = "=== jupyter-gpu-kernel check "
 _MOST = 1 << 16
 """Characters that are kept of what a cell prints: the last ones."""
-FACTS = sanitize.fields(
-    installed=sanitize.rows(sanitize.word, 20),
-    driver=sanitize.text(40),
-    cuda=sanitize.text(20),
-    gpu=sanitize.text(1000),
-    version=sanitize.text(60),
-    built_for=sanitize.text(60),
-    right=sanitize.flag,
-    raised=sanitize.text(),
+FACTS = validate.fields(
+    installed=validate.rows(validate.word, 20),
+    driver=validate.text(40),
+    cuda=validate.text(20),
+    gpu=validate.text(1000),
+    version=validate.text(60),
+    built_for=validate.text(60),
+    right=validate.flag,
+    raised=validate.text(),
 )
 """What `agent/framework_check.py` prints."""
 

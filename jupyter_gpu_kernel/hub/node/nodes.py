@@ -228,6 +228,15 @@ class NodeReply(NamedTuple):
         row = {"node": self.node.name, "error": self.error.to_json() if self.error is not None else None}
         return row if self.late is None else {**row, "late": self.late}
 
+    @property
+    def kernels(self) -> list[dict[str, Any]]:
+        """The states of the node's kernels, without keepers that only wait for GPUs (reservations)."""
+        return [state for state in self.answer.get("kernels", []) if not state.get("reservation")]
+
+    def lists(self, kernel_id: str) -> bool:
+        """Return whether the node lists the kernel, or a reservation for it."""
+        return any(state["id"] == kernel_id for state in self.answer.get("kernels", []))
+
 
 def _limit(node: Node, call: Call, do: str) -> float | None:
     """Return the seconds after which the node's reply to this request is late; None if the call waits for it."""
@@ -305,16 +314,6 @@ def distinct(replies: Iterable[NodeReply]) -> list[NodeReply]:
     """Return the first reply of each machine."""
     seen = SeenRows()
     return [reply for reply in replies if seen.add(reply.node, "")]
-
-
-def kernels_of(reply: NodeReply) -> list[dict[str, Any]]:
-    """Return the states of the node's kernels, without keepers that only wait for GPUs (reservations)."""
-    return [state for state in reply.answer.get("kernels", []) if not state.get("reservation")]
-
-
-def has_kernel(reply: NodeReply, kernel_id: str) -> bool:
-    """Whether the node lists the kernel."""
-    return any(state["id"] == kernel_id for state in reply.answer.get("kernels", []))
 
 
 def is_gone(error: GpuKernelError | None) -> bool:

@@ -23,34 +23,14 @@ from ..node.check.check import check
 from ..node.check.probe import probe
 from ..node.hosts import each_spec
 from ..node.node import Node
-from ..node.nodes import (
-    KernelRows,
-    NodeReply,
-    Nodes,
-    SeenRows,
-    conflict,
-    distinct,
-    has_kernel,
-    is_gone,
-    kernels_of,
-    not_found,
-)
+from ..node.nodes import KernelRows, NodeReply, Nodes, conflict, distinct, is_gone, not_found
 from ..node.shared_connection import Connect
 from ..rpc import Call
 from ..slurm.operations import check_slurm, cluster_rows, probe_slurm, with_clusters
 from ..slurm.scheduler import Schedulers
 from .environments import EnvironmentOperations
 from .front_ends import FrontEndOperations
-from .rows import (
-    code_rows,
-    gpu_key,
-    left_out_row,
-    pending_story,
-    process_key,
-    process_rows,
-    rows_of,
-    still_runs_row,
-)
+from .rows import code_rows, end_rows, gpu_rows, left_out_row, pending_story, process_rows, rows_of
 
 LOGIN_KEEPS = 12 * 3600.0
 """Seconds for which a connection is kept open after `login`, also without a kernel."""
@@ -160,7 +140,7 @@ class Operations:
             self._jobs.ask_each(call, "gpus", timeout=60, specs=in_jobs),
             cluster_rows(self._schedulers, in_jobs, call),
         )
-        job_rows, rows = _gpu_rows(job_replies, replies)
+        job_rows, rows = gpu_rows(job_replies, replies)
         return rows + with_clusters(job_rows, logins)
 
     async def op_history(self, call: Call) -> list[dict[str, Any]]:
@@ -244,7 +224,7 @@ class Operations:
             answers = await asking + await self._jobs.ask_each(call, "list", specs=in_jobs)
         finally:
             asking.cancel()
-        having = [one for one in answers if has_kernel(one, kernel_id)]
+        having = [one for one in answers if one.lists(kernel_id)]
         if not having and await self._jobs.cancel(kernel_id, call, running=True):
             return {"ok": True}
         if not having:
@@ -285,12 +265,7 @@ class Operations:
             return {"leftovers": [row for row in rows if "pid" in row], "code": code}
 
         answers = await self._jobs.ask_each(call, "end_leftovers", more=of)
-        ended = process_rows(answers, "ended")
-        names = {process_key(row) for row in requested if "pid" in row}
-        rows = [row for row in await self.op_leftovers(call) if "error" in row or process_key(row) in names]
-        running = {process_key(row) for row in rows}
-        gone = [row for row in ended if "error" in row or process_key(row) not in running]
-        return [*gone, *(row if "error" in row else still_runs_row(row) for row in rows), *code_rows(answers)]
+        return [*end_rows(requested, answers, await self.op_leftovers(call)), *code_rows(answers)]
 
     async def op_interrupt(self, call: Call) -> dict[str, Any]:
         """Interrupt what the kernel runs, or its wait. Return {"node", "link"}; "away": as soon as the link is up."""
@@ -346,7 +321,7 @@ class Operations:
         if reply.error is not None:
             away = [row for one, row in self._kernels.away(node) if seen.add_away(one, row["id"])]
             return [*away, reply.error_row]
-        return [self._with_local_state(node, one) for one in kernels_of(reply) if seen.add(node, one["id"])]
+        return [self._with_local_state(node, one) for one in reply.kernels if seen.add(node, one["id"])]
 
     def _with_local_state(self, node: Node, state: dict[str, Any]) -> dict[str, Any]:
         known = {key: value for key, value in state.items() if key not in ("owner", "by", "usage")}
@@ -355,15 +330,3 @@ class Operations:
         shown = "detached" if state["state"] == "idle" and not attached and not elsewhere else state["state"]
         where = {"attached": attached, "attached_from": elsewhere, "hop": node.name}
         return {**known, **times_of(state, node.round_trip), **where, "state": shown}
-
-
-def _gpu_rows(
-    of_jobs: list[NodeReply], direct: list[NodeReply]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows of the GPUs of jobs' nodes, and of the nodes to which kernelspecs lead without a job.
-
-    A machine may be among both. Then the job has its GPUs, although they look free to others while the job is idle.
-    """
-    seen = SeenRows()
-    job_rows = rows_of(of_jobs, "gpus", gpu_key, seen)
-    return job_rows, rows_of(direct, "gpus", gpu_key, seen)

@@ -36,7 +36,7 @@ def pending_story(remote: RemoteKernel) -> list[dict[str, Any]]:
     return [{**row, "text": line} for line in reason.splitlines()]
 
 
-def gpu_key(row: dict[str, Any]) -> Hashable:
+def _gpu_key(row: dict[str, Any]) -> Hashable:
     """Identify the GPU of a row on its node."""
     return row.get("uuid") or row.get("index")
 
@@ -61,12 +61,37 @@ def code_rows(answers: list[NodeReply]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["node"], row["folder"]))
 
 
-def process_key(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Identify a row's process over all nodes."""
+def gpu_rows(
+    of_jobs: list[NodeReply], direct: list[NodeReply]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows of the GPUs of jobs' nodes, and of the nodes to which kernelspecs lead without a job.
+
+    A machine may be among both. Then the job has its GPUs, although they look free to others while the job is idle.
+    """
+    seen = SeenRows()
+    job_rows = rows_of(of_jobs, "gpus", _gpu_key, seen)
+    return job_rows, rows_of(direct, "gpus", _gpu_key, seen)
+
+
+def end_rows(
+    requested: list[dict[str, Any]], answers: list[NodeReply], left: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the rows of the processes that have ended, and an error for each of the `requested` that still exists.
+    `answers`: to the request to end them. `left`: the rows of what is left afterwards."""
+    names = {_process_key(row) for row in requested if "pid" in row}
+    rows = [row for row in left if "error" in row or _process_key(row) in names]
+    running = {_process_key(row) for row in rows}
+    ended = process_rows(answers, "ended")
+    gone = [row for row in ended if "error" in row or _process_key(row) not in running]
+    return [*gone, *(row if "error" in row else _still_runs_row(row) for row in rows)]
+
+
+def _process_key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Identify the process of a row over all nodes."""
     return tuple(row.get(key) for key in ("node", "pid", "start"))
 
 
-def still_runs_row(row: dict[str, Any]) -> dict[str, Any]:
+def _still_runs_row(row: dict[str, Any]) -> dict[str, Any]:
     """Return the error row for a process that should have ended."""
     cause = f"process {row['pid']} was killed, but still exists"
     remedy = (
