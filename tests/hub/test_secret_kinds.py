@@ -6,7 +6,6 @@ import pytest
 
 from jupyter_gpu_kernel.hub.ssh import Secret
 from jupyter_gpu_kernel.hub.ssh.config.route import Hop
-from jupyter_gpu_kernel.hub.ssh.sign_in import secret_kinds
 
 LOGIN = Hop("login", "ssh", "login.example.org", 2222, "alice")
 ACCOUNT = "alice@login.example.org:2222"
@@ -23,7 +22,7 @@ ACCOUNT = "alice@login.example.org:2222"
     ],
 )
 def test_a_server_asks_for_its_password(words: str) -> None:
-    assert secret_kinds.of_server(LOGIN, words, False) == Secret("password", ACCOUNT)
+    assert Secret.of_server(LOGIN.account, words, False) == Secret("password", ACCOUNT)
 
 
 @pytest.mark.parametrize(
@@ -44,14 +43,14 @@ def test_a_server_asks_for_its_password(words: str) -> None:
     ],
 )
 def test_what_else_a_server_asks_for_is_never_stored(words: str, kind: str) -> None:
-    secret = secret_kinds.of_server(LOGIN, words, True)
+    secret = Secret.of_server(LOGIN.account, words, True)
     assert (secret.kind, secret.of, secret.again) == (kind, "", True)
 
 
 def test_a_password_that_may_be_shown_is_none() -> None:
-    assert secret_kinds.of_server(LOGIN, "Password: ", False, echo=True).of == ""
+    assert Secret.of_server(LOGIN.account, "Password: ", False, echo=True).of == ""
 
 
 def test_a_password_belongs_to_the_name_of_the_verified_host_key() -> None:
     aliased = Hop("login", "ssh", "10.0.0.5", 22, "alice", host_key_alias="cluster-a")
-    assert secret_kinds.password(aliased, False).of == "alice@cluster-a:22"
+    assert aliased.account == "alice@cluster-a:22"

@@ -19,7 +19,6 @@ from ...errors import ConnectError
 from ..sanitize import one_line
 from ..ssh import Asker, Secret, hostkeys
 from ..ssh.config.route import Hop
-from ..ssh.sign_in import secret_kinds
 from ..ssh.sign_in.auth import question
 from .askpass_server import Abandoned
 from .process import HOST_KEY, READY, SSHLog
@@ -132,16 +131,18 @@ class Questions:
         if self._version >= _MARKED and not _SERVER.match(prompt):
             if found := _PASSPHRASE.fullmatch(prompt):
                 shown = f"{'Wrong passphrase. ' * repeated}Passphrase of {one_line(found[1])}: "
-                return shown, secret_kinds.passphrase(found[1], repeated)
+                return shown, Secret("passphrase", found[1], repeated)
             if _PASSWORD.fullmatch(prompt):
-                return f"{prefix}Password of {self.hop.user}: ", secret_kinds.password(self.hop, repeated)
+                return f"{prefix}Password of {self.hop.user}: ", Secret(
+                    "password", self.hop.account, repeated
+                )
             if prompt.startswith(_OWN):
                 return f"{prefix}{one_line(prompt)} ", Secret(
                     "pin" if " PIN " in prompt else "text", again=repeated
                 )
         words = _SERVER.sub("", prompt, 1)
         shown = question(prefix, [one_line(line, 500) for line in self._title()], one_line(words))
-        return shown, secret_kinds.of_server(self.hop, words, repeated)
+        return shown, Secret.of_server(self.hop.account, words, repeated)
 
     def _title(self) -> list[str]:
         """Return the lines before this question, such as the title of the server's questions."""

@@ -10,12 +10,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 CONNECT_WITHIN = 25.0
 """Seconds for all hops together, without the time that the user takes to answer."""
+_PASSWORD = re.compile(
+    r"(?:\(?\S+@\S+\)? ?)?(?:\S+'s )?(?:unix )?password(?: for \S+| of \S+)?\s*:?\s*", re.I
+)
+_CODE = re.compile(r"\b(?:code|otp|one-time|passcode|token|verification|authenticator|2fa)\b", re.I)
+_PIN = re.compile(r"\bpin\b", re.I)
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,17 @@ class Secret:
     kind: Literal["password", "passphrase", "code", "pin", "text"] = "text"
     of: str = ""
     again: bool = False
+
+    @classmethod
+    def of_server(cls, account: str, prompt: str, again: bool, echo: bool = False) -> Secret:
+        """Return the secret that the words of a server ask for: the password of this account (`Hop.account`) only if
+        nothing else can be meant, since a server may ask for a new password, a code, or anything. `echo`: the server
+        permits that the answer is shown."""
+        if _PASSWORD.fullmatch(prompt.strip()) and not echo:
+            return cls("password", account, again)
+        if _PIN.search(prompt):
+            return cls("pin", again=again)
+        return cls("code" if _CODE.search(prompt) else "text", again=again)
 
 
 def matches_fingerprint(typed: str, fingerprint: str) -> bool:

@@ -46,6 +46,12 @@ class Hop:
     # What `ssh -G` prints.
     values: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False, repr=False)
 
+    @property
+    def account(self) -> str:
+        """The account of the user's password for this hop. It is named after the name under which the host key of the
+        hop was verified."""
+        return f"{self.user}@{self.host_key_alias or self.host}:{self.port}"
+
     def same_as(self, other: Hop) -> bool:
         """Whether both are one account on one machine with the same options, whatever name the user wrote."""
         names = {"label": "", "destination": "", "arguments": ()}

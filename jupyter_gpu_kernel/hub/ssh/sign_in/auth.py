@@ -18,12 +18,11 @@ import paramiko
 
 from ....errors import AuthError, ConnectError
 from ...sanitize import one_line
-from .. import Asker, failures
+from .. import Asker, Secret, failures
 from ..config.algorithms import HOST_KEYS, TOKEN_KEYS
 from ..config.reasons import certificates
 from ..config.route import Hop
 from ..transport import Transport
-from . import secret_kinds
 from .keys import TRIES, UserKeys, agent_keys
 
 _INTERACTIVE_TIMEOUT = 180.0  # seconds for the user to type; most servers give up after 120 (LoginGraceTime)
@@ -161,7 +160,7 @@ class _SignIn:
         hop = self.hop
         if method == "password":
             password = ask.secret(
-                hop.label, f"{prefix}Password of {hop.user}: ", secret_kinds.password(hop, bool(prefix))
+                hop.label, f"{prefix}Password of {hop.user}: ", Secret("password", hop.account, bool(prefix))
             )
             return self.transport.auth_password(hop.user, password, fallback=False)
 
@@ -173,7 +172,7 @@ class _SignIn:
                 ask.secret(
                     hop.label,
                     question(first_prefix, shown, one_line(text)),
-                    secret_kinds.of_server(hop, text, bool(first_prefix), echo),
+                    Secret.of_server(hop.account, text, bool(first_prefix), echo),
                 )
                 for text, echo in prompts
             ]

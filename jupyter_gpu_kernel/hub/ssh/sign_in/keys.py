@@ -18,9 +18,8 @@ import paramiko
 
 from ....wire.texts import as_typed
 from ...transport.time_limit import NotReturned, return_within
-from .. import Asker
+from .. import Asker, Secret
 from ..config.route import Hop
-from . import secret_kinds
 
 CERTIFICATE = "-cert-v01@openssh.com"
 """How the types of certificates end."""
@@ -84,7 +83,7 @@ class UserKeys:
         prompt = f"Passphrase of {file}: "
         for _ in range(TRIES):
             try:
-                secret = secret_kinds.passphrase(file, bool(wrong))
+                secret = Secret("passphrase", str(file), bool(wrong))
                 return _load_key(file, self._ask.secret(self._hop.label, f"{wrong}{prompt}", secret))
             except _UnusableKey:
                 wrong = "Wrong passphrase. "
