@@ -6,13 +6,13 @@ import os
 import re
 import shutil
 import sys
-import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
 from jupyter_core.paths import jupyter_runtime_dir
 
 from .errors import SettingsError
+from .hub.paths import installed_script
 from .wire.texts import COMMAND, as_typed
 
 ATTACH = "JUPYTER_GPU_KERNEL_ATTACH"
@@ -25,15 +25,11 @@ def installed_program() -> Path:
 
     Raises SettingsError if it is at neither place.
     """
-    name = "jupyter-gpu-kernel.exe" if sys.platform == "win32" else "jupyter-gpu-kernel"
-    user_scripts = sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))
-    bin_folder = os.path.dirname(sys.executable)
-    # On Windows, shutil.which would look into the current folder, too.
-    for folder in (bin_folder, sysconfig.get_path("scripts"), user_scripts):
-        if (file := Path(folder, name)).is_file():
-            return file.absolute()
+    if (file := installed_script("jupyter-gpu-kernel")) is not None:
+        return file.absolute()
+    folder = os.path.dirname(sys.executable)
     raise SettingsError(
-        f"the program jupyter-gpu-kernel is not in {bin_folder}, where front ends would start it",
+        f"the program jupyter-gpu-kernel is not in {folder}, where front ends would start it",
         remedy=f"“{sys.executable} -m pip install --force-reinstall jupyter-gpu-kernel” installs it again.",
     )
 

@@ -1,4 +1,5 @@
-"""The files of the local side: the hub's folder (of this machine and protocol version) and the user's data folder."""
+"""The files of the local side: the hub's folder (of this machine and protocol version), the user's data folder, and our
+programs."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import os
 import socket
 import stat
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -82,6 +84,16 @@ def _socket_folder(name: str) -> Path:
     if sys.platform != "win32" and len(os.fsencode(folder)) + _CONTROL_SOCKET > _MAX_SOCKET_PATH:
         folder = Path("/tmp") / f"jgk-{name}-{hashlib.sha256(os.fsencode(hub)).hexdigest()[:12]}"
     return _own_folder(folder)
+
+
+def installed_script(name: str) -> Path | None:
+    """Return the program of this name: beside this Python, or where pip installs programs; None if it is at neither
+    place."""
+    file = f"{name}.exe" if sys.platform == "win32" else name
+    user_scripts = sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))
+    folders = os.path.dirname(sys.executable), sysconfig.get_path("scripts"), user_scripts
+    # On Windows, shutil.which would look into the current folder, too.
+    return next((path for folder in folders if (path := Path(folder, file)).is_file()), None)
 
 
 def hub_key() -> bytes:

@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Client, Connection, Listener
@@ -22,6 +21,7 @@ from ..paths import control_folder
 from . import askpass
 
 ASKPASS = "jupyter-gpu-kernel-askpass"
+"""The program that pip has made of `askpass.py`."""
 _MAX_QUESTION = 64 * 1024  # bytes
 _QUESTION_TIMEOUT = 10.0  # seconds in which a question must arrive
 Answer = Callable[[str, str], "str | None"]
@@ -34,8 +34,9 @@ class Abandoned(Exception):
 class AskpassServer:
     """The end of SSH_ASKPASS for one ssh process, whose environment needs the variables in `environment`.
 
-    `program`: of `find_askpass`. `answer(prompt, kind)` returns None to refuse, or raises Abandoned. `kind` is "" for a
-    secret, "confirm" for yes or no, "none" for a mere notice.
+    `program`: what ssh runs, `paths.installed_script(ASKPASS)`. ssh wants one file that the system can run, and on
+    Windows only an .exe gets a prompt of the server unchanged. `answer(prompt, kind)` returns None to refuse, or raises
+    Abandoned. `kind` is "" for a secret, "confirm" for yes or no, "none" for a mere notice.
     """
 
     def __init__(self, program: Path, answer: Answer) -> None:
@@ -85,15 +86,3 @@ class AskpassServer:
                 return
             if answer is not None:
                 connection.send_bytes(answer.encode())
-
-
-def find_askpass() -> Path | None:
-    """Return the program for SSH_ASKPASS, which pip has made of `askpass.py`; None if the program is missing. ssh wants
-    one file that the system can run, and on Windows only an .exe gets a prompt of the server unchanged."""
-    name = f"{ASKPASS}.exe" if sys.platform == "win32" else ASKPASS
-    schemes = sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")
-    folders = [Path(sysconfig.get_path("scripts", scheme)) for scheme in schemes]
-    for folder in (Path(sys.executable).parent, *folders):
-        if (file := folder / name).is_file():
-            return file
-    return None

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import ConnectError, GpuKernelError
-from ..paths import control_folder
+from ..paths import control_folder, installed_script
 from ..ssh import Attempt
 from ..ssh.config.route import Hop
 from ..ssh.connector import Connector, ServerBusy
@@ -27,7 +27,7 @@ from ..ssh.sign_in.deadline import Deadline, TimedAsker, Turns
 from ..ssh.sign_in.keys import UserKeys, agent_keys
 from ..transport.short_command import SHELL
 from . import complaints, questions
-from .askpass_server import AskpassServer, find_askpass
+from .askpass_server import ASKPASS, AskpassServer
 from .hops import DirectHop, MasterHop
 from .process import HOST_KEY, REACH, SIGN_IN, SSHLog, SSHProcess
 from .program import SignIn, find_program, open_master
@@ -45,7 +45,7 @@ class OpenSSHConnector(Connector):
         self, connection: RouteConnection, attempt: Attempt, deadline: Deadline, trust_file: Path
     ) -> None:
         super().__init__(connection, attempt, deadline, trust_file)
-        self.program, self.askpass = find_program(), find_askpass()
+        self.program, self.askpass = find_program(), installed_script(ASKPASS)
 
     def _reach(
         self, hops: Sequence[tuple[Hop, TimedAsker | None]], command: str | None, control: Path | None = None
