@@ -20,7 +20,7 @@ from multiprocessing.connection import Client, Connection
 from typing import Any
 
 from .errors import Cancelled, GpuKernelError, HubError, NotAnswered
-from .hub.clients.challenge import prove_to_hub
+from .hub.client_connection import prove_to_hub
 from .hub.paths import hub_address, hub_folder, hub_key
 from .hub.spawn import START_LOG, spawn
 from .hub.ssh import Asker, Secret

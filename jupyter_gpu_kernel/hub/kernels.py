@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import HubError, KernelStartError
 from ..wire.runtime import Runtime
 from .background import DiskThread
-from .clients.client_connection import ClientConnection
+from .client_connection import ClientConnection
 from .front_end.delivered import Delivered, remove_old
 from .front_end.front_ends import FrontEnd, FrontEndSpec
 from .jobs.job_files import JobFiles

@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 
 from ..errors import Cancelled, GpuKernelError, HubError, NotAnswered
 from ..wire.runtime import Runtime
-from .clients.challenge import accept_client
-from .clients.client_connection import BadMessage, ClientConnection, shut_down
+from .client_connection import BadMessage, ClientConnection, accept_client, shut_down
 from .kernel_settings import KernelSettings, Spec, settings_from
 from .ssh import Secret
 

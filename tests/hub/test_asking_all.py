@@ -17,7 +17,7 @@ from streams import LoopThread, log
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError
-from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node import node as node_module
 from jupyter_gpu_kernel.hub.node import nodes

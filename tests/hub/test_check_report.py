@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.node.check.check import Report
 from jupyter_gpu_kernel.hub.rpc import Call
 

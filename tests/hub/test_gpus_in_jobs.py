@@ -14,7 +14,7 @@ from practice_hosts import loop
 from runtimes import RUNTIME
 from streams import LoopThread, log
 
-from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.operations.commands import Operations
 from jupyter_gpu_kernel.hub.rpc import Call

@@ -14,7 +14,7 @@ from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.background import DiskThread
-from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile, JobFiles
 from jupyter_gpu_kernel.hub.jobs.job_kernels import JobKernels
 from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState

@@ -24,7 +24,7 @@ from jupyter_gpu_kernel.errors import (
     GpuKernelError,
 )
 from jupyter_gpu_kernel.hub import kernels
-from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.jobs import job_kernels
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel

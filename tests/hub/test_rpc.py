@@ -33,8 +33,7 @@ from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import ConnectError, HubError, NotAnswered, RouteError
 from jupyter_gpu_kernel.hub import rpc
 from jupyter_gpu_kernel.hub.app import HubApp
-from jupyter_gpu_kernel.hub.clients.challenge import prove_to_hub
-from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.client_connection import ClientConnection, prove_to_hub
 from jupyter_gpu_kernel.hub.paths import hub_address, hub_folder
 from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.hub.ssh import Secret
@@ -128,7 +127,7 @@ logging.disable()
 sys.modules.update(_hashlib=None, _md5=None)
 from multiprocessing import Pipe
 from threading import Thread
-from jupyter_gpu_kernel.hub.clients.challenge import accept_client, prove_to_hub
+from jupyter_gpu_kernel.hub.client_connection import accept_client, prove_to_hub
 hub, client = Pipe()
 other = Thread(target=accept_client, args=(hub, b"key"))
 other.start()

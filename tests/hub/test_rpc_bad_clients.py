@@ -26,9 +26,8 @@ from waiting import eventually
 
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import HubError
-from jupyter_gpu_kernel.hub import rpc
-from jupyter_gpu_kernel.hub.clients import client_connection
-from jupyter_gpu_kernel.hub.clients.challenge import prove_to_hub
+from jupyter_gpu_kernel.hub import client_connection, rpc
+from jupyter_gpu_kernel.hub.client_connection import prove_to_hub
 from jupyter_gpu_kernel.hub.paths import hub_address, make_hub_key
 from jupyter_gpu_kernel.hub.rpc import Call, RpcServer
 from jupyter_gpu_kernel.hub.ssh import Secret

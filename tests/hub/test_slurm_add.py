@@ -15,7 +15,7 @@ from slurm import Slurm
 
 from jupyter_gpu_kernel.cli.show import slurm as slurm_tables
 from jupyter_gpu_kernel.errors import GpuKernelError, SettingsError
-from jupyter_gpu_kernel.hub.clients.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.connections.connect import Connections
 from jupyter_gpu_kernel.hub.operations.commands import Operations
 from jupyter_gpu_kernel.hub.rpc import Call

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError, HubError, KernelStartError
 from ...wire.runtime import Runtime
 from .. import sanitize
-from ..clients.client_connection import ClientConnection
+from ..client_connection import ClientConnection
 from ..kernel.kernel_state import Origin
 from ..kernel.logged_cells import read_logged_cells
 from ..kernel.remote_kernel import RemoteKernel
