@@ -24,7 +24,7 @@ from jupyter_client.connect import write_connection_file
 from spares import MAIN, ForkedChild
 from waiting import DEADLINE
 
-from jupyter_gpu_kernel.hub.node.install import agent_file
+from jupyter_gpu_kernel.hub.node import install
 
 ROOT = os.getuid() == 0
 USER = 61234 if ROOT else os.getuid()
@@ -182,7 +182,7 @@ class Term:
 def archive(tmp_path_factory):
     """The agent's folder, with the smallest `__main__` that does what the agent's does; HOOK_TIMEOUT is a setting."""
     path = tmp_path_factory.mktemp("agent") / "agent-0"
-    unpack(agent_file.pack(), path)
+    unpack(install.pack(), path)
     (path / "__main__.py").write_text(
         "import os, sys\n"
         "from jupyter_gpu_kernel.agent.in_kernel import guard\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jupyter_gpu_kernel.hub.node.install.agent_file import Package
+from jupyter_gpu_kernel.hub.node.install import Package
 
 
 def files_of(package: Package) -> dict[str, str]:

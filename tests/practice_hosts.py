@@ -30,7 +30,7 @@ from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.hub.node.install import agent_file
+from jupyter_gpu_kernel.hub.node import install
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.operations.commands import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
@@ -249,14 +249,14 @@ def hosts(loop: LoopThread) -> Iterator[Lab]:
         patch.setenv("XDG_RUNTIME_DIR", str(Path(folder) / "local"))
         patch.setenv("JUPYTER_DATA_DIR", str(Path(folder) / "local"))
         patch.setattr(host_starter, "OPEN_AFTER", 0.3)
-        patch.setattr(agent_file, "_MAIN_PY", f"{NO_LAPSE}\n{AGENT}")
-        agent_file.packed_once.cache_clear()
+        patch.setattr(install, "_MAIN_PY", f"{NO_LAPSE}\n{AGENT}")
+        install.packed_once.cache_clear()
         lab = Lab(Path(folder), loop, "gpu1", "gpu2")
         try:
             yield lab
         finally:
             lab.close()
-            agent_file.packed_once.cache_clear()
+            install.packed_once.cache_clear()
 
 
 @pytest.fixture

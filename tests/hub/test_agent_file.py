@@ -16,7 +16,7 @@ import pytest
 from installed import files_of, unpack
 
 from jupyter_gpu_kernel.agent.mux import attach
-from jupyter_gpu_kernel.hub.node.install import agent_file
+from jupyter_gpu_kernel.hub.node import install
 from jupyter_gpu_kernel.wire import fields
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -45,7 +45,7 @@ class Agent:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "agent-0"
-        unpack(agent_file.pack(), self.folder)
+        unpack(install.pack(), self.folder)
 
     def run(self, main: str = COUNT) -> str:
         """What it prints, on stderr too."""
@@ -77,25 +77,25 @@ def test_its_files_are_kept_young_but_not_compiled_anew_each_time(agent: Agent) 
 
 def test_a_python_that_is_too_old_says_so_before_it_reads_any_other_module(tmp_path: Path) -> None:
     """It could not parse them."""
-    old = f"import sys; sys.version_info = (3, 6, 8); exec({files_of(agent_file.pack())['__main__.py']!r})"
+    old = f"import sys; sys.version_info = (3, 6, 8); exec({files_of(install.pack())['__main__.py']!r})"
     ended = subprocess.run([sys.executable, "-I", "-c", old], capture_output=True, text=True, cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (
-        agent_file.OLD_PYTHON,
+        install.OLD_PYTHON,
         "Python 3.6 is too old: 3.8 or newer is needed\n",
     )
 
 
 def test_it_is_small() -> None:
     """What is sent to a node on which it is not yet."""
-    package = agent_file.pack()
+    package = install.pack()
     assert len(package.packed("bz2")) < 200_000
     assert bz2.decompress(package.packed("bz2")) == zlib.decompress(package.packed("zlib")) == package.data
 
 
 def test_the_sources_are_sent_as_they_are() -> None:
     """So that tracebacks and `help` show what the authors wrote."""
-    package = Path(agent_file.__file__).parents[3]
-    files = files_of(agent_file.pack())
+    package = Path(install.__file__).parents[3]
+    files = files_of(install.pack())
     assert len(files) > 100 and "agent.__main__ import main" in files.pop("__main__.py")
     for path, source in files.items():
         file = package.parent / path
@@ -104,7 +104,7 @@ def test_the_sources_are_sent_as_they_are() -> None:
 
 def test_no_module_needs_one_that_is_not_sent(agent: Agent) -> None:
     """The folder has all that its modules import."""
-    names = [path[:-3].replace("/", ".") for path in files_of(agent_file.pack()) if "/" in path]
+    names = [path[:-3].replace("/", ".") for path in files_of(install.pack()) if "/" in path]
     agent.run(f"import importlib\nfor name in {names!r}:\n    importlib.import_module(name)\n")
 
 
@@ -141,8 +141,8 @@ def test_a_kernels_process_keeps_nothing_of_the_agent(agent: Agent) -> None:
 
 
 def test_nodes_that_are_connected_at_once_have_the_agent_packed_once() -> None:
-    agent_file.packed_once.cache_clear()
+    install.packed_once.cache_clear()
     with ThreadPoolExecutor(4) as pool:
         barrier = threading.Barrier(4)
-        packed = list(pool.map(lambda _: (barrier.wait(), agent_file.pack())[1], range(4)))
-    assert len({id(one) for one in packed}) == 1 and agent_file.packed_once.cache_info().misses == 1
+        packed = list(pool.map(lambda _: (barrier.wait(), install.pack())[1], range(4)))
+    assert len({id(one) for one in packed}) == 1 and install.packed_once.cache_info().misses == 1

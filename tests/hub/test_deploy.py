@@ -18,7 +18,7 @@ import pytest
 from installed import files_of, unpack
 
 from jupyter_gpu_kernel.errors import AgentError, ConnectError
-from jupyter_gpu_kernel.hub.node.install import agent_file, deploy
+from jupyter_gpu_kernel.hub.node import install
 from jupyter_gpu_kernel.hub.transport.stream import CommandStream
 from jupyter_gpu_kernel.wire.stream.frames import MAGIC, FrameReader, Kind, json_frame
 
@@ -108,7 +108,7 @@ class Machine:
         return CommandStream(stream)
 
     def dial(self, python: str = sys.executable) -> CommandStream:
-        return deploy.dial(self, agent_file.pack(), python, "gpu2")
+        return install.dial(self, install.pack(), python, "gpu2")
 
     def files(self) -> list[str]:
         """What lies in the agent's folder, whatever its name begins with."""
@@ -116,7 +116,7 @@ class Machine:
 
     def sources(self) -> dict[str, str]:
         """The sources of the agent that is installed."""
-        folder = self.root / agent_file.pack().name
+        folder = self.root / install.pack().name
         return {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*.py")}
 
 
@@ -143,7 +143,7 @@ def ask(stream: CommandStream, do: str) -> object:
 
 
 def test_a_package_is_the_same_for_the_same_sources() -> None:
-    code = "from jupyter_gpu_kernel.hub.node.install import agent_file; print(agent_file.pack().name)"
+    code = "from jupyter_gpu_kernel.hub.node import install; print(install.pack().name)"
     names = {
         subprocess.check_output([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed})
         for seed in "12"
@@ -153,13 +153,13 @@ def test_a_package_is_the_same_for_the_same_sources() -> None:
 
 def test_a_hub_outlives_the_files_it_came_from(tmp_path: Path) -> None:
     """As when its environment is upgraded or removed: what it dials with is of one version."""
-    shutil.copytree(Path(deploy.__file__).parents[3], tmp_path / "jupyter_gpu_kernel")
+    shutil.copytree(Path(install.__file__).parents[3], tmp_path / "jupyter_gpu_kernel")
     code = (
-        "import shutil, sys; from jupyter_gpu_kernel.hub.node.install import agent_file, deploy\n"
-        "package = agent_file.pack()\n"
-        "assert deploy.__file__.startswith(sys.argv[1])\n"
+        "import shutil, sys; from jupyter_gpu_kernel.hub.node import install\n"
+        "package = install.pack()\n"
+        "assert install.__file__.startswith(sys.argv[1])\n"
         "shutil.rmtree(sys.argv[1])\n"
-        "assert agent_file.pack() is package and deploy.script(package, 'python')"
+        "assert install.pack() is package and install.script(package, 'python')"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=tmp_path)
 
@@ -169,7 +169,7 @@ def test_installs_once_and_greets(machine: Machine, shell: str) -> None:
     if shutil.which(SHELLS[shell][0]) is None:
         pytest.skip(f"no {SHELLS[shell][0]} here")
     machine.shell = SHELLS[shell]
-    package = agent_file.pack()
+    package = install.pack()
     assert ask(machine.dial(), "list") == {"kernels": []}
     assert 1.1 * len(package.packed("bz2")) > machine.streams[0].written > len(package.packed("bz2"))
     assert stat.S_IMODE(machine.root.stat().st_mode) == 0o700
@@ -187,7 +187,7 @@ def test_a_python_without_bz2(machine: Machine, tmp_path: Path) -> None:
     )
     python.chmod(0o700)
     assert ask(machine.dial(str(python)), "list") == {"kernels": []}
-    assert machine.streams[0].written > len(agent_file.pack().packed("zlib"))
+    assert machine.streams[0].written > len(install.pack().packed("zlib"))
 
 
 def test_start_up_files_that_print_are_no_harm(machine: Machine) -> None:
@@ -212,7 +212,7 @@ def test_start_up_files_that_read_a_line_are_no_harm(machine: Machine) -> None:
 def test_start_up_files_that_read_the_script_are_named(machine: Machine) -> None:
     machine.shell = ["sh", "-c", "cat >/dev/null; exec sh"]
     with pytest.raises(ConnectError, match="the agent did not start within 1 s") as error:
-        deploy.dial(machine, agent_file.pack(), sys.executable, "gpu2", timeout=1)
+        install.dial(machine, install.pack(), sys.executable, "gpu2", timeout=1)
     assert "start-up files" in error.value.remedy
 
 
@@ -262,7 +262,7 @@ def test_a_python_that_fails(machine: Machine, tmp_path: Path, status: int, prin
 def test_an_upload_that_breaks_leaves_nothing_that_is_taken_for_the_agent(
     machine: Machine, sent: int
 ) -> None:
-    machine.break_after = len(deploy.script(agent_file.pack(), sys.executable)) + sent
+    machine.break_after = len(install.script(install.pack(), sys.executable)) + sent
     with pytest.raises(ConnectError, match="upload"):
         machine.dial()
     assert machine.files() == []
@@ -347,49 +347,49 @@ def test_the_folder_that_was_found_first_is_remembered(machine: Machine) -> None
         known.mkdir(mode=0o700)
         pointer.write_text(f"{known}\n")
         assert ask(machine.dial(), "list") == {"kernels": []}
-        assert (known / agent_file.pack().name).exists() and pointer.read_text() == f"{known}\n"
+        assert (known / install.pack().name).exists() and pointer.read_text() == f"{known}\n"
 
 
 # ---------------------------------------------------------------------------------------------- what lies there already
 
 
 def another_file(machine: Machine, path: Path) -> None:
-    path.write_bytes(b"x" * len(agent_file.pack().data))
+    path.write_bytes(b"x" * len(install.pack().data))
 
 
 def cut_off(machine: Machine, path: Path) -> None:
-    unpack(agent_file.pack(), path)
+    unpack(install.pack(), path)
     module = path / "jupyter_gpu_kernel" / "wire" / "fields.py"
     module.write_bytes(module.read_bytes()[:-1])
 
 
 def one_module_less(machine: Machine, path: Path) -> None:
     """As a program that cleans /tmp leaves it."""
-    unpack(agent_file.pack(), path)
+    unpack(install.pack(), path)
     (path / "jupyter_gpu_kernel" / "agent" / "system" / "loop.py").unlink()
 
 
 def another_program(machine: Machine, path: Path) -> None:
-    unpack(agent_file.pack(), path)
+    unpack(install.pack(), path)
     (path / "__main__.py").write_text(f"open({str(machine.base / 'ran')!r}, 'w')")
 
 
 def a_link(machine: Machine, path: Path) -> None:
     """What it points to may be changed after a look at it."""
     other = machine.base / "other"
-    unpack(agent_file.pack(), other)
+    unpack(install.pack(), other)
     path.symlink_to(other)
 
 
 def a_linked_module(machine: Machine, path: Path) -> None:
-    unpack(agent_file.pack(), path)
+    unpack(install.pack(), path)
     module = path / "jupyter_gpu_kernel" / "wire" / "fields.py"
     module.rename(machine.base / "fields.py")
     module.symlink_to(machine.base / "fields.py")
 
 
 def somebody_elses_folder(machine: Machine, path: Path) -> None:
-    unpack(agent_file.pack(), path)
+    unpack(install.pack(), path)
     try:
         os.chown(path, 12345, 12345)
     except PermissionError:
@@ -407,7 +407,7 @@ def test_what_is_not_the_agent_is_replaced_before_it_runs(
     if shutil.which(SHELLS[shell][0]) is None:
         pytest.skip(f"no {SHELLS[shell][0]} here")
     machine.shell = SHELLS[shell]
-    package = agent_file.pack()
+    package = install.pack()
     machine.root.mkdir(mode=0o700)
     path = machine.root / package.name
     trap(machine, path)
@@ -444,9 +444,9 @@ def test_a_node_without_sha256sum(machine: Machine, tmp_path: Path) -> None:
         (programs / name).symlink_to(str(shutil.which(name)))
     machine.env["PATH"] = str(programs)
     machine.root.mkdir(mode=0o700)
-    another_file(machine, machine.root / agent_file.pack().name)
+    another_file(machine, machine.root / install.pack().name)
     assert ask(machine.dial(), "list") == {"kernels": []}
-    assert machine.sources() == files_of(agent_file.pack())
+    assert machine.sources() == files_of(install.pack())
 
 
 def test_below_a_folder_that_others_can_write_to_nothing_is_installed(machine: Machine) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.hub.node.install import agent_file
+from jupyter_gpu_kernel.hub.node import install
 from jupyter_gpu_kernel.hub.slurm.commands import batch_script, directives
 from jupyter_gpu_kernel.settings import parse
 
@@ -53,12 +53,12 @@ def test_what_is_not_set_is_left_to_slurm():
     assert "--gres=gpu:1" in directives(KernelSettings(), "1")
 
 
-def package() -> agent_file.Package:
+def package() -> install.Package:
     """An agent that prints its arguments and a variable."""
     main = "import os, sys; print(sys.argv[1:], os.environ.get('LOADED'))"
     digest = hashlib.sha256(main.encode()).hexdigest()
     data = f"__main__.py\0{main}".encode()
-    return agent_file.Package(f"agent-{digest[:16]}", data, agent_file.pack().install, digest)
+    return install.Package(f"agent-{digest[:16]}", data, install.pack().install, digest)
 
 
 def test_the_script_sets_up_installs_and_becomes_the_agent(tmp_path):

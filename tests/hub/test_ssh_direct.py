@@ -27,8 +27,7 @@ from waiting import eventually
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError
 from jupyter_gpu_kernel.hub.node.check.find_python import find_pythons
-from jupyter_gpu_kernel.hub.node.install.agent_file import pack
-from jupyter_gpu_kernel.hub.node.install.deploy import dial
+from jupyter_gpu_kernel.hub.node.install import dial, pack
 from jupyter_gpu_kernel.hub.paths import control_folder
 from jupyter_gpu_kernel.hub.transport.connection import Connection
 from jupyter_gpu_kernel.wire.stream.frames import MAGIC

@@ -22,7 +22,7 @@ from successions import PID, Kernel, loops, started
 
 from jupyter_gpu_kernel.agent.in_kernel.keeper_watch import MAX_STARTS
 from jupyter_gpu_kernel.agent.story import read_story
-from jupyter_gpu_kernel.hub.node.install import agent_file
+from jupyter_gpu_kernel.hub.node import install
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 from jupyter_gpu_kernel.wire.messages import Lane
 
@@ -474,7 +474,7 @@ def test_a_cell_that_waits_for_a_gpu_still_does(tmp_path: Path, loop: LoopThread
 def test_the_agent_as_it_is_installed(loop: LoopThread) -> None:
     """The kernel forgets where its own modules came from."""
     with Node() as node:
-        package = agent_file.pack()
+        package = install.pack()
         unpack(package, node.root / package.name)
         node.program = [str(node.root / package.name)]
         with started(loop, loop.link(node), node) as kernel:

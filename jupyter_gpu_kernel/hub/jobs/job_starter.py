@@ -17,7 +17,7 @@ from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.starter import LeftKernel, Starter
 from ..kernel.states import LinkState, Phase
 from ..kernel_settings import KernelSettings
-from ..node.install.agent_file import pack
+from ..node.install import pack
 from ..node.node import Node
 from ..node.nodes import Nodes
 from ..rpc import Call

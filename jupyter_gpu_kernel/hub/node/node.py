@@ -16,8 +16,7 @@ from ..rpc import Call
 from ..transport.connection import Connection
 from ..transport.stream import Stream
 from .check.find_python import FoundPythons, find_pythons
-from .install import deploy
-from .install.agent_file import pack
+from .install import dial, pack
 from .link import TRY_AGAIN_SOON, Link, LinkDown
 from .shared_connection import Connect, RouteSettings, SharedConnection, describe
 
@@ -326,6 +325,6 @@ class Node:
         return self._ssh.run(call, self._start_agent, proven=reconnecting, close_on_failure=True)
 
     def _start_agent(self, connection: Connection) -> Stream:
-        stream = deploy.dial(connection, pack(), self.python, self.name)
+        stream = dial(connection, pack(), self.python, self.name)
         self._connection = describe(connection, self.settings)
         return stream

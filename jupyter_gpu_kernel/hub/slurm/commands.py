@@ -19,8 +19,7 @@ from ...errors import SettingsError
 from ...wire.durations import limit_seconds
 from .. import sanitize
 from ..kernel_settings import WARN_BEFORE, KernelSettings
-from ..node.install.agent_file import Package
-from ..node.install.deploy import script_head
+from ..node.install import Package, script_head
 from ..transport.script import Output, source
 
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")

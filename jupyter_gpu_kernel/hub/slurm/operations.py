@@ -17,7 +17,7 @@ from ...errors import ConnectError, GpuKernelError
 from ..kernel_settings import KernelSettings, Spec
 from ..node.check.check import Report
 from ..node.check.probe import answer_without_gpus
-from ..node.install.agent_file import pack
+from ..node.install import pack
 from ..node.link import TRY_AGAIN_SOON
 from ..node.node import Node
 from ..node.nodes import patience_of

@@ -10,7 +10,7 @@ from ...errors import AgentError, ConnectError, GpuKernelError, SettingsError
 from ...wire.slurm import END_REASONS
 from ...wire.texts import signal_name
 from .. import sanitize
-from ..node.install.deploy import EXIT_STATUSES
+from ..node.install import EXIT_STATUSES
 from ..transport.script import Output
 from .dialect import ENDED, GONE, JobRecord, JobState
 
