@@ -184,11 +184,6 @@ class Delivered:
         *counts, self.pieces = _LAYOUT.unpack_from(self._map)
         self.counts = counts if any(counts) else None
 
-    @property
-    def kernel_id(self) -> str:
-        """The kernel whose counts these are."""
-        return self._path.name
-
     def save(self, counts: list[int], pieces: int = 0) -> None:
         """Save how many messages were delivered, per lane, and how many pieces of the next ordered one."""
         _LAYOUT.pack_into(self._map, 0, *counts, pieces)

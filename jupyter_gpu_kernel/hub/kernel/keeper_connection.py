@@ -52,7 +52,7 @@ class ResumableEndpoint:
 
     def rename(self, kernel_id: str) -> None:
         """The files are for the kernel with this id."""
-        if self._delivered is not None and self._delivered.kernel_id != kernel_id:
+        if self._delivered is not None:
             self._delivered.switch(kernel_id)
 
     def close(self, *, forget: bool) -> None:
