@@ -31,10 +31,9 @@ from ..transport.stream import CommandStream
 from .commands import CommandConnection
 
 _log = logging.getLogger(__name__)
-
-
-NAME = "localhost"
-_VARIABLES = (
+_HERE = "localhost"
+"""What messages call this machine."""
+_OF_A_LOGIN = (
     *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "XDG_RUNTIME_DIR"),
     *("SSH_AUTH_SOCK", "KRB5CCNAME", "DOCKER_HOST", "CONTAINER_HOST", "JUPYTER_GPU_KERNEL_BASE"),
     # which GPUs a scheduler, or the user, has given to this process
@@ -44,6 +43,7 @@ _VARIABLES = (
     *("APPDATA", "LOCALAPPDATA", "PROGRAMDATA"),
 )
 _PREFIXES = ("LC_", "SLURM_")
+"""The variables that a login has, by their names, and by how their names begin."""
 
 
 class LocalConnection(Connection):
@@ -51,12 +51,12 @@ class LocalConnection(Connection):
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """`environment`: this process's, of which commands get what a login has."""
-        super().__init__(NAME)
+        super().__init__(_HERE)
         # The hub has the environment of the front end that happened to start it, secrets included.
         self._environment = {
             name: value
             for name, value in environment.items()
-            if name in _VARIABLES or name.startswith(_PREFIXES)
+            if name in _OF_A_LOGIN or name.startswith(_PREFIXES)
         }
 
     def open(self, command: str) -> CommandStream:
@@ -67,7 +67,7 @@ class LocalConnection(Connection):
         except OSError as error:
             cause = f"“{words[0]}” cannot be run: {error.strerror or error}"
             remedy = "Check that it is installed, and on your PATH."
-            raise ConnectError(cause, hop=NAME, remedy=remedy) from error
+            raise ConnectError(cause, hop=_HERE, remedy=remedy) from error
 
 
 class Connections:

@@ -1,4 +1,5 @@
-"""What a page does with one kernel: interrupt, restart, stop, priority, and its story. Also with one of VS Code."""
+"""What a page does with one kernel, also with one of VS Code: interrupt, restart, stop, priority, story, and attach: a
+kernel that runs without this server becomes one of its kernels."""
 
 from __future__ import annotations
 
