@@ -106,13 +106,13 @@ HUB = [
     ),
     Mutant(
         "counts are saved before the message is sent",
-        "hub.kernel.resumable_endpoint",
+        "hub.kernel.keeper_connection",
         "            self._delivered.save(self.endpoint.delivered, pieces or self._delivered.pieces)\n",
         "            self._delivered.save([count + 1 for count in self.endpoint.delivered])\n",
     ),
     Mutant(
         "counts are never saved",
-        "hub.kernel.resumable_endpoint",
+        "hub.kernel.keeper_connection",
         "            self._delivered.save(self.endpoint.delivered, pieces or self._delivered.pieces)\n",
         "            pass\n",
     ),

@@ -37,7 +37,7 @@ MENDED = [
     ),
     Mutant(
         "what the keeper says in another lane counts as output that waits",
-        "hub.kernel.resumable_endpoint",
+        "hub.kernel.keeper_connection",
         "end.received, end.lane, pieces,",
         "end.received, type(end.lane).ORDERED, pieces,",
     ),
