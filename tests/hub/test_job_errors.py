@@ -20,7 +20,7 @@ from jupyter_gpu_kernel.hub.jobs.job_kernels import JobKernels
 from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
-from jupyter_gpu_kernel.hub.node.nodes import Nodes
+from jupyter_gpu_kernel.hub.node.nodes import NodeRequest, Nodes
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.hub.slurm.dialect import JobState
@@ -66,7 +66,7 @@ def test_a_job_that_has_just_ended_is_no_error(tmp_path: Path, state: str, error
         specs = [{"name": "a100", "settings": SETTINGS.to_json()}]
         call = Call(ClientConnection(Pipe()[0]), {"id": 1, "op": "ps", "specs": specs})
         try:
-            replies = await kernels.ask_each(call, "list")
+            replies = await kernels.ask_each(call, NodeRequest("list"))
             return [one.node.name for one in replies if one.error is not None]
         finally:
             schedulers.close()

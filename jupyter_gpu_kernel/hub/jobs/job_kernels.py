@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError
@@ -20,7 +19,7 @@ from ..kernel_settings import KernelSettings, Spec
 from ..node.hosts import each_spec
 from ..node.link import TRY_AGAIN_SOON
 from ..node.node import Node
-from ..node.nodes import NodeReply, Nodes
+from ..node.nodes import NodeReply, NodeRequest, Nodes
 from ..node.shared_connection import RouteSettings
 from ..rpc import Call
 from ..slurm.dialect import JobState
@@ -74,12 +73,7 @@ class JobKernels:
     # -------------------------------------------------------------------------------------- for all nodes
 
     async def ask_each(
-        self,
-        call: Call,
-        do: str,
-        timeout: float = 30,
-        specs: list[Spec] | None = None,
-        more: Callable[[Node], dict[str, Any]] = lambda node: {},
+        self, call: Call, request: NodeRequest, specs: list[Spec] | None = None
     ) -> list[NodeReply]:
         """Do what `Nodes.ask_each` does, but ask the nodes of the user's running jobs instead of login nodes."""
         given = each_spec(call.specs) if specs is None else specs
@@ -91,14 +85,14 @@ class JobKernels:
             asked = await asyncio.gather(*(self._spec(specs, job, call) for job in active))
             errors += [one for one in asked if isinstance(one, NodeReply)]
             found = [(job, one) for job, one in zip(active, asked, strict=True) if isinstance(one, Spec)]
-            replies = await self._nodes.ask_each(call, do, timeout, [one for _, one in found], more)
+            replies = await self._nodes.ask_each(call, request, [one for _, one in found])
             for reply in [one for one in replies if one.error is not None]:
                 jobs = [job for job, spec in found if self._nodes.of(spec.settings) is reply.node]
                 if all([await _has_ended(job, call) for job in jobs]):
                     replies.remove(reply)
             return replies + errors
 
-        of_nodes = self._nodes.ask_each(call, do, timeout, direct, more)
+        of_nodes = self._nodes.ask_each(call, request, direct)
         answers = await asyncio.gather(of_nodes, *map(ask_jobs, self._by_login(given)))
         return [reply for one in answers for reply in one]
 
@@ -240,7 +234,7 @@ class JobKernels:
         if not file.job or file.over:
             return []
         specs = [spec for spec in call.specs if spec.settings.slurm]
-        replies = await self.ask_each(call, "job", specs=specs, more=lambda node: {"job": file.job})
+        replies = await self.ask_each(call, NodeRequest("job", more=lambda node: {"job": file.job}), specs)
         found = [one for one in replies if one.error is None]
         return job_output.rows(found[0].answer["job"]["log"]["text"], hop=found[0].node.name) if found else []
 

@@ -141,14 +141,9 @@ class Nodes:
             node.try_again()
 
     async def ask_each(
-        self,
-        call: Call,
-        do: str,
-        timeout: float = 30,
-        specs: list[Spec] | None = None,
-        more: Callable[[Node], dict[str, Any]] = lambda node: {},
+        self, call: Call, request: NodeRequest, specs: list[Spec] | None = None
     ) -> list[NodeReply]:
-        """Send a request to each node of `specs` (else of the call's). `more(node)` returns its further arguments.
+        """Send a request to each node of `specs` (else of the call's).
 
         A call with `patience` is repeated: it waits so many seconds for a node, and then takes its last reply.
         """
@@ -157,7 +152,7 @@ class Nodes:
             node = self.of(spec.settings)
             nodes.setdefault(node.settings, (node, spec))
 
-        ask = partial(self._ask, call=call, do=do, timeout=timeout, more=more)
+        ask = partial(self._ask, call, request)
         patience = patience_of(call)
         if patience is None:
             asked = [node for node, _ in nodes.values()]
@@ -172,34 +167,28 @@ class Nodes:
 
             return list(await asyncio.gather(*(ask_and_show(*pair) for pair in nodes.values())))
         watched = (
-            self._watched.reply((node.settings, do), patience, partial(ask, node, spec), partial(_late, node))
+            self._watched.reply(
+                (node.settings, request.do), patience, partial(ask, node, spec), partial(_late, node)
+            )
             for node, spec in nodes.values()
         )
         return list(await asyncio.gather(*watched))
 
-    async def _ask(
-        self,
-        node: Node,
-        spec: Spec,
-        *,
-        call: Call,
-        do: str,
-        timeout: float,
-        more: Callable[[Node], dict[str, Any]],
-    ) -> NodeReply:
+    async def _ask(self, call: Call, request: NodeRequest, node: Node, spec: Spec) -> NodeReply:
         call.progress(node.name, "asking")
-        limit = _limit(node, call, do)
+        limit = _limit(node, call, request.do)
+        more = request.more(node)
         try:
-            asking = node.request(spec.settings.python, call, do, timeout, **more(node))
+            asking = node.request(spec.settings.python, call, request.do, request.timeout, **more)
             answer = await call.limited(limit, asking)
             return NodeReply(node, answer, settings=spec.settings)
         except asyncio.TimeoutError:
-            return _late(node, limit or timeout)
+            return _late(node, limit or request.timeout)
         except GpuKernelError as error:
             error.fill_in("NAME", spec.name)
             return NodeReply(node, {}, error)
         except Exception as error:  # a bug of ours, perhaps triggered by this node: show the others
-            self._log.exception("%s: “%s” failed", node.name, do)
+            self._log.exception("%s: “%s” failed", node.name, request.do)
             return NodeReply(node, {}, HubError.from_bug(error, node.name))
 
 
@@ -209,7 +198,16 @@ def patience_of(call: Call) -> float | None:
     return float(value) if isinstance(value, int | float) and value >= 0 else None
 
 
-# --- what the nodes reply
+# --- what the nodes are asked, and what they reply
+
+
+class NodeRequest(NamedTuple):
+    """A request to each of several nodes. `timeout`: the seconds within which the agent answers; `more(node)` returns
+    the further arguments for a node."""
+
+    do: str
+    timeout: float = 30.0
+    more: Callable[[Node], dict[str, Any]] = lambda node: {}
 
 
 class NodeReply(NamedTuple):

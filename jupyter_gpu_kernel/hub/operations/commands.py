@@ -23,7 +23,7 @@ from ..node.check.check import check
 from ..node.check.probe import probe
 from ..node.hosts import each_spec
 from ..node.node import Node
-from ..node.nodes import KernelRows, NodeReply, Nodes, conflict, distinct, is_gone, not_found
+from ..node.nodes import KernelRows, NodeReply, NodeRequest, Nodes, conflict, distinct, is_gone, not_found
 from ..node.shared_connection import Connect
 from ..rpc import Call
 from ..slurm.operations import check_slurm, cluster_rows, probe_slurm, with_clusters
@@ -135,9 +135,10 @@ class Operations:
         """Return every GPU of every node, those of the user's jobs included, once; and a row for each login node."""
         in_jobs = [spec for spec in call.specs if spec.settings.slurm]
         direct = [spec for spec in call.specs if not spec.settings.slurm]
+        request = NodeRequest("gpus", timeout=60)
         replies, job_replies, logins = await asyncio.gather(
-            self._nodes.ask_each(call, "gpus", timeout=60, specs=each_spec(direct)),
-            self._jobs.ask_each(call, "gpus", timeout=60, specs=in_jobs),
+            self._nodes.ask_each(call, request, each_spec(direct)),
+            self._jobs.ask_each(call, request, in_jobs),
             cluster_rows(self._schedulers, in_jobs, call),
         )
         job_rows, rows = gpu_rows(job_replies, replies)
@@ -146,9 +147,8 @@ class Operations:
     async def op_history(self, call: Call) -> list[dict[str, Any]]:
         """Return which GPUs the user's kernels had in the last `seconds`: a row for each GPU and each time."""
         seconds = int(call.arguments["seconds"])
-        answers = await self._jobs.ask_each(
-            call, "history", timeout=60, more=lambda node: {"seconds": seconds}
-        )
+        request = NodeRequest("history", 60, lambda node: {"seconds": seconds})
+        answers = await self._jobs.ask_each(call, request)
         found = rows_of(answers, "history", lambda row: (row["kernel"], row["uuid"], row["from"]))
         return found + [left_out_row(one) for one in distinct(answers) if one.answer.get("left_out")]
 
@@ -158,7 +158,7 @@ class Operations:
         If a node cannot be reached, return those of its kernels that front ends of this hub have, in the state "away".
         """
         rows, seen = list[dict[str, Any]](), KernelRows(self._nodes.started_on)
-        replies = await self._jobs.ask_each(call, "list")
+        replies = await self._jobs.ask_each(call, NodeRequest("list"))
         replies.sort(key=lambda reply: reply.error is not None)  # a list is newer than an away row
         for reply in replies:
             rows += self._kernel_rows(reply, seen)
@@ -170,7 +170,7 @@ class Operations:
         """Return a row {"id", "hop"} for each kernel of which `logs` tells, also those that have ended, if its id
         begins with `kernel`."""
         start = str(call.arguments["kernel"])
-        answers = await self._jobs.ask_each(call, "stories", more=lambda node: {"kernel": start})
+        answers = await self._jobs.ask_each(call, NodeRequest("stories", more=lambda node: {"kernel": start}))
         pending = [
             {"id": one, "hop": row["hop"]}
             for one, row in self._kernels.pending_rows().items()
@@ -182,9 +182,8 @@ class Operations:
         """Return a kernel's story from the node that has it, or from all that report it, if this hub does not know."""
         kernel_id = str(call.arguments["kernel"])
         specs = self._nodes.specs_for(kernel_id, call)
-        answers = await self._jobs.ask_each(
-            call, "story", specs=specs, more=lambda node: {"kernel": kernel_id}
-        )
+        request = NodeRequest("story", more=lambda node: {"kernel": kernel_id})
+        answers = await self._jobs.ask_each(call, request, specs)
         stories = distinct(reply for reply in answers if reply.error is None)
         of_job = await self._jobs.story(kernel_id)
         printed = await self._jobs.output(kernel_id, call)
@@ -215,13 +214,13 @@ class Operations:
         specs = self._nodes.specs_for(kernel_id, call)
         in_jobs = [spec for spec in specs if spec.settings.slurm]
         direct = [spec for spec in specs if not spec.settings.slurm]
-        asking = asyncio.ensure_future(self._nodes.ask_each(call, "list", specs=direct))
+        asking = asyncio.ensure_future(self._nodes.ask_each(call, NodeRequest("list"), direct))
         try:
             kill = call.arguments.get("kill") is True
             cancelled = await self._jobs.cancel(kernel_id, call, running=kill, kill=kill)
             if self._kernels.stop_pending(kernel_id) or cancelled:
                 return {"ok": True}
-            answers = await asking + await self._jobs.ask_each(call, "list", specs=in_jobs)
+            answers = await asking + await self._jobs.ask_each(call, NodeRequest("list"), in_jobs)
         finally:
             asking.cancel()
         having = [one for one in answers if one.lists(kernel_id)]
@@ -248,7 +247,7 @@ class Operations:
     async def op_leftovers(self, call: Call) -> list[dict[str, Any]]:
         """Return what kernels that no longer exist left, on all nodes: the rows of processes ("pid"), and of pinned
         code ("folder")."""
-        answers = await self._jobs.ask_each(call, "leftovers")
+        answers = await self._jobs.ask_each(call, NodeRequest("leftovers"))
         return [*process_rows(answers, "leftovers"), *code_rows(answers)]
 
     async def op_end_leftovers(self, call: Call) -> list[dict[str, Any]]:
@@ -264,7 +263,7 @@ class Operations:
             code = [row for row in rows if "folder" in row]
             return {"leftovers": [row for row in rows if "pid" in row], "code": code}
 
-        answers = await self._jobs.ask_each(call, "end_leftovers", more=of)
+        answers = await self._jobs.ask_each(call, NodeRequest("end_leftovers", more=of))
         return [*end_rows(requested, answers, await self.op_leftovers(call)), *code_rows(answers)]
 
     async def op_interrupt(self, call: Call) -> dict[str, Any]:
@@ -294,9 +293,9 @@ class Operations:
     async def _ask_keeper(self, do: str, call: Call, **more: Any) -> NodeReply:
         """Send a request to the kernel's keeper; return its reply, from the node that has the kernel."""
         kernel_id = str(call.arguments["kernel"])
-        request = {"kernel": kernel_id, **more}
+        request = NodeRequest(do, more=lambda node: {"kernel": kernel_id, **more})
         specs = self._nodes.specs_for(kernel_id, call)
-        answers = await self._jobs.ask_each(call, do, specs=specs, more=lambda node: request)
+        answers = await self._jobs.ask_each(call, request, specs)
         for reply in answers:
             if reply.error is None:
                 return reply

@@ -20,7 +20,7 @@ from ..kernel.vscode.notebook import is_file
 from ..kernel_settings import KernelSettings
 from ..kernels import Kernels, front_end_of
 from ..node.node import Node
-from ..node.nodes import Nodes, conflict, distinct, not_found
+from ..node.nodes import NodeRequest, Nodes, conflict, distinct, not_found
 from ..rpc import Call
 
 START_TIMEOUT = 200.0
@@ -256,7 +256,7 @@ class FrontEndOperations:
     async def _where(self, kernel_id: str, call: Call) -> tuple[Node, dict[str, Any], KernelSettings]:
         """Return the node that has the kernel, the keeper's status, and settings that lead to that node."""
         specs = self._nodes.specs_for(kernel_id, call)
-        asked = await self._kernels.jobs.ask_each(call, "list", specs=specs)
+        asked = await self._kernels.jobs.ask_each(call, NodeRequest("list"), specs)
         having = distinct(one for one in asked if kernel_id in [state["id"] for state in one.kernels])
         if not having:
             raise not_found(kernel_id, asked)
