@@ -19,8 +19,7 @@ from ..kernel.kernel_state import times_of
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.states import LinkState
 from ..kernels import Kernels
-from ..node.check.check import check
-from ..node.check.probe import probe
+from ..node.check.check import check, probe
 from ..node.hosts import each_spec
 from ..node.node import Node
 from ..node.nodes import KernelRows, NodeReply, NodeRequest, Nodes, conflict, distinct, is_gone, not_found

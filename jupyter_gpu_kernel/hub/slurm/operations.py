@@ -15,8 +15,7 @@ from typing import Any
 
 from ...errors import ConnectError, GpuKernelError
 from ..kernel_settings import KernelSettings, Spec
-from ..node.check.check import Report
-from ..node.check.probe import answer_without_gpus
+from ..node.check.check import Report, answer_without_gpus
 from ..node.install import pack
 from ..node.link import TRY_AGAIN_SOON
 from ..node.node import Node

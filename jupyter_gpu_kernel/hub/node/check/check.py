@@ -1,6 +1,7 @@
-"""The operation `check`: connects to a node step by step, and reports the time of each step and the first failure.
+"""The operations `check` and `probe`.
 
-It opens a connection of its own, as host keys, key files and rules may have changed since the shared one was opened. If
+`probe`, for the command `add`, connects to a node or to several, finds a Python with ipykernel, and reads the GPUs.
+`check` connects to a node step by step, and reports the time of each step and the first failure. It opens a connection of its own, as host keys, key files and rules may have changed since the shared one was opened. If
 a hop asks for a code while the shared connection is open, the user is not asked: the other steps are checked over the
 shared connection, and the rows say which hops were not checked.
 """
@@ -11,14 +12,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from ....errors import AgentError, GpuKernelError
+from ....errors import AgentError, AgentRefusal, GpuKernelError
 from ...kernel_settings import KernelSettings
 from ...rpc import Call
 from ...transport.connection import Connection
+from ..hosts import none_usable
 from ..node import Node
 from ..nodes import Nodes
+from .find_python import FoundPythons
 
 T = TypeVar("T")
+_NEEDED = ("gpus", "min_memory", "gpu_type", "cwd", "code")
+_REFUSED = ("cwd", "code")
+"""Why the agent refuses an offer: no kernel with these settings can start."""
 
 
 class Report:
@@ -157,3 +163,67 @@ def _gpus(gpus: list[dict[str, Any]]) -> str:
         raise AgentError("this node has no GPU", remedy="Use a node with GPUs, or --gpus 0.")
     free = sum(bool(gpu["free"]) for gpu in gpus)
     return f"{free} of {len(gpus)} free"
+
+
+# --- the operation `probe`
+
+
+async def probe(nodes: Nodes, settings: KernelSettings, call: Call) -> dict[str, Any]:
+    """Return the Pythons, hops and GPUs of the node, and why it can never give a kernel what the settings request; for
+    several hosts {"hosts": [{"host", …the same, or "error"}]}, if one of them can be used."""
+    if not settings.hosts:
+        return await _probe(nodes, settings, call)
+    probes = await asyncio.gather(*(_probe_host(nodes, one, call) for one in settings.each_host()))
+    errors = {one["host"]: GpuKernelError.from_json(one["error"]) for one in probes if "error" in one}
+    if len(errors) == len(probes):
+        raise none_usable(errors)
+    return {"hosts": probes}
+
+
+async def _probe_host(nodes: Nodes, settings: KernelSettings, call: Call) -> dict[str, Any]:
+    host = {"host": nodes.of(settings).name}
+    try:
+        return {**host, **await _probe(nodes, settings, call)}
+    except GpuKernelError as error:
+        return {**host, "error": error.to_json()}
+
+
+async def _probe(nodes: Nodes, settings: KernelSettings, call: Call) -> dict[str, Any]:
+    node = nodes.of(settings)
+    found, connection = await node.find_pythons(settings.python, call, settings.setup)
+    if found.node.setup_problem:
+        raise AgentRefusal(f"the set-up lines fail: {found.node.setup_problem}", code="setup", hop=node.name)
+    answer = answer_without_gpus(node, found, connection)
+    call.progress(node.name, "starting the agent")
+    await node.link(found.python.path, call)
+    call.progress(node.name, "reading the state of the GPUs")
+    needed = {key: getattr(settings, key) for key in _NEEDED}
+    listed, offer = await asyncio.gather(
+        _ask(node, found.python.path, call, "gpus"), _ask(node, found.python.path, call, "offer", **needed)
+    )
+    answer["gpus_error"] = listed.get("error") or offer.get("error")
+    answer["gpus"] = listed.get("gpus", [])
+    answer["gpus_problem"], answer["gpus_never"] = offer.get("problem", ""), offer.get("never", False)
+    return answer
+
+
+def answer_without_gpus(node: Node, found: FoundPythons, connection: Connection) -> dict[str, Any]:
+    """Return the Pythons, the hops with the seconds of each step, and the route."""
+    return {
+        **found.to_json(),
+        "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.steps],
+        "route": list(node.settings.route),
+        "gpus": [],
+        "gpus_error": None,
+        "gpus_problem": "",
+    }
+
+
+async def _ask(node: Node, python: str, call: Call, do: str, **needed: Any) -> dict[str, Any]:
+    """Return the reply, or {"error"}. Raises AgentRefusal if no kernel with these settings can start there."""
+    try:
+        return await node.request(python, call, do, 60, **needed)
+    except AgentError as error:
+        if isinstance(error, AgentRefusal) and error.code in _REFUSED:
+            raise
+        return {"error": error.cause}
