@@ -1,9 +1,11 @@
 """The operations `check` and `probe`.
 
 `probe`, for the command `add`, connects to a node or to several, finds a Python with ipykernel, and reads the GPUs.
-`check` connects to a node step by step, and reports the time of each step and the first failure. It opens a connection of its own, as host keys, key files and rules may have changed since the shared one was opened. If
-a hop asks for a code while the shared connection is open, the user is not asked: the other steps are checked over the
-shared connection, and the rows say which hops were not checked.
+
+`check` connects to a node step by step, and reports the time of each step and the first failure. It opens a connection
+of its own, as host keys, key files and rules may have changed since the shared one was opened. If a hop asks for a code
+while the shared connection is open, the user is not asked: the other steps are checked over the shared connection, and
+the rows say which hops were not checked.
 """
 
 from __future__ import annotations
