@@ -94,7 +94,7 @@ def test_it_is_small() -> None:
 
 def test_the_sources_are_sent_as_they_are() -> None:
     """So that tracebacks and `help` show what the authors wrote."""
-    package = Path(install.__file__).parents[3]
+    package = Path(install.__file__).parents[2]
     files = files_of(install.pack())
     assert len(files) > 100 and "agent.__main__ import main" in files.pop("__main__.py")
     for path, source in files.items():

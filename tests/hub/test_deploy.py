@@ -153,7 +153,7 @@ def test_a_package_is_the_same_for_the_same_sources() -> None:
 
 def test_a_hub_outlives_the_files_it_came_from(tmp_path: Path) -> None:
     """As when its environment is upgraded or removed: what it dials with is of one version."""
-    shutil.copytree(Path(install.__file__).parents[3], tmp_path / "jupyter_gpu_kernel")
+    shutil.copytree(Path(install.__file__).parents[2], tmp_path / "jupyter_gpu_kernel")
     code = (
         "import shutil, sys; from jupyter_gpu_kernel.hub.node import install\n"
         "package = install.pack()\n"
