@@ -15,15 +15,7 @@ from .. import adding, kernelspecs
 from ..adding import option_of
 from ..errors import BY_LOGIN, AuthError, GpuKernelError, HostKeyError, SettingsError
 from ..wire import durations
-from ..wire.kernel_settings import (
-    GROUPS,
-    KERNEL,
-    ROUTE,
-    USER_SETTINGS,
-    KernelSettings,
-    SettingInfo,
-    default_of,
-)
+from ..wire.kernel_settings import GROUPS, KERNEL, ROUTE, USER_SETTINGS, KernelSettings, default_of
 from ..wire.texts import printable
 from . import create_env
 from .show import slurm, tables
@@ -174,7 +166,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     groups[KERNEL].add_argument("--name", metavar="NAME", help="the kernelspec's name (default: the host)")
     for key, info in USER_SETTINGS.items():
         if info.group:
-            groups[info.group].add_argument(option_of(key), dest=key, help=info.help, **_form(key, info))
+            groups[info.group].add_argument(option_of(key), dest=key, help=info.help, **_form(key))
     create_env.add_arguments(parser)
     add = parser.add_argument
     add("--no-probe", action="store_true", help="write the kernelspec without connecting")
@@ -200,9 +192,9 @@ def given_settings(args: argparse.Namespace) -> dict[str, Any]:
     return {**given, "env": dict(args.env or ())}
 
 
-def _form(key: str, info: SettingInfo) -> dict[str, Any]:
-    """Return what argparse needs to know of the option's argument."""
-    default = default_of(key)
+def _form(key: str) -> dict[str, Any]:
+    """Return what argparse needs to know of the argument of the option for this setting."""
+    info, default = USER_SETTINGS[key], default_of(key)
     if default is False:
         return {"action": "store_true"}
     if info.const is not None:
