@@ -18,8 +18,9 @@ from ..wire import durations
 from ..wire.kernel_settings import GROUPS, KERNEL, ROUTE, USER_SETTINGS, KernelSettings, default_of
 from ..wire.texts import printable
 from . import create_env
+from .arguments import span
 from .show import slurm, tables
-from .verb import Verb, print_json, span
+from .verb import Verb, print_json
 
 
 class Add(Verb):

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import difflib
 import json
-import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,14 +16,11 @@ from ..adding import name_of
 from ..errors import GpuKernelError, SettingsError
 from ..kernelspecs import HOW_TO_ADD
 from ..saved_answers import SavedAnswers
-from ..wire.durations import seconds_of
 from ..wire.texts import printable
 from .terminal import Progress, TerminalAsker, can_ask, terminal_settings_restored
 
 _TRAIT = re.compile(r"--(([A-Z]\w*\.)\w[\w.]*|log-level|config)=.*|--debug")
 """Arguments for traitlets, not for the verb."""
-
-_KERNEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 REACHED_WITHIN = 10.0
 """Seconds in which each node must be reached, all at the same time, by verbs that ask all nodes."""
@@ -32,8 +28,6 @@ REACHED_WITHIN = 10.0
 _WHOLE_ID, _SHORTEST_ID = 12, 4
 """Characters of a kernel's ID, and of its beginning that is enough if no other kernel's ID begins so."""
 
-MONTH = 30 * 86400.0
-"""Seconds for which a node keeps the story of a kernel that has ended."""
 NO_KERNELSPEC = f"There is no remote GPU kernelspec yet. {HOW_TO_ADD}"
 
 
@@ -231,27 +225,3 @@ def print_error(error: GpuKernelError) -> None:
 def print_json(value: Any) -> None:
     """Write the value to stdout as JSON."""
     print(json.dumps(value, indent=2))
-
-
-def add_kernel(parser: argparse.ArgumentParser) -> None:
-    """Declare the argument that names a kernel."""
-    parser.add_argument(
-        "kernel", metavar="ID", type=kernel_id, help="a kernel's ID, as “ps” shows it, or its beginning"
-    )
-
-
-def kernel_id(text: str) -> str:
-    """The type of an argument that names a kernel."""
-    if not _KERNEL.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!a} is not a kernel's ID: “jupyter gpu-kernel ps” shows them")
-    return text
-
-
-def span(text: str, least: float = 0.0, most: float = math.inf) -> float:
-    """Return the seconds of an argument. Slurm's way of writing is known, too, if it has a colon."""
-    seconds = seconds_of(text)
-    if seconds is None:
-        raise argparse.ArgumentTypeError(f"{text!a} is not a time such as 90 or 90s, 30m, 8h, 7d, 4:00:00")
-    if not least <= seconds <= most:
-        raise argparse.ArgumentTypeError(f"{text!a} is not a time from {least:g} to {most:,.0f} seconds")
-    return seconds

@@ -11,13 +11,14 @@ from .. import kernelspecs
 from ..errors import GpuKernelError
 from ..saved_answers import forget
 from ..wire.texts import printable
+from .arguments import MONTH, span
 from .kernelspecs import List, Remove
 from .running.kernels import Attach, Logs, Priority, Ps, Stop
 from .show import slurm as slurm_tables
 from .show import tables
 from .show.watch import WatchedVerb
 from .terminal import Progress
-from .verb import MONTH, Ask, Listing, Verb, print_errors, span
+from .verb import Ask, Listing, Verb, print_errors
 
 _NODES_OF_JOBS = "Of a cluster with Slurm, only nodes are asked on which a job with your kernel runs now."
 

@@ -17,8 +17,9 @@ from environments import Environment
 
 import jupyter_gpu_kernel
 from jupyter_gpu_kernel.cli import create_env, terminal
+from jupyter_gpu_kernel.cli.arguments import span
 from jupyter_gpu_kernel.cli.show import tables
-from jupyter_gpu_kernel.cli.verb import _named, span, whole_id
+from jupyter_gpu_kernel.cli.verb import _named, whole_id
 from jupyter_gpu_kernel.errors import ConnectError, SettingsError
 from jupyter_gpu_kernel.hub.ssh import matches_fingerprint
 from jupyter_gpu_kernel.launcher import _read_connection

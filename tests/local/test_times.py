@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from jupyter_gpu_kernel.cli.verb import MONTH, span
+from jupyter_gpu_kernel.cli.arguments import MONTH, span
 
 
 @pytest.mark.parametrize(

@@ -13,21 +13,10 @@ from typing import Any
 from ...errors import GpuKernelError
 from ...wire import MAX_PRIORITY
 from ...wire.texts import as_typed, one_line, printable
+from ..arguments import MONTH, add_kernel, kernel_id, span
 from ..show import tables
 from ..show.watch import WatchedVerb
-from ..verb import (
-    MONTH,
-    Ask,
-    Listing,
-    Verb,
-    add_kernel,
-    errors_of,
-    kernel_id,
-    print_errors,
-    print_json,
-    span,
-    whole_id,
-)
+from ..verb import Ask, Listing, Verb, errors_of, print_errors, print_json, whole_id
 from .wait import CellWait, exit_status
 
 _NOTHING_GIVEN = "Give the IDs of kernels, as “jupyter gpu-kernel ps” shows them, or --all, or --leftovers.\n"

@@ -20,7 +20,8 @@ from typing import Any
 
 from ...errors import GpuKernelError
 from ...wire.texts import printable
-from ..verb import Ask, Listing, Verb, print_errors, span
+from ..arguments import span
+from ..verb import Ask, Listing, Verb, print_errors
 
 _PATIENCE = 4.0
 """Seconds for which the hub waits for each node; then it returns the node's last reply, or that it is late."""
