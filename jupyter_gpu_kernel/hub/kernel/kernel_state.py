@@ -1,5 +1,6 @@
-"""What the hub knows of one remote kernel: where it is, its last status, and what its front ends want of it. And what
-all kernels of a hub share."""
+"""What the hub knows of one remote kernel: where it is, its last status, and what its front ends want of it.
+
+Here is also how a kernel is described to clients, and what all kernels of a hub share."""
 
 from __future__ import annotations
 

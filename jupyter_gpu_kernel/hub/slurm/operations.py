@@ -104,8 +104,8 @@ async def check_slurm(
 async def login_warnings(
     scheduler: Scheduler, settings: KernelSettings, setup_problem: str, call: Call
 ) -> list[str]:
-    """Return one sentence for each setting that fails on the login node. `setup_problem`: how the set-up lines failed
-    there, or ""."""
+    """Return one sentence for each setting that fails on the login node already, and so may fail in a job.
+    `setup_problem`: how the set-up lines failed there, or ""."""
     problems = [f"the set-up lines (--setup) fail: {setup_problem}"] if setup_problem else []
     if settings.cwd or settings.code:
         status = (await scheduler.run(_check(settings.cwd or "~", settings.code), call)).status
