@@ -72,6 +72,12 @@ class Call:
         return "patience" in self.arguments
 
     @property
+    def patience(self) -> float | None:
+        """The seconds for which the call waits for a node; None for a call that waits for all nodes."""
+        value = self.arguments.get("patience")
+        return float(value) if isinstance(value, int | float) and value >= 0 else None
+
+    @property
     def login_wait(self) -> float:
         """The seconds for which the call waits until the user signs in elsewhere, if its client cannot ask."""
         return float(self.arguments.get("login_wait") or 0)

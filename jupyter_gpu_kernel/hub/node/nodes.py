@@ -152,27 +152,23 @@ class Nodes:
             node = self.of(spec.settings)
             nodes.setdefault(node.settings, (node, spec))
 
-        ask = partial(self._ask, call, request)
-        patience = patience_of(call)
-        if patience is None:
-            asked = [node for node, _ in nodes.values()]
+        asked = [node for node, _ in nodes.values()]
 
-            async def ask_and_show(node: Node, spec: Spec) -> NodeReply:
-                reply = await ask(node, spec)
-                was_shown = asked[-1] is node
-                asked.remove(node)
-                if asked and was_shown:  # the progress names a node that has not answered
-                    call.progress(asked[-1].name, "asking")
-                return reply
+        async def ask(node: Node, spec: Spec) -> NodeReply:
+            reply = await self._ask(call, request, node, spec)
+            was_shown = asked[-1] is node
+            asked.remove(node)
+            if asked and was_shown:  # the progress names a node that has not answered
+                call.progress(asked[-1].name, "asking")
+            return reply
 
-            return list(await asyncio.gather(*(ask_and_show(*pair) for pair in nodes.values())))
-        watched = (
+        replies = (
             self._watched.reply(
-                (node.settings, request.do), patience, partial(ask, node, spec), partial(_late, node)
+                (node.settings, request.do), call.patience, partial(ask, node, spec), partial(_late, node)
             )
             for node, spec in nodes.values()
         )
-        return list(await asyncio.gather(*watched))
+        return list(await asyncio.gather(*replies))
 
     async def _ask(self, call: Call, request: NodeRequest, node: Node, spec: Spec) -> NodeReply:
         call.progress(node.name, "asking")
@@ -190,12 +186,6 @@ class Nodes:
         except Exception as error:  # a bug of ours, perhaps triggered by this node: show the others
             self._log.exception("%s: “%s” failed", node.name, request.do)
             return NodeReply(node, {}, HubError.from_bug(error, node.name))
-
-
-def patience_of(call: Call) -> float | None:
-    """The seconds for which this call waits for a node; None for a call that waits for all nodes."""
-    value = call.arguments.get("patience")
-    return float(value) if isinstance(value, int | float) and value >= 0 else None
 
 
 # --- what the nodes are asked, and what they reply

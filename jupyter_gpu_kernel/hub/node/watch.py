@@ -34,7 +34,7 @@ class WatchedRequests(Generic[T]):
     async def reply(
         self,
         key: Hashable,
-        patience: float,
+        patience: float | None,
         ask: Callable[[], Coroutine[Any, Any, T]],
         late: Callable[[float], T],
     ) -> T:
@@ -42,7 +42,10 @@ class WatchedRequests(Generic[T]):
         `late(seconds since the request)`.
 
         patience: The seconds to wait for the reply. A node that could not be asked the last time is not waited for.
+            None: the request is not repeated, and its own reply is waited for.
         """
+        if patience is None:
+            return await ask()
         request = self._open.get(key) or self._begin(key, ask())
         last, at = self._last.get(key, (None, 0.0))
         if self._now() - at >= KEPT:

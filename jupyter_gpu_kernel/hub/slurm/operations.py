@@ -19,7 +19,6 @@ from ..node.check.check import Report, answer_without_gpus
 from ..node.install import pack
 from ..node.link import TRY_AGAIN_SOON
 from ..node.node import Node
-from ..node.nodes import patience_of
 from ..rpc import Call
 from .choice import choose
 from .commands import batch_script
@@ -136,11 +135,8 @@ def _check(folder: str, revision: str) -> str:
 async def cluster_rows(schedulers: Schedulers, specs: Iterable[Spec], call: Call) -> list[dict[str, Any]]:
     """Return one row for each login node: {"node", "hop", "slurm": {partitions, nodes, jobs}}, or {"node", "error"}."""
     found = {id(one): (one, spec) for spec in specs for one in [schedulers.of(spec.settings)]}
-    patience = patience_of(call)
-    if patience is None:
-        return list(await asyncio.gather(*(_row(one, spec, call) for one, spec in found.values())))
     replies = (
-        schedulers.watched.reply(one, patience, partial(_row, one, spec, call), partial(_late, one.name))
+        schedulers.watched.reply(one, call.patience, partial(_row, one, spec, call), partial(_late, one.name))
         for one, spec in found.values()
     )
     return list(await asyncio.gather(*replies))
