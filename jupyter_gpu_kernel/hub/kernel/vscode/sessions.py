@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -182,34 +183,30 @@ def _lasting(key: Key) -> Key:
     return (0, *key[1:]) if is_file(key[2]) else key
 
 
+@dataclass(eq=False)
 class VSCodeSession:
-    """One launcher that did not name its notebook. `observe` gets the front end's requests before the kernel does.
+    """One launcher that did not name its notebook. `observe` gets the front end's requests before the kernel does."""
 
-    `from_vs_code`: whether this hub, or a killed hub before, has seen a request that only VS Code sends.
-    """
+    sessions: VSCodeSessions = field(repr=False)
+    parent: int
+    """The window's process."""
+    name: str
+    """The kernelspec."""
+    title: str = ""
+    """The notebook as VS Code calls it: a path, or the name of an unsaved one; "" while it is not known. A hub that was
+    killed may have known it."""
+    used: bool = False
+    """Whether a cell may have been run already."""
+    age: InitVar[float] = 0.0
+    """The seconds since the front end has started the launcher."""
+    from_vs_code: bool = False
+    """Whether this hub, or a killed hub before, has seen a request that only VS Code sends."""
 
-    def __init__(
-        self,
-        sessions: VSCodeSessions,
-        parent: int,
-        name: str,
-        notebook: str = "",
-        used: bool = False,
-        age: float = 0.0,
-        from_vs_code: bool = False,
-    ) -> None:
-        """`parent`: the window's process; `name`: the kernelspec; `notebook`: the notebook, if a hub that was killed
-        knew it; `used`: whether a cell may have been run already; `age`: the seconds since the front end has started
-        the launcher."""
-        self.title = notebook
-        """The notebook as VS Code calls it: a path, or the name of an unsaved one; "" while it is not known."""
-        self.window = parent, name
-        self.started = sessions.clock() - age
-        self.from_vs_code = from_vs_code
-        self.expected = sessions.use(name)
+    def __post_init__(self, age: float) -> None:
+        self.window = self.parent, self.name
+        self.started = self.sessions.clock() - age
+        self.expected = self.sessions.use(self.name)
         """Whether this may be a restart or a return, rather than VS Code's first kernel of this kernelspec."""
-        self._sessions = sessions
-        self._used = used
         self._remote: RemoteKernel | None = None
         self._suspects: list[LeftKernel] = []
         self._tasks = BackgroundTasks()
@@ -232,12 +229,12 @@ class VSCodeSession:
     @property
     def restarted_on(self) -> str:
         """The host of the kernel that this launcher may restart; "" if there is none."""
-        ended = self._sessions.may_restart(self.window, self.started)
+        ended = self.sessions.may_restart(self.window, self.started)
         return max(ended, key=lambda one: one.time).left.link.name if ended else ""
 
     def start_failed(self) -> None:
         """The launcher gets no kernel. If it was to restart a kernel, that kernel ends."""
-        self._sessions.start_failed(self.window, self.started)
+        self.sessions.start_failed(self.window, self.started)
 
     def observe(self, remote: RemoteKernel, request: Message) -> None:
         """Take note of a request on the shell channel."""
@@ -248,11 +245,11 @@ class VSCodeSession:
         if title and not self.title:
             self.title, self._remote = title, remote
             remote.hold()
-            self._tasks.spawn(self._identified(remote, self._used))
+            self._tasks.spawn(self._identified(remote, self.used))
         elif is_file(title) and not self.notebook:
-            self._sessions.renamed(self, title)
+            self.sessions.renamed(self, title)
             remote.set_notebook(title)
-        self._used = self._used or is_user_cell(request)
+        self.used = self.used or is_user_cell(request)
 
     def suspect(self, left: LeftKernel) -> None:
         """This session may be the restart of that kernel: pause it until that is known."""
@@ -275,8 +272,8 @@ class VSCodeSession:
         """The notebook is known: decide which kernel the notebook gets. `used`: whether the user has variables in the
         new kernel."""
         try:
-            overlapped, before = self._sessions.identified(self)
-            earlier = self._sessions.stops.of(self.lasting_key)
+            overlapped, before = self.sessions.identified(self)
+            earlier = self.sessions.stops.of(self.lasting_key)
             restarted = before
             if before is not None and not before.may_be_restarted_by(self.window, self.started):
                 restarted = None
@@ -302,10 +299,10 @@ class VSCodeSession:
     async def _return(self, remote: RemoteKernel, displays: Sequence[str]) -> None:
         """Give the front end the kernel that its notebook left, if there is one, and end the new kernel. `displays`:
         the ids of the transient displays that the notebook may still show."""
-        await self._sessions.left_elsewhere(self)
-        self._sessions.on_return(self._name, self.notebook)
+        await self.sessions.left_elsewhere(self)
+        self.sessions.on_return(self.name, self.notebook)
         remote.report(DisplaysInherited(displays))
-        wanted: dict[str, Any] = {"name": self._name, "notebook": self.notebook, **remote.owner}
+        wanted: dict[str, Any] = {"name": self.name, "notebook": self.notebook, **remote.owner}
         wanted["attached_ids"] = remote.link.kernel_ids
         fresh = _left(remote)
         left, starter = await self._take_left(remote, wanted), remote.starter
@@ -313,7 +310,7 @@ class VSCodeSession:
             remote.switch(left)
         elif left or starter is None or not await starter.find_left(remote, self.notebook):
             return
-        self._sessions.stops.add_fresh(fresh, "its notebook has another kernel")
+        self.sessions.stops.add_fresh(fresh, "its notebook has another kernel")
 
     def hand_over(self, remote: RemoteKernel) -> None:
         """Another session replaces this session's kernel by `remote`, which starts in the same job or on the same
@@ -330,7 +327,7 @@ class VSCodeSession:
     ) -> None:
         """End the kernel of the session `ended`, and the kernels of `earlier` restarts that could not be ended yet. The
         new kernel gets their GPUs, or the job."""
-        stops = self._sessions.stops
+        stops = self.sessions.stops
         for stop in earlier:
             stops.replace(stop, remote)
         if ended is not None:
@@ -342,7 +339,7 @@ class VSCodeSession:
             await stops.done(stop, remote)
 
     async def _end(self, remote: RemoteKernel, left: LeftKernel) -> None:
-        stops = self._sessions.stops
+        stops = self.sessions.stops
         await stops.done(stops.add(left, self.lasting_key, remote), remote)
 
     async def _take_left(self, remote: RemoteKernel, wanted: dict[str, Any]) -> str:
@@ -359,10 +356,6 @@ class VSCodeSession:
             except GpuKernelError:
                 await until_settled(remote)
         return ""
-
-    @property
-    def _name(self) -> str:
-        return self.window[1]
 
 
 def _left(remote: RemoteKernel) -> LeftKernel:
