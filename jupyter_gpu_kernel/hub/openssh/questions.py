@@ -13,6 +13,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import ConnectError
@@ -36,81 +37,79 @@ _OWN = (
 )
 
 
+@dataclass(eq=False)
 class Questions:
     """The questions of the ssh process of one hop."""
 
-    def __init__(
-        self,
-        hop: Hop,
-        version: tuple[int, int],
-        ask: Asker | None,
-        log: SSHLog,
-        progress: Callable[[str, str], None],
-        trust_file: Path,
-    ) -> None:
-        """`trust_file`: where ssh adds a host key that the user confirms."""
-        self._trust_file = trust_file
-        self.hop, self._version, self._ask, self._log = hop, version, ask, log
-        self._progress = progress
-        self._asked: list[str] = []
-        self._own_questions = 0  # as the log counts them
-        self.host_declined = False
-        """Whether the user was asked about the host key, and did not confirm it."""
-        self.problem: Exception | None = None
-        """Why the attempt to connect has to end; None if the attempt goes on."""
+    hop: Hop
+    version: tuple[int, int]
+    """The version of ssh."""
+    ask: Asker | None
+    log: SSHLog
+    progress: Callable[[str, str], None]
+    trust_file: Path
+    """Where ssh adds a host key that the user confirms."""
+    asked: list[str] = field(default_factory=list, init=False)
+    """The questions that the user has answered."""
+    own_questions: int = field(default=0, init=False)
+    """The number of the process's own questions, as the log counts them."""
+    host_declined: bool = field(default=False, init=False)
+    """Whether the user was asked about the host key, and did not confirm it."""
+    problem: Exception | None = field(default=None, init=False)
+    """Why the attempt to connect has to end; None if the attempt goes on."""
 
     @property
     def signed_in(self) -> bool:
         """Whether ssh has signed in to the hop."""
-        return self._log.last_step >= READY
+        return self.log.last_step >= READY
 
     @property
     def typed(self) -> bool:
         """Whether the user has answered a question."""
-        return bool(self._asked)
+        return bool(self.asked)
 
     def asks(self, seconds: float) -> bool:
         """Whether the process has logged, within so many seconds, that it is about to ask once more."""
-        return self._log.wait_for_questions(self._own_questions + 1, seconds)
+        return self.log.wait_for_questions(self.own_questions + 1, seconds)
 
     def answer(self, prompt: str, kind: str, own: bool) -> str | None:
         """Return the answer, or None to refuse. Raises Abandoned. `own`: the hop's ssh process asks."""
         if kind != "none":
-            self._own_questions += own
-            if (own and self._log.step == HOST_KEY) or self._is_about_host(prompt):
+            self.own_questions += own
+            if (own and self.log.step == HOST_KEY) or self._is_about_host(prompt):
                 return self._confirm_host(prompt)
         if kind == "none":
-            self._progress(self.hop.label, one_line(prompt))
-        if kind in ("none", "confirm") or self._ask is None:
+            self.progress(self.hop.label, one_line(prompt))
+        if kind in ("none", "confirm") or self.ask is None:
             return None
         with self._abandoning():
             shown, secret = self._shown(prompt) if own else _of_another(prompt)
-            self._asked.append(prompt)
-            return self._ask.secret(self.hop.label, shown, secret)
+            self.asked.append(prompt)
+            return self.ask.secret(self.hop.label, shown, secret)
 
     def _is_about_host(self, prompt: str) -> bool:
         """Whether an ssh asks about a host key, although its log, which was read too late, does not say so. An old ssh
         that signs in may pass on such words of the server."""
         if "(yes/no" not in prompt or _SERVER.match(prompt):
             return False
-        return self._version >= _MARKED or self._log.step <= HOST_KEY
+        return self.version >= _MARKED or self.log.step <= HOST_KEY
 
     def _confirm_host(self, prompt: str) -> str:
         """ssh asks whether the host key is right: it is if the user confirms the key that ssh has logged."""
-        key = self._log.host_key
-        if self._ask is None or key is None or key.fingerprint not in prompt:
+        key = self.log.host_key
+        if self.ask is None or key is None or key.fingerprint not in prompt:
             return "no"
         with self._abandoning():
-            self.host_declined = not self._ask.confirm_host(self.hop.label, key.fingerprint, key.type)
+            self.host_declined = not self.ask.confirm_host(self.hop.label, key.fingerprint, key.type)
             if not self.host_declined:  # ssh itself would make a file that others can read
                 self._make_trust_file()
         return "no" if self.host_declined else "yes"
 
     def _make_trust_file(self) -> None:
         try:
-            hostkeys.append(self._trust_file, b"")
+            hostkeys.append(self.trust_file, b"")
         except OSError as error:
-            cause = f"its host key cannot be stored in {self._trust_file}: {error.strerror}"
+            cause = f"its host key cannot be stored in {self.trust_file}: {error.strerror}"
             remedy = "Check the disk and the permissions of this file, and try again."
             raise ConnectError(cause, hop=self.hop.label, remedy=remedy) from error
 
@@ -122,13 +121,13 @@ class Questions:
             yield
         except Exception as error:
             self.problem = error
-            self._log.end()
+            self.log.end()
             raise Abandoned from error
 
     def _shown(self, prompt: str) -> tuple[str, Secret]:
-        repeated = self._asked[-1:] == [prompt]
+        repeated = self.asked[-1:] == [prompt]
         prefix = "Not accepted. " if repeated else ""
-        if self._version >= _MARKED and not _SERVER.match(prompt):
+        if self.version >= _MARKED and not _SERVER.match(prompt):
             if found := _PASSPHRASE.fullmatch(prompt):
                 shown = f"{'Wrong passphrase. ' * repeated}Passphrase of {one_line(found[1])}: "
                 return shown, Secret("passphrase", found[1], repeated)
@@ -146,7 +145,7 @@ class Questions:
 
     def _title(self) -> list[str]:
         """Return the lines before this question, such as the title of the server's questions."""
-        lines = self._log.before_question
+        lines = self.log.before_question
         return [line for line in lines if line.strip() and not line.startswith("Permission denied")]
 
 
