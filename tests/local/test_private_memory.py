@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import ctypes, resource
-from jupyter_gpu_kernel.hub.process import keep_memory_private
+from jupyter_gpu_kernel.hub.app import keep_memory_private
 keep_memory_private()
 print(resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
 """
