@@ -63,8 +63,10 @@ class Call:
 
     @property
     def specs(self) -> list[Spec]:
-        """The kernelspecs to whose nodes the call is. Raises SettingsError if a value is of a wrong type."""
-        return [Spec.from_json(one) for one in self.arguments["specs"]]
+        """The kernelspecs to whose nodes the call is; of one with several hosts one for each host. Raises SettingsError
+        if a value is of a wrong type."""
+        specs = map(Spec.from_json, self.arguments["specs"])
+        return [one._replace(settings=host) for one in specs for host in one.settings.each_host()]
 
     @property
     def is_watch(self) -> bool:

@@ -19,10 +19,10 @@ from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError, HubError, Ke
 from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.hub.node.hosts import none_usable
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
+from jupyter_gpu_kernel.hub.node.nodes import none_usable
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.several_hosts import host_wait
 from jupyter_gpu_kernel.hub.several_hosts.host_wait import HostWait

@@ -16,7 +16,6 @@ from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError
 from ...wire.runtime import Runtime
 from ..kernel.kernel_state import NO_CELLS
 from ..kernel_settings import KernelSettings, Spec
-from ..node.hosts import each_spec
 from ..node.link import TRY_AGAIN_SOON
 from ..node.node import Node
 from ..node.nodes import NodeReply, NodeRequest, Nodes
@@ -76,7 +75,7 @@ class JobKernels:
         self, call: Call, request: NodeRequest, specs: list[Spec] | None = None
     ) -> list[NodeReply]:
         """Do what `Nodes.ask_each` does, but ask the nodes of the user's running jobs instead of login nodes."""
-        given = each_spec(call.specs) if specs is None else specs
+        given = call.specs if specs is None else specs
         direct = [spec for spec in given if not spec.settings.slurm]
 
         async def ask_jobs(specs: list[Spec]) -> list[NodeReply]:

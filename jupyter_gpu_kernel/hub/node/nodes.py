@@ -14,13 +14,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...errors import AgentError, AgentRefusal, ConnectError, GpuKernelError, HubError
+from ...errors import AgentError, AgentRefusal, ConnectError, GpuKernelError, HubError, KernelStartError
 from ...wire.runtime import Runtime
+from .. import sanitize
 from ..kernel_settings import KernelSettings, Spec
 from ..rpc import Call
 from ..ssh import Attempt
 from ..transport.connection import Connection
-from .hosts import each_spec
 from .link import TRY_AGAIN_SOON
 from .node import Node
 from .node_link import NoLink
@@ -128,7 +128,7 @@ class Nodes:
 
     def specs_for(self, kernel_id: str, call: Call) -> list[Spec]:
         """Return the specs of the node on which this hub started the kernel, or else all specs of the call."""
-        specs = each_spec(call.specs)
+        specs = call.specs
         route = self._started_on.get(kernel_id)
         if route is None:
             return specs
@@ -148,7 +148,7 @@ class Nodes:
         A call with `patience` is repeated: it waits so many seconds for a node, and then takes its last reply.
         """
         nodes: dict[RouteSettings, tuple[Node, Spec]] = {}
-        for spec in each_spec(call.specs) if specs is None else specs:
+        for spec in call.specs if specs is None else specs:
             node = self.of(spec.settings)
             nodes.setdefault(node.settings, (node, spec))
 
@@ -318,3 +318,16 @@ def not_found(kernel_id: str, replies: Iterable[NodeReply], remedy: str = "") ->
     unreachable = (reply.error for reply in replies if reply.error and not is_gone(reply.error))
     remedy = f"“jupyter gpu-kernel ps” lists the kernels. {remedy}".strip()
     return next(unreachable, AgentError(f"no node has a kernel {kernel_id}", remedy=remedy))
+
+
+def none_usable(errors: dict[str, GpuKernelError]) -> GpuKernelError:
+    """Return the error for hosts of which none can be used. `errors`: by the names of the hosts. If the user can sign
+    in to a host, the error is that of this host. If all hosts fail because of one hop before them, the error is that of
+    this hop."""
+    first = next(iter(errors.values()))
+    sign_in = next((error for error in errors.values() if error.login), None)
+    is_of_hop = bool(first.hop) and len({(error.hop, error.cause) for error in errors.values()}) == 1
+    if sign_in is not None or is_of_hop or len(errors) == 1:
+        return sign_in or first
+    causes = "; ".join(f"{name}: {sanitize.one_line(error.cause)}" for name, error in errors.items())
+    return KernelStartError(f"none of the hosts can be used: {causes}", remedy=first.remedy)

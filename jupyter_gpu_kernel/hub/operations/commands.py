@@ -20,7 +20,6 @@ from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.states import LinkState
 from ..kernels import Kernels
 from ..node.check.check import check, probe
-from ..node.hosts import each_spec
 from ..node.node import Node
 from ..node.nodes import KernelRows, NodeReply, NodeRequest, Nodes, conflict, distinct, is_gone, not_found
 from ..node.shared_connection import Connect
@@ -106,7 +105,7 @@ class Operations:
         """
         if call.arguments.get("specs") is None:
             return self._nodes.describe()
-        return self._nodes.describe_specs(each_spec(call.specs))
+        return self._nodes.describe_specs(call.specs)
 
     async def op_hang_up(self, call: Call) -> dict[str, Any]:
         """Close every connection that no kernel uses."""
@@ -136,7 +135,7 @@ class Operations:
         direct = [spec for spec in call.specs if not spec.settings.slurm]
         request = NodeRequest("gpus", timeout=60)
         replies, job_replies, logins = await asyncio.gather(
-            self._nodes.ask_each(call, request, each_spec(direct)),
+            self._nodes.ask_each(call, request, direct),
             self._jobs.ask_each(call, request, in_jobs),
             cluster_rows(self._schedulers, in_jobs, call),
         )

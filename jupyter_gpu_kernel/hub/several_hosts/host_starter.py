@@ -19,10 +19,9 @@ from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.starter import LeftKernel, Starter
 from ..kernel.states import LinkState
 from ..kernel_settings import KernelSettings
-from ..node.hosts import none_usable
 from ..node.node import Node
 from ..node.node_link import NodeLink
-from ..node.nodes import Nodes
+from ..node.nodes import Nodes, none_usable
 from ..rpc import Call
 from .host_wait import HostWait
 from .placement import Offer, Placement, left_out

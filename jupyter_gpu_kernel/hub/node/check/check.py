@@ -18,9 +18,8 @@ from ....errors import AgentError, AgentRefusal, GpuKernelError
 from ...kernel_settings import KernelSettings
 from ...rpc import Call
 from ...transport.connection import Connection
-from ..hosts import none_usable
 from ..node import Node
-from ..nodes import Nodes
+from ..nodes import Nodes, none_usable
 from .find_python import FoundPythons
 
 T = TypeVar("T")
