@@ -1,7 +1,6 @@
 """How a kernelspec comes about from what a user wrote: the settings, what the probe of the machine adds, and the name.
 
-The verb `add` and JupyterLab's form both use it. This module asks nobody, and does not know who calls the hub. It
-imports the parser of routes when it needs it, since that imports paramiko, which every command would wait for.
+The verb `add` and JupyterLab's form both use it. This module asks nobody, and does not know who calls the hub.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ from typing import Any
 
 from . import kernelspecs
 from .errors import AgentError, RouteError, SettingsError
+from .hub.ssh.config.destination import parse_destination, split_jumps
+from .hub.ssh.config.route import parse_route
 from .settings import parse, read_env_file
 from .wire.kernel_settings import USER_SETTINGS, KernelSettings
 
@@ -37,8 +38,6 @@ def settings_of(given: GivenRoute, more: Mapping[str, Any]) -> KernelSettings:
 
     Raises RouteError or SettingsError, before anything connects.
     """
-    from .hub.ssh.config.route import parse_route
-
     config, identity = _absolute(given.config), tuple(map(_absolute, given.identity))
     if config and (os.path.isdir(config) or not os.path.exists(config)):  # /dev/null is an empty one
         raise RouteError(f"there is no file {config}", remedy="Check the path given with -F.")
@@ -69,15 +68,11 @@ def settings_of(given: GivenRoute, more: Mapping[str, Any]) -> KernelSettings:
 
 def split_hosts(texts: Sequence[str]) -> list[str]:
     """Return the machines in comma-separated lists."""
-    from .hub.ssh.config.destination import split_jumps
-
     return [host for text in texts for host in split_jumps(text)]
 
 
 def hop_names(settings: KernelSettings) -> list[str]:
     """Return the names that the hops of the route have in progress and in errors."""
-    from .hub.ssh.config.destination import parse_destination
-
     return [*(parse_destination(text).label for text in settings.route), *settings.via]
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from ...adding import GivenRoute, settings_of, split_hosts
 from ...errors import GpuKernelError, RouteError, SettingsError
+from ...hub.ssh.config.destination import existing_files, parse_destination
+from ...hub.ssh.config.hosts import hosts
 from ...wire.kernel_settings import USER_SETTINGS, KernelSettings
 from ..api import Handler, RequestRefused, refusing, route
 
@@ -33,8 +35,6 @@ def settings_from(body: dict[str, Any]) -> KernelSettings:
     All but the destination may be left out. "jumps" are comma-separated; "settings" is an object of other settings.
     Raises RequestRefused, with the field that the error is about. This runs ssh, and so may block.
     """
-    from ...hub.ssh.config.destination import existing_files, parse_destination
-
     destination, jumps, identity, config = (_text(body, field) for field in ROUTE)
     with _about("destination"):
         if not destination:
@@ -99,7 +99,4 @@ async def ssh_hosts(handler: Handler) -> list[dict[str, Any]]:
 
 
 def _hosts(config: str) -> list[dict[str, Any]]:
-    from ...hub.ssh.config.destination import existing_files
-    from ...hub.ssh.config.hosts import hosts
-
     return hosts(*existing_files([config] if config else []))
