@@ -62,7 +62,6 @@ _OUTPUT = (
     "unset out",
 )
 """Opens the file for the job's output. `agent job` moves the file into our folder, which is not known yet."""
-_KERNEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LINE = 76
 """Characters in a line of the packed agent."""
 
@@ -220,7 +219,7 @@ def batch_script(settings: KernelSettings, kernel_id: str, package: Package) -> 
 
 def directives(settings: KernelSettings, kernel_id: str) -> list[str]:
     """Return sbatch's options for these settings."""
-    if not _KERNEL_ID.fullmatch(kernel_id):
+    if not sanitize.is_id(kernel_id):
         raise ValueError("a kernel's id was expected")
     warn = settings.warn_before
     whole = limit_seconds(settings.time) or math.inf
