@@ -64,7 +64,7 @@ class Computer:
 
     def heal(self) -> None:
         """From now on nothing fails here."""
-        self.ports.kill_at = self.ports.kill_at_write = 0
+        self.ports.sends_until_kill = self.ports.writes_until_kill = 0
         for path in self.paths:
             path.heal()
 
@@ -107,7 +107,7 @@ class Computer:
     def _hub_was_killed(self) -> None:
         self.episode.disturb("hub killed")
         self.episode.forget_closed(self.hub)
-        self.ports.kill_at = self.ports.kill_at_write = 0
+        self.ports.sends_until_kill = self.ports.writes_until_kill = 0
         for front_end in self.fronts:
             if front_end.remote is not None and not front_end.started:  # it may have been given another id
                 self.episode.abandoned.add(front_end.remote.kernel_id)

@@ -59,7 +59,8 @@ class Endings(Base):
         return all(one.taken or one.state in ("idle", "ended", "busy") for one in self.fronts)
 
     def _probe(self) -> None:
-        """At the end, a cell of the user runs."""
+        """Nothing fails any more, so a cell of the user must run. If another computer has taken the kernel, which has
+        ended there, the first cell only shows this; then the next one runs."""
         if self.fronts[0].state == "ended" and not self.plan.revives:
             return
         self.world.run(
@@ -69,7 +70,7 @@ class Endings(Base):
         self._until(self._at_rest, 60.0, "not at rest")
         front = self.fronts[0]
         if front.taken and not self._runs(front.kernel_id) and self._run_last_cell(front) != "ok":
-            return self._probe()  # now it knows that its kernel had ended at the other computer
+            return self._probe()
         if (status := self._run_last_cell(front)) != "ok":
             raise Failure("the last cell failed", status)
 

@@ -29,7 +29,14 @@ LINK_DEAD = 15.0
 
 
 class Episode(Users, Notebooks, Faults, Endings):
-    """`run` it. `faults`: how many of each kind happened."""
+    """`run` it. Its base classes are parts of this one class, each in a module of its own, and use each other.
+
+    computers: Those of the user; a second one comes when the user goes on there.
+    fronts: The front ends of the first notebook; `others` (in `Notebooks`) has those of all other notebooks.
+    everybody: The clients of all front ends there have been, also of those that have left.
+    disturbances: What users and faults did because of which cells may end otherwise.
+    faults: How many of each kind happened.
+    """
 
     def __init__(self, plan: Plan, folder: Path, *, traced: bool = False) -> None:
         self.plan, self.folder = plan, folder
@@ -60,26 +67,37 @@ class Episode(Users, Notebooks, Faults, Endings):
 
     def run(self) -> World:
         """Let everything happen; raise Failure if something is wrong."""
-        world = self.world
-        self.computers[0].in_hub(self._start)
-        world.later(0.3, self._send, self.fronts[0], "shell", "kernel_info_request", {})
-        hub = self.computers[0].hub
-        while not (self.plan.hosts or (hub.link is not None and hub.link.state == "up")):
-            world.run(world.now + 0.05)  # a start fails if the node is out of reach
-        for decision in self.plan.decisions:
-            world.later(decision.at, self._decide, decision)
-        ends = [one.at + 3 * one.arguments.get("gap", 0.0) for one in self.plan.decisions]
-        world.run(world.now + max(ends, default=0.0))
+        self._begin()
+        self._follow_plan()
         self._heal()
-        if self.faults.get("node rebooted"):
-            world.run(world.now + LINK_DEAD)  # until then nobody knows that the kernel has gone
-        for client in self.everybody:
-            client.resume()
-        self._until(self._at_rest, PATIENCE, "never at rest")
+        self._come_to_rest()
         self._probe()
         self._check()
         self._end()
-        return world
+        return self.world
+
+    def _begin(self) -> None:
+        """The user opens the notebook, and the hub connects to the node, else the start would fail."""
+        world, hub = self.world, self.computers[0].hub
+        self.computers[0].in_hub(self._start)
+        world.later(0.3, self._send, self.fronts[0], "shell", "kernel_info_request", {})
+        while not (self.plan.hosts or (hub.link is not None and hub.link.state == "up")):
+            world.run(world.now + 0.05)
+
+    def _follow_plan(self) -> None:
+        """All decisions happen. The last of the cells of one decision is sent up to three gaps later."""
+        for decision in self.plan.decisions:
+            self.world.later(decision.at, self._decide, decision)
+        ends = [one.at + 3 * one.arguments.get("gap", 0.0) for one in self.plan.decisions]
+        self.world.run(self.world.now + max(ends, default=0.0))
+
+    def _come_to_rest(self) -> None:
+        """Nothing fails any more, and everybody reads: wait until every request has its reply, and nothing waits."""
+        if self.faults.get("node rebooted"):
+            self.world.run(self.world.now + LINK_DEAD)  # until then nobody knows that the kernel has gone
+        for client in self.everybody:
+            client.resume()
+        self._until(self._at_rest, PATIENCE, "never at rest")
 
     def close(self) -> None:
         """Remove what an episode leaves."""
@@ -177,7 +195,7 @@ class Episode(Users, Notebooks, Faults, Endings):
         for computer in self.computers:
             computer.heal()
         for keeper in self.node.keepers.values():
-            keeper.kill_at = 0
+            keeper.killed_before_step = 0
         self.node.slow = 0.0
         if isinstance(self.node, Hosts):
             self.node.heal()

@@ -82,8 +82,8 @@ class Faults(Base):
     def _fault_hub_killed_in_a_send(self, arguments: dict[str, Any]) -> None:
         computer = self._computer(arguments)
         if computer.hub.alive and computer.hub.kernels:
-            kill_at = "kill_at_write" if arguments.get("writes") else "kill_at"
-            setattr(computer.ports, kill_at, arguments["sends"])
+            counter = "writes_until_kill" if arguments.get("writes") else "sends_until_kill"
+            setattr(computer.ports, counter, arguments["sends"])
 
     def _fault_clock_jump(self, arguments: dict[str, Any]) -> None:
         hub = self._computer(arguments).hub
@@ -113,12 +113,12 @@ class Faults(Base):
         for keeper in list(self.node.keepers.values()):
             steps = arguments.get("steps") or self.node.kills.choice((0, 0, 1, 2, 3, 4, 5, 6, 8, 12))
             if steps and not self.world.disk_was_full:  # else the log may be lost then
-                keeper.kill_at = keeper.steps + steps
+                keeper.killed_before_step = keeper.steps + steps
             else:
                 self._kill_keeper(keeper)
 
     def _kill_keeper(self, keeper: KeeperProcess) -> None:
-        keeper.kill_at = 0
+        keeper.killed_before_step = 0
         if keeper.alive and keeper.keeper.kernel.runs_without_keeper:
             self.disturb("keeper killed", keeper.keeper.settings.now.notebook)
             self.world.keeper_kills += 1
@@ -131,7 +131,7 @@ class Faults(Base):
         """No file of hub and keepers can grow."""
         self.world.caps = self.world.disk_was_full = True  # so output may be left out
         for keeper in self.node.keepers.values():
-            keeper.kill_at = 0
+            keeper.killed_before_step = 0
         limit_files(0)
         self.world.later(arguments["seconds"], limit_files, resource.RLIM_INFINITY)
 

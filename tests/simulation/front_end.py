@@ -52,9 +52,9 @@ class Ports:
         self.bound: dict[int, HubSockets] = {}
         self.clients: dict[int, list[Client]] = {}
         self.limit = 4 * 1024 * 1024
-        self.kill_at = 0
+        self.sends_until_kill = 0
         """The hub is killed within the send of this number, from now on; 0: it is not."""
-        self.kill_at_write = 0
+        self.writes_until_kill = 0
         """The hub is killed before the write of this number to a file: between two effects of a core."""
         self.parent = b"{}"
         """The parent of the message that was sent last."""
@@ -69,9 +69,9 @@ class Ports:
 
     def before_write(self) -> None:
         """The hub is about to write to a file."""
-        if self.kill_at_write:
-            self.kill_at_write -= 1
-            if not self.kill_at_write:
+        if self.writes_until_kill:
+            self.writes_until_kill -= 1
+            if not self.writes_until_kill:
                 self.kill()
 
     def kill(self) -> None:
@@ -133,9 +133,9 @@ class HubSockets:
         ports = self._ports
         ports.parent = parts[1]
         self._put(channel, envelope, parts)
-        if ports.kill_at:
-            ports.kill_at -= 1
-            if not ports.kill_at:
+        if ports.sends_until_kill:
+            ports.sends_until_kill -= 1
+            if not ports.sends_until_kill:
                 ports.kill()
 
     def _put(self, channel: str, envelope: list[bytes], parts: Any) -> None:
@@ -247,13 +247,18 @@ class Client:
         self.session = f"{self.random.getrandbits(64):016x}"
         self.answers_input = True
         self._sockets: HubSockets | None = None
-        self._sent: dict[str, int] = {}
-        self._unsent: list[tuple[str, list[bytes]]] = []
-        self._known: set[str] = set()
-        self._doubled = 0
+        self._earlier_sockets: list[HubSockets] = []
+        """Those of killed hubs, from which it may still have to read."""
         self._connecting = False
-        self._last: dict[str, float] = {}
-        self._former: list[HubSockets] = []
+        self._sent_on: dict[str, int] = {}
+        """How many requests it has sent, by channel."""
+        self._arrives_at: dict[str, float] = {}
+        """When the last request arrives, by channel: the next one does not overtake it."""
+        self._unsent: list[tuple[str, list[bytes]]] = []
+        self._received: set[str] = set()
+        """The channels and ids of the messages that have come."""
+        self._repeated = 0
+        """How many have come again."""
         ports.clients.setdefault(port, []).append(self)
 
     def __repr__(self) -> str:
@@ -273,7 +278,7 @@ class Client:
         if sockets is None or self.gone:
             return
         if self._sockets is not None:
-            self._former.append(self._sockets)
+            self._earlier_sockets.append(self._sockets)
         self._sockets = sockets
         if self.subscribed_at < 0:
             for channel in ("shell", "stdin", "control", "iopub"):
@@ -314,8 +319,8 @@ class Client:
         self.paused = False
         if self._sockets is not None:
             for channel in CHANNELS:
-                for former in self._former:  # what a killed hub had sent
-                    former.drain((channel, self.name))
+                for sockets in self._earlier_sockets:  # what a killed hub had sent
+                    sockets.drain((channel, self.name))
                 self._sockets.drain_soon((channel, self.name))
 
     # ------------------------------------------------------------------------------------ requests
@@ -343,8 +348,8 @@ class Client:
 
     def _new_id(self, channel: str) -> str:
         """Return a msg_id, which counts the messages of the channel."""
-        self._sent[channel] = self._sent.get(channel, 0) + 1
-        return f"{self.session}-{self._sent[channel]}"
+        self._sent_on[channel] = self._sent_on.get(channel, 0) + 1
+        return f"{self.session}-{self._sent_on[channel]}"
 
     def _transmit(self, channel: str, parts: list[bytes]) -> None:
         if self._sockets is None or not self._sockets.has_connected(self, channel):
@@ -354,8 +359,8 @@ class Client:
 
     def _delay(self, channel: str) -> float:
         """Each socket keeps the order of its messages."""
-        at = max(self._last.get(channel, 0.0), self.world.now + self.ports.seconds())
-        self._last[channel] = at
+        at = max(self._arrives_at.get(channel, 0.0), self.world.now + self.ports.seconds())
+        self._arrives_at[channel] = at
         return at - self.world.now
 
     def send_again(self, channel: str, parts: list[bytes]) -> None:
@@ -375,14 +380,14 @@ class Client:
         header, content = _parsed(parts[0]), _parsed(parts[3])
         parent = _parent(parts[1])
         msg_id, msg_type = str(header["msg_id"]), str(header["msg_type"])
-        if (key := f"{channel}{msg_id}") in self._known:
-            self._doubled += 1
+        if (key := f"{channel}{msg_id}") in self._received:
+            self._repeated += 1
             counts_lost = self.world.disk_was_full and self.world.kills > 0
             asked_again = channel == "stdin" and self.world.kills and self.world.keeper_kills
-            if self._doubled <= self.world.torn_sends or counts_lost or asked_again:
+            if self._repeated <= self.world.torn_sends or counts_lost or asked_again:
                 return  # it was being sent when a hub was killed, or neither hub nor keeper knows of it
             raise Failure("twice", f"{self.name} got {msg_type} {content} of {parent.get('date')} twice")
-        self._known.add(key)
+        self._received.add(key)
         self.world.absorb(parts[3])
         parent_id = str(parent.get("date", ""))
         self.world.note(self.name, "gets", msg_type, parent_id, str(content.get("execution_state", ""))[:40])

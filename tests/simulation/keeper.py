@@ -124,8 +124,8 @@ class KeeperProcess(Process):
         self.ended = self.stopped = False
         self.checked: object = None
         """The clocks of the event after which the core was looked at last: each event has others."""
-        self.steps = self.kill_at = 0
-        """How many steps were taken, and before which one the process is killed."""
+        self.steps = self.killed_before_step = 0
+        """How many steps were taken, and before which one the process is killed; 0: before none."""
         if running is None:
             self.keeper = Keeper(self.system, node.root, settings, Policy(Path("none")))  # type: ignore[arg-type]
         else:
@@ -142,7 +142,7 @@ class KeeperProcess(Process):
     def step(self) -> None:
         """An effect of the core is about to be carried out, or something was sent: the process may be killed now."""
         self.steps += 1
-        if self.steps == self.kill_at:
+        if self.steps == self.killed_before_step:
             self.node.on_kill_due(self)
         if not self.alive:
             raise Killed

@@ -76,12 +76,13 @@ class ModelKernel(Process):
         self._actions: deque[list[Any]] = deque()
         self._timer: Event | None = None
         self._interrupted = self._dies_replied = False
-        self._messages = 0
+        self._messages = 0  # that it has made
         self._received: set[Parts] = set()
         self._asks: tuple[_Request, Parts] | None = None
-        self._holds = False
-        self._sent = self._marked = 0
+        self._holds = False  # no keeper reads: what it publishes waits for the successor
+        self._sent = self._marked = 0  # bytes on iopub: all, and until the last mark
         self._unread: deque[tuple[int, Parts, int]] = deque()
+        """What the keeper has not said that it has read: the bytes until its end, the message, and its mark or 0."""
         self._replies: dict[Channel, deque[tuple[int, Parts]]] = {
             channel: deque(maxlen=_KEPT_REPLIES) for channel in (Channel.SHELL, Channel.CONTROL)
         }

@@ -33,7 +33,15 @@ NAMES = ("h0", "h1", "h2")
 
 @dataclass(frozen=True)
 class Decision:
-    """Something that is done at a time, in seconds."""
+    """Something that is done at a time, in seconds.
+
+    kind: The part of a method's name in `Users` (`_op_…`), `Notebooks` or `Faults` (`_fault_…`).
+    arguments: "front": which front end does it (0, or 1 if there is a second one); "cells": lists of actions, as in
+        `kernel`, which are sent one every "gap" seconds, and abort those behind them if they fail and "stop" is set;
+        "seconds": how long a fault lasts; "up", "down": the directions that it concerns; "sends": before which message
+        of the hub, or if "writes" before which write to a file, the hub is killed; "steps": the same of a keeper's
+        steps; "by": seconds by which a clock jumps.
+    """
 
     at: float
     kind: str

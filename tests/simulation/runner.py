@@ -21,7 +21,7 @@ from .plan import Plan
 from .world import Failure, World
 
 CHUNK = 100
-"""Seeds that a process runs before it ends, or looks for garbage."""
+"""Seeds that one process runs. It never looks for garbage, as the end of the process takes less time."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def run(plan: Plan, folder: Path, *, traced: bool = False) -> tuple[Result, Worl
 
 
 def run_seeds(seeds: Iterable[int]) -> list[Result]:
-    """Run the episodes of these seeds in this process."""
+    """Run the episodes of these seeds in this process, and then look for garbage if that is usual here."""
     collects = gc.isenabled()
     gc.disable()
     gc.freeze()  # the modules are no garbage: without this, each search for garbage goes through them
@@ -87,7 +87,6 @@ def run_seeds(seeds: Iterable[int]) -> list[Result]:
 def run_all(seeds: range, jobs: int) -> Iterator[Result]:
     """Run the episodes of these seeds, in so many processes; yield the results in the order of the seeds."""
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
-    # A process ends with its chunk, which takes less time than to look for garbage.
     with multiprocessing.get_context("fork").Pool(jobs, gc.disable, maxtasksperchild=1) as pool:
         for results in pool.imap(run_seeds, chunks):
             yield from results
