@@ -13,13 +13,12 @@ from jupyter_gpu_kernel.agent.kernel_settings import CurrentSettings, KernelSett
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.story import Story
 from jupyter_gpu_kernel.agent.system.loop import Loop
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 
 
 def context(loop: Loop, folder: Path, **settings: Any) -> KernelContext:
     """Of a kernel with these settings, whose files are in `folder`, with its story in the file `story`."""
     current, story = CurrentSettings(KernelSettings(**settings)), Story(folder / "story", RUNTIME.time)
-    return KernelContext(loop, ProcessControl(), current, Root(folder), folder, story)
+    return KernelContext(loop, current, Root(folder), folder, story)
 
 
 NO_CALLBACKS = GpuCallbacks(lambda expression, on_result: None, lambda event: None, lambda state: None, dict)

@@ -23,7 +23,6 @@ from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.refused import Refused
 from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.agent.system import procfs
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.stream.frames import FrameReader
@@ -116,7 +115,7 @@ class Place:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.handlers = RequestHandlers(RUNTIME, ProcessControl(), Root(path), policy=path / "policy.json")
+        self.handlers = RequestHandlers(RUNTIME, Root(path), policy=path / "policy.json")
 
     def start(self, kernel_id: str = "", **settings: Any) -> Hub:
         """A kernel, and the hub's end of it."""

@@ -25,7 +25,6 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
@@ -147,13 +146,11 @@ class Host:
         return self.root().kernels()
 
     def story(self, kernel: str) -> str:
-        reported = RequestHandlers(RUNTIME, ProcessControl(), self.root()).handle(
-            {"do": "story", "kernel": kernel}
-        )
+        reported = RequestHandlers(RUNTIME, self.root()).handle({"do": "story", "kernel": kernel})
         return "\n".join(str(entry["text"]) for entry in reported["story"])
 
     def end_all(self) -> None:
-        handlers = RequestHandlers(RUNTIME, ProcessControl(), self.root())
+        handlers = RequestHandlers(RUNTIME, self.root())
         for kernel in self.kernels():
             with contextlib.suppress(Exception):
                 handlers.handle({"do": "stop", "kernel": kernel})

@@ -31,7 +31,6 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.refused import Refused
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.kernel_info import KernelInfoCache
@@ -193,7 +192,7 @@ class Node:
         self.streams: list[Breakable] = []
         self.plugged = True
         self.faults: Callable[[], Faults | None] = lambda: None
-        self.handlers = RequestHandlers(RUNTIME, ProcessControl(), Root(self.root))
+        self.handlers = RequestHandlers(RUNTIME, Root(self.root))
 
     def __enter__(self) -> Node:
         return self

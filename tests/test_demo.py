@@ -173,13 +173,12 @@ def test_simulated_gpus_say_so_and_the_first_is_taken(work):
 def test_the_agent_finds_all_but_the_first_of_them_free(cluster):
     from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import NvidiaSmi
     from jupyter_gpu_kernel.agent.gpus.judge import judge
-    from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
-    from jupyter_gpu_kernel.wire.runtime import Runtime
+    from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{cluster.folder / 'bin'}:{path}"
     try:
-        smi = NvidiaSmi(Runtime(), ProcessControl())
+        smi = NvidiaSmi(AgentRuntime())
         verdicts = judge([smi.read() for _ in range(3)])
     finally:
         os.environ["PATH"] = path

@@ -17,7 +17,7 @@ from ..wire.runtime import Runtime
 from .keeper.client import receive_request
 from .paths import FolderError, Root, agent_folder
 from .system.agent_runtime import AgentRuntime
-from .system.process_control import ProcessControl, detach
+from .system.process_control import detach
 
 USAGE = 2
 NO_ZMQ = 92
@@ -46,7 +46,7 @@ def _run(root: Root, command: str, rest: List[str]) -> int:
     if command == "attach":
         from .mux.attach import main as run_attach
 
-        return run_attach(AgentRuntime(), ProcessControl(), root)
+        return run_attach(AgentRuntime(), root)
     if command == "job" and not rest:
         return _run_job(root)
     if command == "setup" and len(rest) == 1:
@@ -76,14 +76,14 @@ def _run_job(root: Root) -> int:
     from .job.signals import block
 
     block()
-    return run_job(AgentRuntime(), ProcessControl(), root)
+    return run_job(AgentRuntime(), root)
 
 
 def _run_setup(root: Root, kernel_id: str) -> int:
     """Run the user's set-up lines, then the keeper; return once it serves."""
     from .keeper.setup import run_setup
 
-    run_setup(Runtime(), ProcessControl(), root, kernel_id, receive_request(root.kernel(kernel_id)))
+    run_setup(AgentRuntime(), root, kernel_id, receive_request(root.kernel(kernel_id)))
     return 0
 
 
@@ -106,7 +106,7 @@ def _serve(root: Root, kernel_id: str) -> int:
         from .policy import read_policy
 
         request.sock.close()
-        system = KeeperSystem(AgentRuntime(), ProcessControl())
+        system = KeeperSystem(AgentRuntime())
         keeper = Keeper(system, root, request.settings, read_policy())
         started()
         keeper.run()

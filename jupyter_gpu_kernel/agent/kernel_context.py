@@ -9,14 +9,12 @@ from .kernel_settings import CurrentSettings
 from .paths import Root
 from .story import Story
 from .system.loop import Loop
-from .system.process_control import ProcessControl
 
 
 class KernelContext(NamedTuple):
-    """The event loop, the system's processes, the agent's folder, and the settings, folder and story of one kernel."""
+    """The event loop, the agent's folder, and the settings, folder and story of one kernel."""
 
     loop: Loop
-    processes: ProcessControl
     settings: CurrentSettings
     root: Root
     folder: Path

@@ -29,7 +29,6 @@ from jupyter_gpu_kernel.agent.exit.node_checks import (
 )
 from jupyter_gpu_kernel.agent.exit.reason import EndFacts, KeeperFacts, crash_site, explain, explain_keeper
 from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import gpu_reader
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 
 KILLED, TERMED, SEGFAULT, ABORTED, BUS = -9, -15, -11, -6, -7
 ROOT = {"kind": "root", "pid": 7, "uid": 0, "user": "root", "command": "reaper", "clock": "12:00:00"}
@@ -234,9 +233,8 @@ def test_what_logind_does_at_the_end_of_a_session(tmp_path):
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which("unshare"), reason="needs the right to mount")
 def test_a_full_disk_is_found(tmp_path):
     code = "import sys; from jupyter_gpu_kernel.agent.exit.node_checks import unwritable_folders as check; "
-    code += "from jupyter_gpu_kernel.agent.system.process_control import ProcessControl; "
-    code += "from jupyter_gpu_kernel.wire.runtime import Runtime; "
-    code += "print(check(Runtime(), ProcessControl(), sys.argv[1:]))"
+    code += "from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime; "
+    code += "print(check(AgentRuntime(), sys.argv[1:]))"
     script = 'mount -t tmpfs -o size=64k none "$1" && exec "$2" -c "$3" "$1" "$4" /nowhere'
     full, roomy = tmp_path / "full", tmp_path / "roomy"
     full.mkdir()
@@ -248,12 +246,12 @@ def test_a_full_disk_is_found(tmp_path):
 
 
 def test_places_with_room_are_not_full(tmp_path):
-    assert unwritable_folders(RUNTIME, ProcessControl(), [str(tmp_path)]) == []
+    assert unwritable_folders(RUNTIME, [str(tmp_path)]) == []
 
 
 def test_a_gpu_that_fell_off_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(node_checks, "TIMEOUT", DEADLINE)
-    smi, state = gpu_reader(RUNTIME, ProcessControl()), tmp_path / "gpus.json"
+    smi, state = gpu_reader(RUNTIME), tmp_path / "gpus.json"
     monkeypatch.setenv("PATH", f"{PROGRAMS}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_NVIDIA_STATE", str(state))
     state.write_text(json.dumps({"gpus": [{"uuid": "GPU-1"}, {"uuid": "GPU-2", "lost": True}]}))

@@ -18,7 +18,6 @@ from waiting import eventually
 
 from jupyter_gpu_kernel.agent.job.end_notices import EndNotices
 from jupyter_gpu_kernel.agent.job.slurm_job import Controller, SlurmJob, parse_facts, read_job
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 from jupyter_gpu_kernel.wire.slurm import expand
 from jupyter_gpu_kernel.wire.texts import duration
@@ -237,7 +236,7 @@ def test_the_controller_is_asked_again_until_it_knows_why_the_job_ends(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     loop, reported = ManualLoop(), []
     slurm_job = SlurmJob(JOB, "gpu", "gpu1", [], end_time=1 << 31)
-    controller = Controller(loop, ProcessControl(), slurm_job, reported.append)
+    controller = Controller(loop, slurm_job, reported.append)
     controller.signalled()
 
     def tells() -> bool:

@@ -28,7 +28,6 @@ from jupyter_gpu_kernel.agent.gpus.devices.nvidia_csv import fields_of, parse
 from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import NvidiaSmi
 from jupyter_gpu_kernel.agent.gpus.judge import choose, judge
 from jupyter_gpu_kernel.agent.system import procfs
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 
 ME, GONE = os.getpid(), 2**22 + 1
 OWNER = procfs.user_name(os.getuid())
@@ -377,7 +376,7 @@ def test_a_node_whose_driver_fails(failure: Failure, tmp_path: Path, monkeypatch
     (tmp_path / "text").write_text(failure.text)
     script(tmp_path, f"cat '{tmp_path}/text'; exit {failure.status}")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    smi = NvidiaSmi(RUNTIME, ProcessControl())
+    smi = NvidiaSmi(RUNTIME)
     if not failure.code:
         assert smi.read(30) == []
         return
@@ -411,7 +410,7 @@ def test_a_gpu_that_is_lost_while_others_are_read(
     )
     script(tmp_path, row)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    smi = NvidiaSmi(RUNTIME, ProcessControl())
+    smi = NvidiaSmi(RUNTIME)
     free: List[List[bool]] = []
     for lost in ("", "1", "1 2"):
         (tmp_path / "lost").write_text(lost)

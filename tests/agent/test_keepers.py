@@ -27,7 +27,6 @@ from jupyter_gpu_kernel.agent.mux.keepers import SUCCESSOR_TIMEOUT
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.refused import Refused
 from jupyter_gpu_kernel.agent.story import Story
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED
 
 NOTEBOOK = {"name": "gpu", "notebook": "/home/me/a.ipynb"}
@@ -47,7 +46,7 @@ def test_a_keeper_that_does_not_answer_is_there(place: Place) -> None:
     hub = place.start("k1", **NOTEBOOK)
     pid, keeper = hub.run("x = 1; import os; print(os.getpid())"), hub.keeper
     hub.sock.close()
-    handlers = RequestHandlers(RUNTIME, ProcessControl(), place.handlers.root, timeout=0.3)
+    handlers = RequestHandlers(RUNTIME, place.handlers.root, timeout=0.3)
     with stopped(keeper):
         (row,) = handlers.handle({"do": "list"})["kernels"]
         expected = {"id": "k1", "state": "unresponsive", "pid": int(pid), "gpus": [], **NOTEBOOK}
@@ -85,7 +84,7 @@ def test_a_kernel_whose_next_keeper_takes_long_is_not_gone(place: Place, tmp_pat
     os.kill(hub.keeper, signal.SIGKILL)
     hub.sock.close()
     eventually(lambda: not accepts(place.folder("k1") / "keeper"), "the end of the keeper and its threads")
-    handlers = RequestHandlers(RUNTIME, ProcessControl(), place.handlers.root, successor_timeout=0.1)
+    handlers = RequestHandlers(RUNTIME, place.handlers.root, successor_timeout=0.1)
     for _ in range(2):
         with pytest.raises(Refused, match="no other one has taken over") as refused:
             handlers.open("k1", {})
@@ -182,7 +181,7 @@ def test_a_kernel_whose_keeper_is_about_to_exit_is_not_listed_as_one_that_starts
     """The keeper closes its socket before it unlocks the folder."""
     root = Root(tmp_path)
     lock = os.open(str(root.make_kernel("k1") / "lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    story, handlers = Story(root.story("k1"), time.time), RequestHandlers(RUNTIME, ProcessControl(), root)
+    story, handlers = Story(root.story("k1"), time.time), RequestHandlers(RUNTIME, root)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for event, states in (("start", ["starting"]), ("end", []), ("start", ["starting"])):

@@ -147,13 +147,12 @@ OFFERS = textwrap.dedent("""
     from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
     from jupyter_gpu_kernel.agent.gpus.offer import read_offer
     from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-    from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
     from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 
     leases = LeaseTaker(AgentRuntime(), {"id": "o1"}).take_all(["GPU-of-another-vendor"])
     for most in (1, 2):
         settings = KernelSettings(gpus=1, gpus_per_user=most)
-        print(read_offer(AgentRuntime(), ProcessControl(), settings)["enough"])
+        print(read_offer(AgentRuntime(), settings)["enough"])
 """)
 
 
@@ -183,11 +182,10 @@ OTHERS_PLACE = textwrap.dedent("""
 OFFER_BESIDE = OTHERS_PLACE + textwrap.dedent("""
     from jupyter_gpu_kernel.agent.gpus.offer import read_offer
     from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-    from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 
     for users in ((), ("61236",), ("61235",)):
         settings = KernelSettings(gpus=1, ignore_place=users)
-        print(read_offer(AgentRuntime(), ProcessControl(), settings)["enough"])
+        print(read_offer(AgentRuntime(), settings)["enough"])
     os.kill(other, signal.SIGKILL)
 """)
 
@@ -230,7 +228,6 @@ LISTED = OTHERS_PLACE + textwrap.dedent("""
     from jupyter_gpu_kernel.agent.gpus.sharing.turns import UNTAKEN_FOR
     from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
     from jupyter_gpu_kernel.agent.paths import Root
-    from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 
     mine = os.fork()
     if not mine:
@@ -247,7 +244,7 @@ LISTED = OTHERS_PLACE + textwrap.dedent("""
         while True:
             loop.advance()
     os.read(ready, 1)
-    handlers = RequestHandlers(AgentRuntime(), ProcessControl(), Root(Path(sys.argv[1])))
+    handlers = RequestHandlers(AgentRuntime(), Root(Path(sys.argv[1])))
     (row,) = handlers.handle({"do": "gpus"})["gpus"]
     print(*(f"{one['id']}:{'untaken' in one['passed']}" for one in row["queue"]))
     for child in (mine, other):

@@ -21,8 +21,8 @@ from jupyter_gpu_kernel.agent.gpus.devices.nvidia_csv import FIELDS, OPTIONAL, p
 from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import NvidiaSmi
 from jupyter_gpu_kernel.agent.gpus.devices.smi_runner import MAX_OUTPUT
 from jupyter_gpu_kernel.agent.gpus.sampler import Sampler
+from jupyter_gpu_kernel.agent.system.agent_runtime import TimeoutExpired
 from jupyter_gpu_kernel.agent.system.loop import Loop
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl, TimeoutExpired
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 UUID = "GPU-00000000-0000-0000-0000-%012d"
@@ -32,7 +32,7 @@ FIELDS_OF_ALL = [field for field in FIELDS if field not in OPTIONAL]
 
 
 def smi() -> NvidiaSmi:
-    return NvidiaSmi(RUNTIME, ProcessControl())
+    return NvidiaSmi(RUNTIME)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def alive(pid: int) -> bool:
 def test_reads_links_between_gpus(state: State) -> None:
     matrix = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
     state(gpus=[{}, {}], topology=matrix)
-    smi = NvidiaSmi(RUNTIME, ProcessControl())
+    smi = NvidiaSmi(RUNTIME)
     assert set(smi.read_links()) == {(0, 1), (1, 0)}
     state(gpus=[{}, {}])
     assert smi.read_links() == {}, "an old driver, or one GPU"
@@ -79,7 +79,7 @@ def test_reads_mig_devices(state: State) -> None:
         {"uuid": "MIG-b", "profile": "1g.5gb"},
     ]
     state(gpus=[{"mig": "Enabled", "devices": devices}, {}])
-    parted, first, second, whole = NvidiaSmi(RUNTIME, ProcessControl()).read()
+    parted, first, second, whole = NvidiaSmi(RUNTIME).read()
     assert (parted.mig_mode, parted.parent, whole.parent) == ("Enabled", "", "")
     assert [(one.uuid, one.index, one.parent) for one in (first, second)] == [
         ("MIG-a", 0, parted.uuid),
@@ -214,20 +214,11 @@ def test_a_hanging_nvidia_smi_is_killed_and_reported(state: State, tmp_path: Pat
     assert len(reader.read(30)) == 1, "it works again as soon as nvidia-smi does"
 
 
-class Unkillable(ProcessControl):
-    """Every program that it starts goes on for ever, whatever it is sent; `signals` has that."""
+class UnkillableProcess:
+    """It goes on for ever, whatever it is sent."""
 
-    def __init__(self) -> None:
-        self.started = 0
-        self.signals: List[Any] = []
-
-    @property
-    def pid(self) -> int:
-        return self.started
-
-    def start(self, *_: Any, **__: Any) -> Any:
-        self.started += 1
-        return self
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
 
     def poll(self) -> None:
         return None
@@ -235,21 +226,34 @@ class Unkillable(ProcessControl):
     def wait(self, timeout: float) -> int:
         raise TimeoutExpired("nvidia-smi", timeout)
 
+
+class Unkillable(Clock):
+    """Starts such processes; `signals` has what they are sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started = 0
+        self.signals: List[Any] = []
+
+    def start(self, *_: Any, **__: Any) -> Any:
+        self.started += 1
+        return UnkillableProcess(self.started)
+
     def signal_group(self, group: int, number: int) -> None:
         self.signals.append((group, number))
 
 
 def test_no_other_nvidia_smi_is_started_beside_one_that_cannot_be_killed(state: State) -> None:
-    clock, processes = Clock(), Unkillable()
-    reader = NvidiaSmi(clock, processes)
-    begin = clock.monotonic()
+    machine = Unkillable()
+    reader = NvidiaSmi(machine)
+    begin = machine.monotonic()
     with pytest.raises(SmiError, match="nvidia-smi does not answer"):
         reader.read(15)
-    assert 15 <= clock.monotonic() - begin < 16
-    assert (processes.started, processes.signals) == (2, [(2, signal.SIGKILL)] * 2)
-    with pytest.raises(SmiError, match=r"an earlier nvidia-smi \(pid 2\) still hangs"):
+    assert 15 <= machine.monotonic() - begin < 16
+    assert (machine.started, machine.signals) == (2, [(1, signal.SIGKILL), (2, signal.SIGKILL)])
+    with pytest.raises(SmiError, match=r"an earlier nvidia-smi \(pid 1\) still hangs"):
         reader.read(15)
-    assert processes.started == 2
+    assert machine.started == 2
 
 
 @pytest.mark.parametrize(
@@ -275,7 +279,7 @@ class Sampling:
     def __init__(self) -> None:
         self.results: List[Any] = []
         self.loop = Loop(RUNTIME)
-        self.sampler = Sampler(self.loop, ProcessControl(), self._delivered, self._delivered)
+        self.sampler = Sampler(self.loop, self._delivered, self._delivered)
 
     def _delivered(self, result: Any) -> None:
         self.results.append(result)

@@ -23,7 +23,6 @@ from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.pinned_code.checkout import Checkouts, Pin
 from jupyter_gpu_kernel.agent.pinned_code.git import PinError
 from jupyter_gpu_kernel.agent.refused import Refused
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.wire import revisions
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
@@ -82,7 +81,7 @@ def slow_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowGit:
 @pytest.fixture
 def checkouts(home: Path, tmp_path: Path) -> Checkouts:
     (tmp_path / "root").mkdir(mode=0o700)
-    return Checkouts(RUNTIME, ProcessControl(), Root(tmp_path / "root"))
+    return Checkouts(RUNTIME, Root(tmp_path / "root"))
 
 
 def pinned(home: Path) -> List[Path]:
@@ -290,7 +289,7 @@ def test_a_home_that_cannot_be_written(
 ) -> None:
     monkeypatch.setenv("HOME", "/proc/none")
     (tmp_path / "root").mkdir(mode=0o700)
-    checkouts = Checkouts(RUNTIME, ProcessControl(), Root(tmp_path / "root"))
+    checkouts = Checkouts(RUNTIME, Root(tmp_path / "root"))
     pin = checkouts.make("k1", str(repository.path), "HEAD")
     assert pin.tree == f"{tmp_path}/root/code/k1.1/project"
     assert checkouts.remove(pin) == ""
@@ -303,7 +302,7 @@ def test_leftovers_of_kernels_that_are_gone(
     (home / ".local/share/jupyter-gpu-kernel-code").mkdir(parents=True)
     (home / ".local/share/jupyter-gpu-kernel-code" / os.uname().nodename).mkdir(mode=0o755)
     (tmp_path / "other").mkdir(mode=0o700)
-    others = Checkouts(RUNTIME, ProcessControl(), Root(tmp_path / "other"))
+    others = Checkouts(RUNTIME, Root(tmp_path / "other"))
     other = others.make("o", str(repository.path), "HEAD")
     assert Path(other.tree).parents[1].stat().st_mode & 0o777 == 0o700
     pins: Dict[str, Pin] = {
@@ -469,7 +468,7 @@ def test_a_killed_keepers_successor_removes_the_checkouts(
 ) -> None:
     """That which the kernel uses, and one that the killed keeper has made, and not used yet."""
     hub = place.start("p4", code="HEAD", cwd=str(repository.path))
-    Checkouts(RUNTIME, ProcessControl(), Root(place.path)).make("p4", str(repository.path), "HEAD")
+    Checkouts(RUNTIME, Root(place.path)).make("p4", str(repository.path), "HEAD")
     hub.run("import os; os.chdir('sub')")
     keeper = hub.keeper
     os.kill(keeper, signal.SIGKILL)

@@ -19,7 +19,6 @@ from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.paths import FolderError, Root, touch
 from jupyter_gpu_kernel.agent.refused import Refused
 from jupyter_gpu_kernel.agent.story import KEEP_DAYS, Story, forget_old_stories, read_story
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.stream.frames import FrameReader, Kind, json_frame
 
 
@@ -110,7 +109,7 @@ def test_a_folder_is_known_by_a_number_that_is_made_once_and_that_others_cannot_
     assert len(number) == 32 and Root(tmp_path).identity(RUNTIME.new_id) == number
     assert [path.name for path in tmp_path.iterdir()] == ["id"]
     assert stat.S_IMODE((tmp_path / "id").stat().st_mode) == 0o600
-    assert RequestHandlers(RUNTIME, ProcessControl(), root).identity() == number
+    assert RequestHandlers(RUNTIME, root).identity() == number
 
 
 def test_a_kernel_of_a_session_with_a_tmp_of_its_own_is_distinguished_from_one_that_has_ended(
@@ -131,7 +130,7 @@ def test_a_kernel_of_a_session_with_a_tmp_of_its_own_is_distinguished_from_one_t
         assert keeper.stdin is not None and keeper.stdout is not None
         if not keeper.stdout.readline():
             pytest.skip("no user namespaces on this machine")
-        handlers = RequestHandlers(RUNTIME, ProcessControl(), Root(tmp_path))
+        handlers = RequestHandlers(RUNTIME, Root(tmp_path))
         with pytest.raises(Refused, match=f"a /tmp of its own(.|\n)*process {keeper.pid}$"):
             handlers.open("abc-1", {})
         with pytest.raises(Refused, match="there is no kernel abc-2"):
@@ -165,7 +164,7 @@ def test_of_a_long_story_the_end_is_returned(tmp_path: Path) -> None:
     story.tell("sigterm", "SIGTERM from root")
     story.path.write_bytes(story.path.read_bytes() * 80_000)
     story.tell("drop", "the last one")
-    answer = RequestHandlers(RUNTIME, ProcessControl(), root).handle({"do": "story", "kernel": "abc-1"})
+    answer = RequestHandlers(RUNTIME, root).handle({"do": "story", "kernel": "abc-1"})
     reader = FrameReader(greeting=False)
     (frame,) = reader.feed(json_frame(Kind.REPLY, answer, number=1).encode())
     assert frame.json()["story"][-1]["text"] == "the last one"
@@ -176,7 +175,7 @@ def test_kernels_that_have_ended_are_found_by_the_beginning_of_their_ids(tmp_pat
     for kernel_id in ("abc-1", "abc-2", "b-1"):
         root.make_kernel(kernel_id).rmdir()
         Story(root.story(kernel_id), RUNTIME.time).tell("end", "it has ended")
-    handlers = RequestHandlers(RUNTIME, ProcessControl(), root)
+    handlers = RequestHandlers(RUNTIME, root)
     found = handlers.handle({"do": "stories", "kernel": "abc"})["kernels"]
     assert found == [{"id": "abc-1"}, {"id": "abc-2"}] and root.kernels() == []
     assert handlers.handle({"do": "stories", "kernel": "c"}) == {"kernels": []}

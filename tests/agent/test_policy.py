@@ -22,7 +22,6 @@ from jupyter_gpu_kernel.agent.policy import (
     read_policy,
 )
 from jupyter_gpu_kernel.agent.refused import Refused
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 
 
 @pytest.fixture()
@@ -166,7 +165,7 @@ def test_a_file_that_is_no_text_is_strict(tmp_path):
 def test_the_handler_refuses_before_anything_starts(policy, tmp_path):
     policy({"max_gpus": 1})
     (tmp_path / "root").mkdir(mode=0o700)
-    handlers = RequestHandlers(RUNTIME, ProcessControl(), Root(tmp_path / "root"), tmp_path / "policy.json")
+    handlers = RequestHandlers(RUNTIME, Root(tmp_path / "root"), tmp_path / "policy.json")
     with pytest.raises(Refused) as refused:
         handlers.open("k1", {"create": {"gpus": 2}})
     assert refused.value.code == "policy" and "at most 1 GPU" in str(refused.value)

@@ -23,7 +23,6 @@ from jupyter_gpu_kernel.agent.gpus.devices.visible_devices import AMD, NVIDIA, v
 from jupyter_gpu_kernel.agent.gpus.judge import judge
 from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
 from jupyter_gpu_kernel.agent.system import procfs
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 
 ME, OWNER = os.getpid(), procfs.user_name(os.getuid())
 MIB = 1 << 20
@@ -210,12 +209,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(reader: Optional[GpuReader] = None) -> List[Gpu]:
-    return (reader or gpu_reader(RUNTIME, ProcessControl())).read(30)
+    return (reader or gpu_reader(RUNTIME)).read(30)
 
 
 def test_a_node_with_amd_gpus(place: Path) -> None:
     assert device_variable() == AMD
-    reader = gpu_reader(RUNTIME, ProcessControl())
+    reader = gpu_reader(RUNTIME)
     assert [gpu.uuid for gpu in read(reader)] == ["GPU-79ccd55167a2124a"] and reader.read_links() == {}
 
 

@@ -13,7 +13,7 @@ from processes import has_ended
 from runtimes import RUNTIME
 from waiting import DEADLINE, eventually
 
-from jupyter_gpu_kernel.agent.system.process_control import Limit, ProcessControl, run_programs
+from jupyter_gpu_kernel.agent.system.programs import Limit, run_programs
 
 FORKS = "print(os.fork(), flush=True); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
@@ -31,18 +31,18 @@ def test_several_run_at_once_and_are_returned_in_order(tmp_path: Path) -> None:
     code = "open(sys.argv[1], 'w').close()\nwhile not os.path.exists(sys.argv[2]): time.sleep(0.01)\nprint(sys.argv[3])"
     files = [str(tmp_path / "a"), str(tmp_path / "b")]
     commands = [python(code, *files, "first"), python(code, *reversed(files), "second")]
-    ended = run_programs(RUNTIME, ProcessControl(), commands, limit())
+    ended = run_programs(RUNTIME, commands, limit())
     assert [(one.status, one.output) for one in ended] == [(0, b"first\n"), (0, b"second\n")]
 
 
 def test_more_than_a_pipe_holds_and_more_than_is_wanted() -> None:
     code = "sys.stdout.write('x' * 3_000_000); sys.stderr.write('y' * 300_000); sys.exit(7)"
-    (ended,) = run_programs(RUNTIME, ProcessControl(), [python(code)], limit(most=2_000_000))
+    (ended,) = run_programs(RUNTIME, [python(code)], limit(most=2_000_000))
     assert (ended.status, len(ended.output), ended.errors) == (7, 2_000_000, b"y" * 300_000)
 
 
 def test_what_does_not_end_in_time_is_killed_with_what_it_has_started() -> None:
-    (ended,) = run_programs(RUNTIME, ProcessControl(), [python(FORKS)], limit(1.0))
+    (ended,) = run_programs(RUNTIME, [python(FORKS)], limit(1.0))
     assert ended.status is None and has_ended(ended.process.pid)
     for pid in filter(None, map(int, ended.output.split())):  # none on a very slow machine
         eventually(lambda pid=pid: has_ended(pid), f"the end of {pid}")  # type: ignore[misc]
@@ -52,7 +52,7 @@ def test_what_is_cancelled_is_killed(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     program = python("open(sys.argv[1], 'w').close(); time.sleep(600)", str(begun))
     cancelled = Limit(RUNTIME.monotonic() + DEADLINE, begun.exists)
-    (ended,) = run_programs(RUNTIME, ProcessControl(), [program], cancelled)
+    (ended,) = run_programs(RUNTIME, [program], cancelled)
     assert begun.exists() and ended.status is None and has_ended(ended.process.pid)
 
 
@@ -60,10 +60,10 @@ def test_what_is_cancelled_is_killed(tmp_path: Path) -> None:
 def test_output_is_read_also_if_the_disk_is_full(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from jupyter_gpu_kernel.agent.system.process_control import Limit, ProcessControl, run_programs\n"
-        "from jupyter_gpu_kernel.wire.runtime import Runtime\n"
-        "limit = Limit(Runtime().monotonic() + 60)\n"
-        "print(run_programs(Runtime(), ProcessControl(), [['echo', 'printed']], limit)[0].output)\n"
+        "from jupyter_gpu_kernel.agent.system.programs import Limit, run_programs\n"
+        "from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime\n"
+        "limit = Limit(AgentRuntime().monotonic() + 60)\n"
+        "print(run_programs(AgentRuntime(), [['echo', 'printed']], limit)[0].output)\n"
     )
     script = 'mount -t tmpfs -o size=16k none "$1"; cat /dev/zero 2>/dev/null > "$1/0"; TMPDIR="$1" exec "$2" -c "$3"'
     command = ["unshare", "-m", "sh", "-c", script, "sh", str(tmp_path), sys.executable, code]

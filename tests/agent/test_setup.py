@@ -17,7 +17,6 @@ from jupyter_gpu_kernel.agent.exit import leftovers
 from jupyter_gpu_kernel.agent.exit.descendants import SETUP, find_descendants
 from jupyter_gpu_kernel.agent.keeper.setup import trim
 from jupyter_gpu_kernel.agent.refused import Refused
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.messages import keeper_message
 from jupyter_gpu_kernel.wire.stream.frames import Kind, json_frame
 
@@ -174,7 +173,7 @@ def test_a_folder_in_use_is_removed_by_nobody_else(place: Place, monkeypatch: py
     monkeypatch.setattr(leftovers, "UNUSED_TIMEOUT", 0.1)
     hub = place.start("s8")
     pid = hub.run("import os; print(os.getpid())")
-    found = leftovers.Leftovers(RUNTIME, ProcessControl(), place.handlers.root)
+    found = leftovers.Leftovers(RUNTIME, place.handlers.root)
     for names in (["keeper"], ["lock"]):  # one after the other is cleaned away
         for name in names:
             (place.folder("s8") / name).unlink()

@@ -172,12 +172,11 @@ from jupyter_gpu_kernel.agent.keeper.system import KeeperSystem
 from jupyter_gpu_kernel.agent.kernel_settings import settings_from
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.policy import read_policy
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 root, policy = map(pathlib.Path, sys.argv[1:])
 sys.argv[0] = 'agent'
 settings = settings_from({'id': 'k1', 'gpus': 0})
-Keeper(KeeperSystem(AgentRuntime(), ProcessControl()), Root(root), settings, read_policy(policy)).run()
+Keeper(KeeperSystem(AgentRuntime()), Root(root), settings, read_policy(policy)).run()
 """
 
 

@@ -21,7 +21,7 @@ from streams import LoopThread, Node, until, wait_for
 from jupyter_gpu_kernel.agent.exit import leftovers
 from jupyter_gpu_kernel.agent.exit.descendants import Descendant, end_all, find_descendants, open_gpus
 from jupyter_gpu_kernel.agent.refused import Refused
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 from jupyter_gpu_kernel.agent.system.procfs import boot_id, start_ticks
 from jupyter_gpu_kernel.hub.node.link import Link
 
@@ -71,7 +71,7 @@ def test_a_folder_without_keeper_and_kernel_tells_why_and_goes(node: Node) -> No
 def test_a_folder_of_a_keeper_that_is_starting_stays(node: Node) -> None:
     root = node.handlers.root
     folder = root.make_kernel("starting")
-    found = leftovers.Leftovers(RUNTIME, ProcessControl(), root)
+    found = leftovers.Leftovers(RUNTIME, root)
     assert not found.remove_stale("starting"), "no lock yet, but young"
     holder = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print('locked', flush=True); input()"
     with subprocess.Popen(
@@ -86,7 +86,7 @@ def test_a_folder_of_a_keeper_that_is_starting_stays(node: Node) -> None:
 def test_a_folder_whose_lock_cannot_be_opened_stays(node: Node) -> None:
     """As on a file system without inodes, or one that can only be read: the other kernels are listed."""
     (node.handlers.root.make_kernel("strange") / "lock").mkdir()
-    assert not leftovers.Leftovers(RUNTIME, ProcessControl(), node.handlers.root).remove_stale("strange")
+    assert not leftovers.Leftovers(RUNTIME, node.handlers.root).remove_stale("strange")
     listed(node)
 
 
@@ -145,10 +145,11 @@ def test_leftovers_are_found_and_ended(leftover: subprocess.Popen[bytes], node: 
     assert leftover.wait() == -signal.SIGKILL
 
 
-class Signals(ProcessControl):
+class Signals(AgentRuntime):
     """Notes the signals, and sends none."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.sent: list[tuple[int, int]] = []
 
     def signal(self, pid: int, number: int, pidfd: int = -1) -> None:
@@ -164,7 +165,7 @@ def test_a_process_that_has_the_pid_of_an_earlier_one_gets_no_signal() -> None:
     assert (earlier.alive, itself.alive) == (False, True)
     for one in (earlier, gone, itself):
         one.send(signals, signal.SIGTERM)
-    end_all(RUNTIME, signals, [earlier])
+    end_all(signals, [earlier])
     assert signals.sent == [(pid, signal.SIGTERM)]
 
 

@@ -18,7 +18,6 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.pinned_code.checkout import Checkouts
-from jupyter_gpu_kernel.agent.system.process_control import ProcessControl
 
 pytestmark = pytest.mark.full
 
@@ -80,7 +79,7 @@ def test_pinned_code_is_removed_unless_it_was_changed(
     (root,) = remote.base.glob("jupyter-gpu-kernel-*")
     monkeypatch.setenv("HOME", str(remote.hops.work.home))
     repository = Repository(remote.hops.work.home / "project")
-    checkouts = Checkouts(RUNTIME, ProcessControl(), Root(root))
+    checkouts = Checkouts(RUNTIME, Root(root))
     one, two = (checkouts.make(kernel, str(repository.path), "HEAD") for kernel in ("past-1", "past-2"))
     (Path(two.tree) / "results").write_text("1")
 

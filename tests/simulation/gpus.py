@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import PREFIX
 
+from .node_sockets import ProcessRuntime
+
 if TYPE_CHECKING:
     from .kernel import ModelKernel
     from .node import Node
+    from .world import Process
 
 PROGRAM = "nvidia-smi"
 _MEMORY_MIB = 40_000
@@ -163,13 +166,14 @@ class _Ended:
         """It has ended."""
 
 
-class NodeProcesses:
-    """In place of ProcessControl: the only program of the node is `nvidia-smi`."""
+class NodeRuntime(ProcessRuntime):
+    """What a keeper takes from its node, whose only program is `nvidia-smi`."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, process: Process) -> None:
+        super().__init__(node.runtime, node.sockets, process)
         self._node = node
 
-    def start(self, command: Sequence[str], streams: Any, **_: Any) -> _Ended:
+    def start(self, command: Sequence[str], streams: Any, **_: Any) -> _Ended:  # type: ignore[override]
         if self._node.gpus is None or os.path.basename(command[0]) != PROGRAM:
             raise OSError("the simulation has no processes")
         os.write(streams.output, self._node.gpus.smi(command[1:]).encode())

@@ -17,11 +17,10 @@ from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.policy import Policy
 
 from . import invariants
-from .gpus import NodeProcesses
+from .gpus import NodeRuntime
 from .kernel import ModelKernel
 from .kernel_end import KernelEnd
 from .network import Listener
-from .node_sockets import ProcessRuntime
 from .world import KeeperLoop, Killed, Process
 
 if TYPE_CHECKING:
@@ -85,8 +84,7 @@ class _System:
     def __init__(self, process: KeeperProcess) -> None:
         self.process = process
         node = process.node
-        self.processes = NodeProcesses(node)
-        self.loop = KeeperLoop(process, ProcessRuntime(node.runtime, node.sockets, process))
+        self.loop = KeeperLoop(process, NodeRuntime(node, process))
         if node.gpus is not None:
             self.loop.thread_seconds = node.gpus.reading
 

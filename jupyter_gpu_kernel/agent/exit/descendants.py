@@ -10,11 +10,11 @@ import os
 import signal
 from typing import TYPE_CHECKING, Iterator, List, NamedTuple, Set, Tuple
 
-from ...wire.runtime import Runtime
 from ...wire.texts import one_line
 from ..paths import is_kernel_id
 from ..system import procfs
-from ..system.process_control import ProcessControl, open_pidfd
+from ..system.agent_runtime import AgentRuntime
+from ..system.process_control import open_pidfd
 
 if TYPE_CHECKING:
     from ..kernel_context import KernelContext  # which needs ZeroMQ, unlike `attach`
@@ -48,7 +48,7 @@ class Descendant(NamedTuple):
         """Whether the process still runs (a zombie does not)."""
         return procfs.start_ticks(self.pid) == self.start
 
-    def send(self, processes: ProcessControl, number: int) -> None:
+    def send(self, runtime: AgentRuntime, number: int) -> None:
         """Send a signal to exactly this process; nothing happens if it has ended, or runs as another user now."""
         try:
             pidfd = open_pidfd(self.pid)
@@ -56,7 +56,7 @@ class Descendant(NamedTuple):
             return
         try:
             if self.alive:
-                processes.signal(self.pid, number, pidfd)
+                runtime.signal(self.pid, number, pidfd)
         finally:
             if pidfd >= 0:
                 os.close(pidfd)
@@ -66,8 +66,7 @@ class Cleanup:
     """Ends what a kernel has started: `terminate` whenever its process has ended, `kill` when nothing may remain."""
 
     def __init__(self, context: KernelContext) -> None:
-        self._later = context.loop.later
-        self._processes = context.processes
+        self._loop = context.loop
         self._kernel_id, self._root = context.settings.now.id, str(context.root.path)
         self._ending: List[Descendant] = []
 
@@ -83,16 +82,16 @@ class Cleanup:
         `tag`: SETUP for what the set-up lines started.
         """
         found = find_descendants(self._kernel_id, tag, self._root)
-        _send_all(self._processes, found, signal.SIGTERM)
+        _send_all(self._loop.runtime, found, signal.SIGTERM)
         if found:
             self._ending += found
-            self._later(GRACE, lambda: _send_all(self._processes, found, signal.SIGKILL))
+            self._loop.later(GRACE, lambda: _send_all(self._loop.runtime, found, signal.SIGKILL))
         return found
 
     def kill(self) -> None:
         """Send SIGKILL to every process."""
         for tag in (TAG, SETUP):
-            _send_all(self._processes, find_descendants(self._kernel_id, tag, self._root), signal.SIGKILL)
+            _send_all(self._loop.runtime, find_descendants(self._kernel_id, tag, self._root), signal.SIGKILL)
 
 
 def find_descendants(kernel_id: str = "", tag: str = TAG, root: str = "") -> List[Descendant]:
@@ -135,10 +134,10 @@ def _keepers() -> Iterator[Tuple[int, str]]:
             yield pid, words[-1]
 
 
-def end_all(runtime: Runtime, processes: ProcessControl, found: List[Descendant]) -> None:
+def end_all(runtime: AgentRuntime, found: List[Descendant]) -> None:
     """Send SIGTERM, and SIGKILL after GRACE. Blocks until all have ended, for 2 · GRACE seconds at most."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        _send_all(processes, found, number)
+        _send_all(runtime, found, number)
         runtime.wait_until(lambda: not any(process.alive for process in found), GRACE, interval=0.02)
 
 
@@ -148,9 +147,9 @@ def open_gpus(pid: int, devices: str = "/dev/nvidia") -> Set[int]:
     return {int(path[len(devices) :]) for path in paths if path[len(devices) :].isdigit()}
 
 
-def _send_all(processes: ProcessControl, found: List[Descendant], number: int) -> None:
+def _send_all(runtime: AgentRuntime, found: List[Descendant], number: int) -> None:
     for process in found:
-        process.send(processes, number)
+        process.send(runtime, number)
 
 
 def _is_own(pid: int) -> bool:

@@ -11,11 +11,10 @@ import shutil
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from ...wire.runtime import Runtime
 from ..paths import Root
 from ..story import Story, read_story
+from ..system.agent_runtime import AgentRuntime
 from ..system.file_lock import is_locked, take_lock
-from ..system.process_control import ProcessControl
 from ..system.procfs import boot_id, booted_at
 from ..system.unix_sockets import has_listener
 from .descendants import SETUP, TAG, Descendant, end_all, find_descendants, kernels_with_keeper, open_gpus
@@ -31,9 +30,8 @@ YOUNG = 60.0
 class Leftovers:
     """What kernels whose folders are, or were, in `root` have left on this node."""
 
-    def __init__(self, runtime: Runtime, processes: ProcessControl, root: Root) -> None:
+    def __init__(self, runtime: AgentRuntime, root: Root) -> None:
         self._runtime = runtime
-        self._processes = processes
         self._root = root
 
     # -------------------------------------------------------------------------------------- processes
@@ -54,7 +52,7 @@ class Leftovers:
         wanted = {(row.get("pid"), row.get("start")) for row in rows if row.get("boot") == boot}
         found = [process for process in self._find() if (process.pid, process.start) in wanted]
         ended = [_to_json(process) for process in found]
-        end_all(self._runtime, self._processes, found)
+        end_all(self._runtime, found)
         return [row for row, process in zip(ended, found) if not process.alive]
 
     def _find(self) -> List[Descendant]:

@@ -13,12 +13,12 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ...wire.runtime import Runtime
 from ..gpus.devices.gpu import SmiError
 from ..gpus.devices.gpu_reader import GpuReader
 from ..in_kernel.signal_rules import MEMORY_DAEMONS
-from ..system.process_control import Limit, ProcessControl, run_programs
+from ..system.agent_runtime import AgentRuntime
 from ..system.procfs import command_name, pids, read_text, user_name
+from ..system.programs import Limit, run_programs
 
 MIB = 1024 * 1024
 PROC = Path("/proc")
@@ -132,10 +132,10 @@ def _read_counter(text: str, name: str) -> Optional[int]:
 # -------------------------------------------------------------------------------------- checks
 
 
-def unwritable_folders(runtime: Runtime, processes: ProcessControl, folders: List[str]) -> List[str]:
+def unwritable_folders(runtime: AgentRuntime, folders: List[str]) -> List[str]:
     """Return those folders that cannot be written to, each with the reason. Blocks for TIMEOUT seconds at most."""
     command = [sys.executable, "-I", "-S", "-c", _WRITE_PROBE, *folders]
-    (ended,) = run_programs(runtime, processes, [command], Limit(runtime.monotonic() + TIMEOUT))
+    (ended,) = run_programs(runtime, [command], Limit(runtime.monotonic() + TIMEOUT))
     found = []
     for line in ended.text.splitlines():
         folder, finished, problem = line.partition("\0")

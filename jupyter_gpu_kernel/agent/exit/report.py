@@ -56,7 +56,6 @@ class ExitReport:
         self.stop_reason = ""
         """The reason given with a request to stop this process."""
         self._loop = context.loop
-        self._processes = context.processes
         self._story = context.story
         self._stderr = context.folder / "stderr"
 
@@ -120,11 +119,9 @@ class ExitReport:
             facts = facts._replace(memory_daemon=memory_daemon())
         if facts.returncode > 0 or -facts.returncode in CRASHES:
             folders = [os.path.expanduser("~"), tempfile.gettempdir(), "/dev/shm"]
-            smi = gpu_reader(self._loop.runtime, self._processes)
+            smi = gpu_reader(self._loop.runtime)
             with contextlib.suppress(OSError):  # the node cannot start another process
-                facts = facts._replace(
-                    unwritable=unwritable_folders(self._loop.runtime, self._processes, folders)
-                )
+                facts = facts._replace(unwritable=unwritable_folders(self._loop.runtime, folders))
                 facts = facts._replace(gpu_problem=gpu_problem(smi, gpus))
         return facts
 

@@ -30,7 +30,7 @@ from ..kernel_settings import KernelSettings, settings_from
 from ..paths import Root
 from ..system.agent_runtime import AgentRuntime
 from ..system.file_lock import lock_now
-from ..system.process_control import ProcessControl, detach
+from ..system.process_control import detach
 from ..system.procfs import start_ticks
 from ..system.unix_sockets import send_descriptors
 from .keeper_pipe import KeeperPipe
@@ -68,7 +68,7 @@ def run(root: Root, kernel_id: str) -> int:
         if not start_ticks(kernel.pid):
             raise ProcessLookupError("the kernel has ended, too")
         os.close(kernels_end)
-        keeper = Successor(KeeperSystem(runtime, ProcessControl()), root, kernel, pipe)
+        keeper = Successor(KeeperSystem(runtime), root, kernel, pipe)
         started()
         keeper.run()
 

@@ -72,7 +72,7 @@ class Acquisition:
         on_waiting: Called with a text for the user while the cell waits.
         on_given: Called when it is known which GPUs the scheduler has given to the job in which the kernel runs.
         """
-        loop, processes, settings = context.loop, context.processes, context.settings.now
+        loop, settings = context.loop, context.settings.now
         self.uuids: List[str] = []
         self.ignored_leases: Dict[str, str] = {}
         """The holders of leases that this kernel ignores, by the GPU's UUID."""
@@ -82,7 +82,7 @@ class Acquisition:
         self._on_given = on_given
         self._count = 0 if self._in_job else settings.gpus
         self._state = _Need.ACQUIRED if self._count == 0 else _Need.IDLE
-        self._loop, self._processes = loop, processes
+        self._loop = loop
         self._on_acquired, self._on_error, self._on_waiting = on_acquired, on_error, on_waiting
         self._leases: List[Lease] = []
         self._early_times: Deque[float] = deque([-math.inf] * EARLY_SAMPLES, EARLY_SAMPLES)
@@ -188,16 +188,13 @@ class Acquisition:
         """Sample the GPUs while the kernel starts, so that its first cell does not wait for that."""
         if self._in_job and self._job_gpus is None:
             self._job_gpus = {}
-            runtime, processes = self._loop.runtime, self._processes
-            self._loop.run_in_thread(lambda: job_gpus(runtime, processes), self._given)
+            self._loop.run_in_thread(lambda: job_gpus(self._loop.runtime), self._given)
         if not self.acquired and self._sampler is None:
             self._start_sampling()
 
     def _start_sampling(self) -> None:
         if self._sampler is None:
-            self._sampler = Sampler(
-                self._loop, self._processes, self._sampled, self._failed, with_links=self._count > 1
-            )
+            self._sampler = Sampler(self._loop, self._sampled, self._failed, with_links=self._count > 1)
         self._sampler.start()
 
     def request(self) -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from ...wire.runtime import Runtime
-from ..system.process_control import ProcessControl
+from ..system.agent_runtime import AgentRuntime
 from .devices.gpu import Gpu, SmiError
 from .devices.gpu_reader import device_variable, gpu_reader
 
@@ -42,14 +41,14 @@ class Allocation(NamedTuple):
         return cls(variable, allowed, (allowed or []) if is_allocated else [])
 
 
-def job_gpus(runtime: Runtime, processes: ProcessControl) -> Dict[str, str]:
+def job_gpus(runtime: AgentRuntime) -> Dict[str, str]:
     """Return the names of the GPUs that the scheduler has given to this job, by UUID: "GPU 0 (NVIDIA A100)". Blocks.
 
     A GPU that cannot be read has the word of the scheduler, for both.
     """
     words = Allocation.current().allowed or []
     try:
-        gpus = gpu_reader(runtime, processes).read() if words else []
+        gpus = gpu_reader(runtime).read() if words else []
     except SmiError:
         gpus = []
     return dict(_named(word, gpus) for word in words)

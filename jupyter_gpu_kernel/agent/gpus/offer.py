@@ -7,7 +7,6 @@ from typing import Any, Dict, List
 
 from ..kernel_settings import KernelSettings
 from ..system.agent_runtime import AgentRuntime
-from ..system.process_control import ProcessControl
 from .allocation import Allocation
 from .devices.gpu import SmiError
 from .judge import Verdict, choose, require_usable
@@ -27,7 +26,7 @@ _NO_SEARCH: Dict[str, Any] = {
 """The offer to a kernel without GPUs, or with those that a scheduler has allocated."""
 
 
-def read_offer(runtime: AgentRuntime, processes: ProcessControl, settings: KernelSettings) -> Dict[str, Any]:
+def read_offer(runtime: AgentRuntime, settings: KernelSettings) -> Dict[str, Any]:
     """Return {enough, idle, memory, waiting, usable, problem} for a kernel with these settings; blocks for a while.
 
     `enough`: whether enough GPUs are free now; `idle`: whether nobody uses any GPU that the kernel could use; `memory`:
@@ -41,7 +40,7 @@ def read_offer(runtime: AgentRuntime, processes: ProcessControl, settings: Kerne
     if not count or allocation.uuids:
         return answer
     try:
-        verdicts = judge_now(runtime, processes, Requirements.of(settings, allocation.allowed))
+        verdicts = judge_now(runtime, Requirements.of(settings, allocation.allowed))
         require_usable(verdicts, count)
     except SmiError as error:
         return dict(answer, enough=False, idle=False, problem=error.cause, never=error.code == "few")

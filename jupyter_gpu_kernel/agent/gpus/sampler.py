@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Opt
 
 from ..system import procfs
 from ..system.agent_runtime import AgentRuntime
-from ..system.process_control import ProcessControl
 from .devices.gpu import WITHOUT, Gpu, SmiError
 from .devices.gpu_reader import gpu_reader
 from .devices.smi_runner import TIMEOUT
@@ -43,11 +42,11 @@ class Sample(NamedTuple):
 class SampleReader:
     """Reads GPUs and leases, repeatedly. Not for use by several threads at a time."""
 
-    def __init__(self, runtime: AgentRuntime, processes: ProcessControl, with_links: bool = False) -> None:
+    def __init__(self, runtime: AgentRuntime, with_links: bool = False) -> None:
         """`with_links`: also read the links between the GPUs, once."""
         self._runtime = runtime
         self._links: Optional[Topology] = None if with_links else {}
-        self._smi, self._leases = gpu_reader(runtime, processes), LeaseReader(runtime)
+        self._smi, self._leases = gpu_reader(runtime), LeaseReader(runtime)
         self._queue = QueueReader(runtime)
 
     def read(self, stop: Optional[threading.Event] = None) -> Sample:
@@ -65,12 +64,10 @@ class SampleReader:
         return Sample(begin, gpus, leases, self._links, self._queue.own_reports().notebooks)
 
 
-def judge_now(
-    runtime: AgentRuntime, processes: ProcessControl, needs: Requirements = ANY_GPU
-) -> List[Verdict]:
+def judge_now(runtime: AgentRuntime, needs: Requirements = ANY_GPU) -> List[Verdict]:
     """Take as many samples as verdicts need, and judge each GPU; blocks meanwhile. Raises SmiError if the GPUs cannot
     be read."""
-    reader, samples = SampleReader(runtime, processes), []
+    reader, samples = SampleReader(runtime), []
     while True:
         samples.append(reader.read())
         verdicts = judge([sample.gpus for sample in samples], needs, samples[-1].holders())
@@ -85,7 +82,6 @@ class Sampler:
     def __init__(
         self,
         loop: Loop,
-        processes: ProcessControl,
         on_sample: Callable[[Sample], None],
         on_error: Callable[[SmiError], None],
         with_links: bool = False,
@@ -93,7 +89,7 @@ class Sampler:
         self._loop = loop
         self._on_sample = on_sample
         self._on_error = on_error
-        self._reader = SampleReader(loop.runtime, processes, with_links)
+        self._reader = SampleReader(loop.runtime, with_links)
         self._sampling = False
         self._closing = threading.Event()
         self._thread_ended = threading.Event()

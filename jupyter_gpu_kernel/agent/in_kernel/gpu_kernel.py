@@ -24,7 +24,6 @@ import time
 import warnings
 from typing import Any, Callable, ContextManager, Dict, List, Optional, TypeVar, Union, overload
 
-from ...wire.runtime import Runtime
 from ...wire.slurm import expand
 from ...wire.texts import duration, wrapped
 from ..exit.node_checks import read_memory
@@ -33,7 +32,7 @@ from ..gpus.devices.gpu_reader import device_variable, gpu_reader
 from ..gpus.devices.visible_devices import variables, visible_uuids
 from ..keeper.client import KeeperTimeout, ask_keeper
 from ..system import procfs
-from ..system.process_control import ProcessControl
+from ..system.agent_runtime import AgentRuntime
 from . import pinned_imports
 from .done_functions import AFTER, Cell, DoneFunctions
 from .guard import Guard
@@ -96,7 +95,7 @@ def _job_status(job: Dict[str, Any]) -> Dict[str, Any]:
     if not job:
         return {}
     end = job.get("end_time")
-    remaining = None if end is None else max(0, round(end - Runtime().time()))
+    remaining = None if end is None else max(0, round(end - time.time()))
     return {**job, "seconds_left": remaining}
 
 
@@ -122,7 +121,7 @@ def _gpu_memory(uuids: List[str]) -> Dict[str, Optional[int]]:
     """The sums over these GPUs; None if there are none, or if one is unknown."""
     totals: Dict[str, Optional[int]] = {"gpu_used_mib": None, "gpu_total_mib": None}
     try:
-        smi = gpu_reader(Runtime(), ProcessControl())
+        smi = gpu_reader(AgentRuntime())
         gpus = [gpu for gpu in smi.read(SMI_TIMEOUT) if any(map(gpu.is_named, uuids))] if uuids else []
     except SmiError:
         return totals  # unknown memory is no error of the cell

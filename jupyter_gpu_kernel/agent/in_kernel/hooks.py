@@ -17,8 +17,8 @@ import time
 import traceback
 from typing import Any, Callable, List, Optional
 
-from ...wire.runtime import Runtime
-from ..system.process_control import Limit, ProcessControl, run_programs
+from ..system.agent_runtime import AgentRuntime
+from ..system.programs import Limit, run_programs
 
 OUTPUT_LIMIT = 4000
 """The length of the output that is reported."""
@@ -198,10 +198,10 @@ def kill_wait() -> Optional[float]:
     """Return the seconds between Slurm's SIGTERM and its SIGKILL; None outside of a Slurm job."""
     if "SLURM_JOB_ID" not in os.environ:
         return None
-    runtime, command = Runtime(), ["scontrol", "show", "config"]
+    runtime, command = AgentRuntime(), ["scontrol", "show", "config"]
     limit = Limit(runtime.monotonic() + _SCONTROL_TIMEOUT)
     try:
-        (ended,) = run_programs(runtime, ProcessControl(), [command], limit)
+        (ended,) = run_programs(runtime, [command], limit)
     except OSError:
         return DEFAULT_KILL_WAIT
     found = _KILL_WAIT.search(ended.text)

@@ -24,12 +24,11 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
-from ...wire.runtime import Runtime
 from ..exit.descendants import ROOT, TAG, end_all, find_descendants
 from ..job.client import job_is_over
 from ..paths import job_folder
 from ..story import Story
-from ..system.process_control import ProcessControl
+from ..system.agent_runtime import AgentRuntime
 from ..system.unix_sockets import receive_descriptors
 from .guard import Guard
 from .output_window import OutputWindow
@@ -170,7 +169,7 @@ class KeeperWatch:
         self._story.tell(
             "orphan", f"the kernel's keeper was killed; as nobody can reach the kernel, it ends {until}"
         )
-        Runtime().wait_until(lambda: cells.isdisjoint(usage.running_cells()), self._limit, interval=0.1)
+        AgentRuntime().wait_until(lambda: cells.isdisjoint(usage.running_cells()), self._limit, interval=0.1)
         self._guard.run_last_hooks()
         self._end("its keeper was killed")
 
@@ -178,7 +177,7 @@ class KeeperWatch:
         more: Any = {"cause": cause, "evidence": "the pipe to its keeper closed"}
         self._story.tell("end", f"the kernel ended after its keeper: {cause}", **more)
         own = find_descendants(os.environ.get(TAG, "") or "none", root=os.environ.get(ROOT, ""))
-        end_all(Runtime(), ProcessControl(), own)
+        end_all(AgentRuntime(), own)
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)
         os._exit(1)

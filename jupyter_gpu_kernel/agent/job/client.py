@@ -12,7 +12,7 @@ from ...wire.fields import FieldError, number, text
 from ...wire.texts import one_line
 from ..paths import FolderError, Root
 from ..system import procfs
-from ..system.process_control import TimeoutExpired
+from ..system.agent_runtime import TimeoutExpired
 from ..system.request_client import PeerGone, RequestClient
 from ..system.unix_sockets import has_listener
 

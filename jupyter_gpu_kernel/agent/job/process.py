@@ -18,9 +18,9 @@ from ...wire.fields import text
 from ...wire.files import private
 from ..exit.descendants import SETUP, TAG, find_descendants
 from ..paths import Root, agent_command
-from ..system.agent_runtime import AgentRuntime
+from ..system.agent_runtime import AgentRuntime, ChildProcess, Streams
 from ..system.loop import Loop
-from ..system.process_control import ChildProcess, ProcessControl, Streams, become_subreaper, next_ended_child
+from ..system.process_control import become_subreaper, next_ended_child
 from .client import SOCKET, job_is_over
 from .output import adopt_output, own_output
 from .signals import Received, SignalReader
@@ -48,12 +48,9 @@ class _Start(NamedTuple):
 class JobProcess:
     """The process of one job: `run()` serves until the job is over."""
 
-    def __init__(
-        self, runtime: AgentRuntime, processes: ProcessControl, root: Root, slurm_job: SlurmJob, wait: float
-    ) -> None:
+    def __init__(self, runtime: AgentRuntime, root: Root, slurm_job: SlurmJob, wait: float) -> None:
         """`wait`: the seconds that a first kernel may take to be started."""
         self._slurm_job = slurm_job
-        self._processes = processes
         self._root = root
         self._start_time = runtime.time()
         self._loop = loop = Loop(runtime)
@@ -65,7 +62,7 @@ class JobProcess:
         folder = root.make_job(slurm_job.id)
         self._server = Server(loop, folder / SOCKET, self._requested, self._closed)
         self._signals = SignalReader(loop, self._signalled)
-        self._controller = Controller(loop, processes, slurm_job, self._tell)
+        self._controller = Controller(loop, slurm_job, self._tell)
 
     def run(self) -> None:
         """Serve; return when the last keeper has ended, or no kernel was started in time."""
@@ -107,7 +104,9 @@ class JobProcess:
         environ = {name: value for name, value in os.environ.items() if name not in (TAG, SETUP, FIRST_HUB)}
         try:
             with open(str(folder / "log"), "ab", opener=private) as log:
-                process = self._processes.start(command, Streams(log), cwd=text(request, "cwd"), env=environ)
+                process = self._loop.runtime.start(
+                    command, Streams(log), cwd=text(request, "cwd"), env=environ
+                )
         except OSError as error:
             return connection.reply({"error": {"code": "keeper", "text": str(error)}})
         self._started[process.pid] = _Start(process, connection)
@@ -188,7 +187,7 @@ class JobProcess:
         self._loop.stop()
 
 
-def run(runtime: AgentRuntime, processes: ProcessControl, root: Root) -> int:
+def run(runtime: AgentRuntime, root: Root) -> int:
     """Serve the job of this process's environment; return the exit status. Signals must be blocked already."""
     slurm_job = read_job(os.environ)
     if slurm_job is None:
@@ -199,7 +198,7 @@ def run(runtime: AgentRuntime, processes: ProcessControl, root: Root) -> int:
         return 0
     become_subreaper()
     _remove_stale(root, runtime.time())
-    job = JobProcess(runtime, processes, root, slurm_job, _seconds(os.environ))
+    job = JobProcess(runtime, root, slurm_job, _seconds(os.environ))
     adopt_output(root, slurm_job.id, runtime.time())
     job.run()
     return 0

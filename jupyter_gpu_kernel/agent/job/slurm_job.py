@@ -11,11 +11,11 @@ import re
 import time
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
-from ...wire.runtime import Runtime
 from ...wire.slurm import END_REASONS, expand, job_fields
 from ..paths import is_job_id
+from ..system.agent_runtime import AgentRuntime
 from ..system.loop import Loop
-from ..system.process_control import Limit, ProcessControl, run_programs
+from ..system.programs import Limit, run_programs
 
 TIMEOUT = 5.0
 """Seconds that the controller has to answer."""
@@ -86,13 +86,13 @@ class JobFacts(NamedTuple):
         return END_REASONS["TIMEOUT" if self.reason == "TimeLimit" else "CANCELLED"]
 
 
-def read_facts(runtime: Runtime, processes: ProcessControl, job_id: str) -> JobFacts:
+def read_facts(runtime: AgentRuntime, job_id: str) -> JobFacts:
     """Ask the controller; nothing is known if it does not answer. Blocks for TIMEOUT seconds at most."""
     # A site may change how Slurm's programs write times; UTC has no hour that comes twice.
     command = ["env", "-u", "SLURM_TIME_FORMAT", "TZ=UTC", "scontrol", "--oneliner", "show", "job", job_id]
     try:
         limit = Limit(runtime.monotonic() + TIMEOUT, most=65536)
-        (ended,) = run_programs(runtime, processes, [command], limit)
+        (ended,) = run_programs(runtime, [command], limit)
     except OSError:
         return JobFacts()
     return parse_facts(ended.text)
@@ -119,13 +119,10 @@ def _moment(text: str) -> Optional[int]:
 class Controller:
     """Asks the controller about the job. `tell` is called with {"event": "end_time" or "ends", …} at each news."""
 
-    def __init__(
-        self, loop: Loop, processes: ProcessControl, job: SlurmJob, tell: Callable[[Dict[str, Any]], None]
-    ) -> None:
+    def __init__(self, loop: Loop, job: SlurmJob, tell: Callable[[Dict[str, Any]], None]) -> None:
         self.end_time = job.end_time
         """When the job ends, in seconds since the epoch; None while that is unknown."""
         self._loop = loop
-        self._processes = processes
         self._job_id = job.id
         self._tell = tell
         self._asking = False
@@ -142,10 +139,7 @@ class Controller:
         """Ask, unless a request is on its way. The answer comes in some seconds at most."""
         if not self._asking:
             self._asking = True
-            runtime = self._loop.runtime
-            self._loop.run_in_thread(
-                lambda: read_facts(runtime, self._processes, self._job_id), self._answered
-            )
+            self._loop.run_in_thread(lambda: read_facts(self._loop.runtime, self._job_id), self._answered)
 
     def _look(self) -> None:
         self._ask()

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional
 
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings, settings_from
-from ..system.process_control import ChildProcess
+from ..system.agent_runtime import ChildProcess
 from ..system.request_client import RequestClient
 from ..system.unix_sockets import listen, receive_descriptors, send_descriptors
 

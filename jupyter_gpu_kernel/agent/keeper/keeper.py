@@ -82,7 +82,7 @@ class Keeper:
         story = Story(root.story(settings.id), runtime.time)
         current = CurrentSettings(settings, self._save_settings)
         folder = root.make_kernel(settings.id)
-        return KernelContext(self.loop, self.system.processes, current, root, folder, story)
+        return KernelContext(self.loop, current, root, folder, story)
 
     def _make_kernel(self) -> None:
         """Make the kernel's process, which is still to be started, and what concerns its life."""

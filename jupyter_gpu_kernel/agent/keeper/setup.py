@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import List
 
 from ...wire.files import private, replace_file
-from ...wire.runtime import Runtime
 from ..exit.descendants import ROOT, SETUP, end_all, find_descendants
 from ..paths import Root, agent_command, read_tail
 from ..story import Story
-from ..system.process_control import ChildProcess, ProcessControl, Streams
+from ..system.agent_runtime import AgentRuntime, ChildProcess, Streams
 from .client import LOG_TAIL, StartError, StartRequest, start_keeper
 
 TIMEOUT = 60.0
@@ -29,9 +28,7 @@ _MAX_WIDTH = 300
 _MAX_LOG = 1 << 20
 
 
-def run_setup(
-    runtime: Runtime, processes: ProcessControl, root: Root, kernel_id: str, request: StartRequest
-) -> None:
+def run_setup(runtime: AgentRuntime, root: Root, kernel_id: str, request: StartRequest) -> None:
     """Run the set-up lines and then the keeper; report the result to the starter."""
     folder, story = root.kernel(kernel_id), Story(root.story(kernel_id), runtime.time)
     script = folder / "setup.sh"
@@ -45,12 +42,12 @@ def run_setup(
         _tell(story, read_tail(folder / "log", LOG_TAIL))
 
     try:
-        launch = partial(_launch, processes, root, script)
+        launch = partial(_launch, runtime, root, script)
         start_keeper(runtime, folder, launch, request.settings, request.lock, TIMEOUT, tell)
     except StartError as error:
         if not reported:
             tell()
-        end_all(runtime, processes, find_descendants(kernel_id, SETUP, str(root.path)))
+        end_all(runtime, find_descendants(kernel_id, SETUP, str(root.path)))
         text = _error(error, read_tail(folder / "log", LOG_TAIL))
         story.tell("end", text)
         request.failed(text)
@@ -81,10 +78,10 @@ def _error(error: StartError, output: str) -> str:
     return f"{text}; they printed:\n{output}" if output else text
 
 
-def _launch(processes: ProcessControl, root: Root, script: Path) -> ChildProcess:
+def _launch(runtime: AgentRuntime, root: Root, script: Path) -> ChildProcess:
     environ = dict(os.environ, **{SETUP: script.parent.name, ROOT: str(root.path)})
     with open(str(script.parent / "log"), "ab", opener=private) as log:
-        return processes.start(["bash", "--login", str(script)], Streams(log), env=environ)
+        return runtime.start(["bash", "--login", str(script)], Streams(log), env=environ)
 
 
 def _tell(story: Story, output: str) -> None:

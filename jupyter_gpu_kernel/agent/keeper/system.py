@@ -8,7 +8,6 @@ from ..process.kernel_process import KernelProcess
 from ..process.signals import Signals
 from ..system.agent_runtime import AgentRuntime
 from ..system.loop import Loop
-from ..system.process_control import ProcessControl
 from ..system.unix_sockets import listen
 
 
@@ -21,6 +20,5 @@ class KeeperSystem:
     exit_report = ExitReport
     signals = Signals
 
-    def __init__(self, runtime: AgentRuntime, processes: ProcessControl) -> None:
+    def __init__(self, runtime: AgentRuntime) -> None:
         self.loop = Loop(runtime)
-        self.processes = processes

@@ -20,7 +20,6 @@ from ..paths import Root
 from ..refused import Refused
 from ..story import forget_old_stories
 from ..system.agent_runtime import AgentRuntime
-from ..system.process_control import ProcessControl
 from .handlers import RequestHandlers
 
 SILENCE = 60
@@ -202,7 +201,7 @@ class Router:
                 view = view[os.write(self._stdout, view) :]
 
 
-def main(runtime: AgentRuntime, processes: ProcessControl, root: Root) -> int:
+def main(runtime: AgentRuntime, root: Root) -> int:
     """Run on stdin and stdout. A stray SIGTERM does not end the process; the end of stdin does."""
     for caught in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(caught, lambda caught, frame: None)
@@ -210,7 +209,7 @@ def main(runtime: AgentRuntime, processes: ProcessControl, root: Root) -> int:
     forget_old_stories(root.path / "stories", runtime.time())
     try:
         # The alarm ends this process, also in a write that blocks indefinitely.
-        Router(RequestHandlers(runtime, processes, root), lambda: signal.alarm(SILENCE)).run()
+        Router(RequestHandlers(runtime, root), lambda: signal.alarm(SILENCE)).run()
     except BrokenPipeError:
         return 0
     return 0

@@ -35,7 +35,6 @@ from ..refused import Refused
 from ..spare.places import retire_all
 from ..story import KEEP_DAYS, read_story
 from ..system.agent_runtime import AgentRuntime
-from ..system.process_control import ProcessControl
 from ..system.procfs import booted_at
 from .keepers import SUCCESSOR_TIMEOUT, Keepers, protocol_of
 
@@ -58,7 +57,6 @@ class RequestHandlers:
     def __init__(
         self,
         runtime: AgentRuntime,
-        processes: ProcessControl,
         root: Root,
         policy: Path = PATH,
         timeout: float = TIMEOUT,
@@ -66,10 +64,9 @@ class RequestHandlers:
     ) -> None:
         self.root = root
         self._runtime = runtime
-        self._processes = processes
         self._policy = policy
         self._passed, self._passed_lock = PassedPlaces(), threading.Lock()
-        self._keepers = Keepers(runtime, processes, root, policy, timeout, successor_timeout)
+        self._keepers = Keepers(runtime, root, policy, timeout, successor_timeout)
         self._leftovers = self._keepers.leftovers
         self._handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
             "list": self._list,
@@ -261,7 +258,7 @@ class RequestHandlers:
         try:
             reserved = tuple(read_policy(self._policy).reserved_from_us())
             needs = Requirements(reserved=reserved, allowed=Allocation.current().allowed)
-            verdicts = judge_now(self._runtime, self._processes, needs)
+            verdicts = judge_now(self._runtime, needs)
         except SmiError as error:
             raise Refused(error.code, error.cause) from None
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
@@ -302,7 +299,7 @@ class RequestHandlers:
             settings = read_policy(self._policy).apply(settings)
         except PolicyError as error:
             return {"problem": str(error)}
-        return read_offer(self._runtime, self._processes, settings)
+        return read_offer(self._runtime, settings)
 
     def _history(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """The GPUs that this user's kernels had in the last `seconds`, as the command `gpus --history` shows them."""

@@ -27,9 +27,8 @@ from ..pinned_code.checkout import Checkouts
 from ..policy import read_policy
 from ..refused import Refused
 from ..story import read_story
-from ..system.agent_runtime import AgentRuntime
+from ..system.agent_runtime import AgentRuntime, ChildProcess, Streams
 from ..system.file_lock import lock_now
-from ..system.process_control import ChildProcess, ProcessControl, Streams
 from ..system.unix_sockets import NO_LISTENER
 
 START_TIMEOUT = SETUP_TIMEOUT + 10.0
@@ -51,17 +50,15 @@ class Keepers:
     def __init__(
         self,
         runtime: AgentRuntime,
-        processes: ProcessControl,
         root: Root,
         policy: Path,
         timeout: float,
         successor_timeout: float,
     ) -> None:
         self.root = root
-        self.leftovers = Leftovers(runtime, processes, root)
-        self.checkouts = Checkouts(runtime, processes, root)
+        self.leftovers = Leftovers(runtime, root)
+        self.checkouts = Checkouts(runtime, root)
         self._runtime = runtime
-        self._processes = processes
         self._policy = policy
         self._timeout = timeout
         self._successor_timeout = successor_timeout
@@ -281,7 +278,7 @@ class Keepers:
                 return JobChild(self.root, job, folder.name, python, cwd)
             command = [*agent_command(python), verb, folder.name]
             with open(str(folder / "log"), "ab", opener=private) as log:
-                return self._processes.start(command, Streams(log), cwd=cwd, env=_environment())
+                return self._runtime.start(command, Streams(log), cwd=cwd, env=_environment())
 
         pin = self.checkouts.make(settings.id, cwd, settings.code) if settings.code else None
         settings = settings.replace(pin={} if pin is None else pin._asdict())  # the hub does not choose it

@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ...wire import revisions
-from ...wire.runtime import Runtime
 from ...wire.texts import one_line
 from ..paths import FolderError, Root, check_private
+from ..system.agent_runtime import AgentRuntime
 from ..system.file_lock import lock_now
-from ..system.process_control import ProcessControl
 from .git import MAX_OUTPUT, Git, PinError
 
 _MOST_TAGS = 5000
@@ -84,9 +83,8 @@ class Pin(NamedTuple):
 class Checkouts:
     """The checkouts of this user's kernels on this node."""
 
-    def __init__(self, runtime: Runtime, processes: ProcessControl, root: Root) -> None:
+    def __init__(self, runtime: AgentRuntime, root: Root) -> None:
         self._runtime = runtime
-        self._processes = processes
         home = Path(os.path.expanduser("~")) / ".local" / "share" / "jupyter-gpu-kernel-code"
         self._root = str(root.path)
         self._folders = [home / os.uname().nodename, root.path / "code"]
@@ -122,14 +120,14 @@ class Checkouts:
         problem = revisions.fault(revision)
         if problem:
             raise PinError(f"{one_line(revision)!r} is not a revision: {problem}")
-        git = Git(self._runtime, self._processes, folder, LIMIT, cancelled)
+        git = Git(self._runtime, folder, LIMIT, cancelled)
         nowhere = f"git finds no repository with files at {one_line(folder)}"
         top = git.line("rev-parse", "--show-toplevel", problem=nowhere)
         missing = f"there is no commit {one_line(revision)!r} in {one_line(top)}"
         return git, top, git.line("rev-parse", "--verify", revision + "^{commit}", problem=missing)
 
     def _git(self, folder: str) -> Git:
-        return Git(self._runtime, self._processes, folder, LIMIT)
+        return Git(self._runtime, folder, LIMIT)
 
     def _reserve(self, kernel_id: str) -> Path:
         """Make the folder of one more checkout of this kernel, which only the user can read."""

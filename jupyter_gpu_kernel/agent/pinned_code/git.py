@@ -10,10 +10,10 @@ import shutil
 import sys
 from typing import Callable, Dict
 
-from ...wire.runtime import Runtime
 from ...wire.texts import one_line
 from ..refused import Refused
-from ..system.process_control import Limit, ProcessControl, run_programs
+from ..system.agent_runtime import AgentRuntime
+from ..system.programs import Limit, run_programs
 
 MAX_OUTPUT = 1 << 20
 """Bytes that are read of what a command prints."""
@@ -34,15 +34,13 @@ class Git:
 
     def __init__(
         self,
-        runtime: Runtime,
-        processes: ProcessControl,
+        runtime: AgentRuntime,
         folder: str,
         seconds: float,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         """Raises PinError if there is no git."""
         self._runtime = runtime
-        self._processes = processes
         self._folder = folder
         self._seconds = seconds
         self._cancelled = cancelled
@@ -76,9 +74,7 @@ class Git:
         where = folder or self._folder
         limit = Limit(self._deadline, self._cancelled, MAX_OUTPUT)
         try:
-            (ended,) = run_programs(
-                self._runtime, self._processes, [command], limit, cwd=where, env=self._env
-            )
+            (ended,) = run_programs(self._runtime, [command], limit, cwd=where, env=self._env)
         except OSError as error:
             raise PinError(f"git cannot be run: {error}") from None
         if ended.status is None and self._cancelled():

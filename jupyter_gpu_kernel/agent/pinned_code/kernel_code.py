@@ -24,7 +24,7 @@ class KernelCode:
         """If the code was pinned at the start, the settings have the pin. `handle(event)` is called when the code that
         a cell names is pinned, or cannot be pinned."""
         self._loop = context.loop
-        self._checkouts = Checkouts(context.loop.runtime, context.processes, context.root)
+        self._checkouts = Checkouts(context.loop.runtime, context.root)
         self._settings = context.settings
         self._kernel_id = context.settings.now.id
         self._evaluate = evaluate

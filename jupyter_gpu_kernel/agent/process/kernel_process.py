@@ -13,7 +13,7 @@ from ..kernel_protocol import returned
 from ..paths import agent_command, read_tail
 from ..spare.client import Spare
 from ..spare.packets import KernelStart
-from ..system.process_control import Process, Streams
+from ..system.agent_runtime import Process, Streams
 from ..system.procfs import has_opened_gpus, tree_cpu
 from .kernel_sockets import KernelSockets
 
@@ -40,7 +40,6 @@ class KernelProcess:
         """Whether the present process was forked from a spare interpreter."""
         self.pipe = KeeperPipe()
         self._loop = context.loop
-        self._processes = context.processes
         self._sockets = KernelSockets(context.loop, context.folder, on_message, on_mark)
         self._spare = spare
         self._process: Optional[Process] = None
@@ -93,7 +92,7 @@ class KernelProcess:
         if forked is not None:
             return forked
         env = {**start.env, **{name: str(fd) for name, fd in start.fds.items()}}
-        return self._processes.start(
+        return self._loop.runtime.start(
             start.command, Streams(start.output), cwd=start.cwd, env=env, pass_fds=start.fds.values(), core_files=True
         )  # fmt: skip
 
@@ -116,7 +115,7 @@ class KernelProcess:
     def signal_group(self, number: int) -> None:
         """Send a signal to the kernel and those of its children that stayed in its process group."""
         if self._process is not None:
-            self._processes.signal_group(self._process.pid, number)
+            self._loop.runtime.signal_group(self._process.pid, number)
 
     def stderr_tail(self) -> str:
         """The last lines that the process wrote to stderr before its sockets were bound, or beside them."""

@@ -22,8 +22,8 @@ from ..core.waiting import Waiting
 from ..in_kernel.signal_rules import Sender
 from ..kernel_context import KernelContext
 from ..story import Limited
+from ..system.agent_runtime import AgentRuntime, ChildProcess, Streams
 from ..system.loop import Loop, Timer
-from ..system.process_control import ChildProcess, ProcessControl, Streams
 from ..system.procfs import read_text
 from ..system.unix_sockets import bind_datagrams
 from .kernel_process import KernelProcess
@@ -149,7 +149,6 @@ class Pause:
 
     def __init__(self, context: KernelContext, kernel: KernelProcess) -> None:
         self._loop = context.loop
-        self._processes = context.processes
         self._story = context.story
         self._kernel = kernel
         self._timer: Optional[Timer] = None
@@ -172,7 +171,7 @@ class Pause:
         """Stop the processes, unless the helper process cannot be started."""
         if self._timer is None and self._kernel.pid:
             try:
-                self._resumer = _Resumer(self._processes, self._kernel.pid)
+                self._resumer = _Resumer(self._loop.runtime, self._kernel.pid)
             except OSError as error:
                 self._story.tell("pause", f"not paused: {error}")
                 return
@@ -198,12 +197,12 @@ class Pause:
 class _Resumer:
     """The helper process, which continues the process group when we die."""
 
-    def __init__(self, processes: ProcessControl, group: int) -> None:
+    def __init__(self, runtime: AgentRuntime, group: int) -> None:
         """Raises OSError if it cannot be started."""
         read_fd, self._write_fd = os.pipe()
         try:
             command = ["/bin/sh", "-c", _RESUME, "sh", str(group)]
-            self._process: ChildProcess = processes.start(command, Streams(stdin=read_fd))
+            self._process: ChildProcess = runtime.start(command, Streams(stdin=read_fd))
         except BaseException:
             os.close(self._write_fd)
             raise

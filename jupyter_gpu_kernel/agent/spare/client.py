@@ -15,7 +15,7 @@ from ...wire.files import private
 from ..kernel_context import KernelContext
 from ..paths import FolderError, agent_command
 from ..process.adopted_process import AdoptedProcess
-from ..system.process_control import ChildProcess, Streams
+from ..system.agent_runtime import ChildProcess, Streams
 from . import packets
 from .identity import is_in_job, spare_environment, spare_key
 from .packets import KernelStart
@@ -37,7 +37,6 @@ class Spare:
         """`on_end()` is called when a forked kernel has ended."""
         self._on_end = on_end
         self._loop = context.loop
-        self._processes = context.processes
         self._root = context.root.path
         self._settings = context.settings.now
         self._started: List[ChildProcess] = []  # which we must wait for, if they end before us
@@ -85,7 +84,7 @@ class Spare:
         own.update((name, value) for name, value in start.env.items() if name == MODULES_VARIABLE)
         env = {**spare_environment(start.env), **own, **reserved_variable()}
         with open(str(place.log), "wb", opener=private) as log:
-            process = self._processes.start(command, Streams(log), cwd=start.cwd, env=env, core_files=True)
+            process = self._loop.runtime.start(command, Streams(log), cwd=start.cwd, env=env, core_files=True)
         self._started.append(process)
 
     def _wait(self, place: SparePlace, python: str, start: KernelStart) -> None:

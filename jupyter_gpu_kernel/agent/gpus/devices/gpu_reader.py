@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Union
 
-from ....wire.runtime import Runtime
-from ...system.process_control import ProcessControl
+from ...system.agent_runtime import AgentRuntime
 from . import nvidia_smi, rocm_smi
 from .nvidia_smi import NvidiaSmi
 from .rocm_smi import RocmSmi
@@ -15,9 +14,9 @@ from .visible_devices import AMD, NVIDIA
 GpuReader = Union[NvidiaSmi, RocmSmi]
 
 
-def gpu_reader(runtime: Runtime, processes: ProcessControl) -> GpuReader:
+def gpu_reader(runtime: AgentRuntime) -> GpuReader:
     """Return the reader for the GPUs of this node. It is not for use by several threads at a time."""
-    return (RocmSmi if device_variable() == AMD else NvidiaSmi)(runtime, processes)
+    return (RocmSmi if device_variable() == AMD else NvidiaSmi)(runtime)
 
 
 def device_variable() -> str:

@@ -11,9 +11,8 @@ import threading
 from pathlib import Path
 from typing import List, Optional
 
-from ....wire.runtime import Runtime
 from ....wire.texts import one_line
-from ...system.process_control import ProcessControl
+from ...system.agent_runtime import AgentRuntime
 from ...system.procfs import read_text
 from .gpu import WITHOUT, Gpu, SmiError
 from .mig import mig_devices
@@ -34,9 +33,9 @@ class NvidiaSmi:
     Not for use by several threads at a time.
     """
 
-    def __init__(self, runtime: Runtime, processes: ProcessControl) -> None:
+    def __init__(self, runtime: AgentRuntime) -> None:
         self._runtime = runtime
-        self._runner = SmiRunner(runtime, processes, PROGRAM)
+        self._runner = SmiRunner(runtime, PROGRAM)
         self._fields = fields_of(read_text(_VERSION))
         self._only: List[str] = []  # the indices to query if a GPU is lost; empty: all
         self._lost: List[Gpu] = []

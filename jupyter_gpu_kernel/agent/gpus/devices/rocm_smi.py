@@ -11,9 +11,8 @@ import re
 import threading
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from ....wire.runtime import Runtime
 from ....wire.texts import one_line, whole_number
-from ...system.process_control import ProcessControl
+from ...system.agent_runtime import AgentRuntime
 from .gpu import WITHOUT, Gpu, SmiError, process_on_gpu
 from .smi_runner import TIMEOUT, SmiOutput, SmiRunner
 from .topology import Topology
@@ -35,9 +34,9 @@ _NAMES = ("card series", "device name", "card model", "card sku")
 class RocmSmi:
     """The node's rocm-smi. Not for use by several threads at a time."""
 
-    def __init__(self, runtime: Runtime, processes: ProcessControl) -> None:
+    def __init__(self, runtime: AgentRuntime) -> None:
         self._runtime = runtime
-        self._runner = SmiRunner(runtime, processes, PROGRAM, PLACES)
+        self._runner = SmiRunner(runtime, PROGRAM, PLACES)
 
     def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> List[Gpu]:
         """Return all GPUs, ordered by index, within `timeout` seconds. Raises SmiError, also when `stop` is set."""

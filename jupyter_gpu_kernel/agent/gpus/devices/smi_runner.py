@@ -11,8 +11,8 @@ import shutil
 import threading
 from typing import List, NamedTuple, Sequence
 
-from ....wire.runtime import Runtime
-from ...system.process_control import ChildProcess, Ended, Limit, ProcessControl, run_programs
+from ...system.agent_runtime import AgentRuntime, ChildProcess
+from ...system.programs import Ended, Limit, run_programs
 from .gpu import WITHOUT, SmiError
 
 TIMEOUT = 15.0  # seconds; without nvidia's persistence mode the first call takes several
@@ -29,12 +29,9 @@ class SmiOutput(NamedTuple):
 class SmiRunner:
     """Runs one program, also several times at once. Not for use by several threads at a time."""
 
-    def __init__(
-        self, runtime: Runtime, processes: ProcessControl, program: str, places: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, runtime: AgentRuntime, program: str, places: Sequence[str] = ()) -> None:
         """`program`: its name; `places`: the folders to search when it is not in PATH."""
         self._runtime = runtime
-        self._processes = processes
         self._program = program
         self._places = places
         self._stuck: List[ChildProcess] = []
@@ -50,7 +47,7 @@ class SmiRunner:
         limit = Limit(deadline, stop.is_set, MAX_OUTPUT + 1)
         try:
             commands = [[program, *words] for words in calls]
-            ended = run_programs(self._runtime, self._processes, commands, limit)
+            ended = run_programs(self._runtime, commands, limit)
         except OSError as error:
             raise SmiError("driver", f"{self._program} cannot be run: {error}", WITHOUT) from error
         self._stuck = [one.process for one in ended if one.process.poll() is None]
