@@ -9,7 +9,8 @@ from __future__ import annotations
 import enum
 import json
 import struct
-from typing import Any, Dict, List, Optional, Tuple, Union
+from operator import attrgetter
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
 
 from .fields import FieldError, load_object
 
@@ -18,6 +19,7 @@ Data = Union[bytes, bytearray]
 """An encoded message as it was received: it is not copied to become immutable."""
 MAX_CLIENTS = (1 << 32) - 1
 MAX_PARTS = (1 << 16) - 1
+T = TypeVar("T")
 
 
 class MessageError(Exception):
@@ -178,37 +180,25 @@ class Message:
         return parsed
 
 
-def type_of(message: Message) -> str:
-    """Return the msg_type, or "" of a malformed message. Such messages are passed on all the same."""
-    try:
-        return message.msg_type
-    except MessageError:
-        return ""
+def _or_empty(read: Callable[[Message], T], empty: Callable[[], T]) -> Callable[[Message], T]:
+    """Return a function that reads messages in this way, and returns `empty()` for a malformed one: such messages are
+    passed on all the same."""
+
+    def read_any(message: Message) -> T:
+        try:
+            return read(message)
+        except MessageError:
+            return empty()
+
+    return read_any
 
 
-def id_of(message: Message) -> str:
-    """Return the msg_id, or "" of a malformed message."""
-    try:
-        return message.msg_id
-    except MessageError:
-        return ""
-
-
-def key_of(request: Message) -> str:
-    """Return the key of a request, or "" of a malformed one."""
-    try:
-        return request.key
-    except MessageError:
-        return ""
-
-
-def parent_key_of(message: Message) -> str:
-    """Return the key of the request that this message is about; "" if there is none, or if the message is
-    malformed."""
-    try:
-        return message.parent_key
-    except MessageError:
-        return ""
+type_of = _or_empty(attrgetter("msg_type"), str)
+id_of = _or_empty(attrgetter("msg_id"), str)
+key_of = _or_empty(attrgetter("key"), str)
+parent_key_of = _or_empty(attrgetter("parent_key"), str)
+content_of: Callable[[Message], Dict[str, Any]] = _or_empty(Message.content, dict)
+"""The properties of these names, and the content, of any message; "" and {} for a malformed one."""
 
 
 def cell_key(msg_id: str) -> str:
@@ -219,14 +209,6 @@ def cell_key(msg_id: str) -> str:
 def _key(header: Dict[str, Any]) -> str:
     msg_id = header.get("msg_id")
     return f"{msg_id} {header.get('msg_type')}" if msg_id else ""
-
-
-def content_of(message: Message) -> Dict[str, Any]:
-    """Return the content, or {} of a malformed message."""
-    try:
-        return message.content()
-    except MessageError:
-        return {}
 
 
 def keeper_message(**value: Any) -> Message:
