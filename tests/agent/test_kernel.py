@@ -20,6 +20,7 @@ from waiting import eventually
 from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.process.kernel_process import KernelProcess
 from jupyter_gpu_kernel.agent.process.kernel_sockets import DELIMITER
+from jupyter_gpu_kernel.agent.spare.client import Spare
 from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.messages import Message
 
@@ -41,8 +42,9 @@ def test_a_process_that_ended_is_not_connected_to(folder: Path, monkeypatch: pyt
     program.chmod(0o700)
     loop = ManualLoop()
     ready: List[int] = []
-    nobody = context(loop, folder, id="k")
-    kernel = KernelProcess(nobody, lambda channel, client, parts: None, lambda total: None)
+    nobody = context(loop, folder, id="k", spare="off")
+    spare = Spare(nobody, lambda: None)
+    kernel = KernelProcess(nobody, lambda message: None, lambda total: None, spare)
     before = os.listdir("/proc/self/fd")
     kernel.start(str(program), dict(os.environ), None, lambda: ready.append(1))
     eventually(lambda: kernel.reap() is not None, "the process's end")
@@ -58,13 +60,15 @@ from pathlib import Path
 from jupyter_gpu_kernel.agent.process.adopted_process import AdoptedProcess
 from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.process.kernel_process import KernelProcess
+from jupyter_gpu_kernel.agent.spare.client import Spare
 from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
 sys.path.insert(0, sys.argv[3])
 from contexts import context
 
 pid, folder, loop = int(sys.argv[1]), Path(sys.argv[2]), Loop(AgentRuntime())
-kernel = KernelProcess(context(loop, folder, id="k"), lambda channel, client, parts: None, lambda total: None)
+nobody = context(loop, folder, id="k")
+kernel = KernelProcess(nobody, lambda message: None, lambda total: None, Spare(nobody, lambda: None))
 kernel.adopt(AdoptedProcess(loop, pid, lambda: None), KeeperPipe())
 os.setuid(65534)
 kernel.signal_group(signal.SIGKILL)
@@ -99,7 +103,8 @@ def test_large_messages_hold_up_nobody(folder: Path) -> None:
             if came in (1, 50):
                 loop.later(0, loop.stop)
 
-        kernel = KernelProcess(context(loop, folder, id="k"), on_message, lambda total: None)
+        one = context(loop, folder, id="k")
+        kernel = KernelProcess(one, on_message, lambda total: None, Spare(one, lambda: None))
         kernel.adopt(process, KeeperPipe())
         iopub.recv()  # it has subscribed
         parts = make("stream", {"name": "stdout", "text": "x" * 1_000_000})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Callable, Dict, Optional, Tuple
+from typing import Callable, Dict, Optional
 
 from ...wire.messages import Message
 from ..failover.keeper_pipe import KeeperPipe
@@ -31,7 +31,7 @@ class KernelProcess:
         context: KernelContext,
         on_message: Callable[[Message], None],
         on_mark: Callable[[int], object],
-        spare: Optional[Spare] = None,
+        spare: Spare,
     ) -> None:
         """`spare`: from which the process is forked, if that is possible."""
         self.folder = context.folder
@@ -43,7 +43,7 @@ class KernelProcess:
         self._sockets = KernelSockets(context.loop, context.folder, on_message, on_mark)
         self._spare = spare
         self._process: Optional[Process] = None
-        self._last_start: Optional[Tuple[str, KernelStart]] = None
+        self._last_start: Optional[KernelStart] = None
         self._ready_fd = -1  # the process writes to it when its sockets are bound
 
     @property
@@ -71,7 +71,7 @@ class KernelProcess:
         fds = {"JUPYTER_GPU_KERNEL_READY_FD": write_fd, "JUPYTER_GPU_KERNEL_KEEPER_FD": keeper_fd}
         start = KernelStart(command, command.index("ipykernel") + 1, cwd or os.getcwd(), env, log, fds)
         try:
-            self._process = self._fork_or_start(python, start)
+            self._process = self._fork_or_start(start)
         except BaseException:
             os.close(read_fd)
             self.pipe.close()
@@ -80,14 +80,14 @@ class KernelProcess:
             os.close(write_fd)
             os.close(keeper_fd)
             os.close(log)
-        self._last_start = (python, start)
+        self._last_start = start
         self.pid = self._process.pid
         self._ready_fd = read_fd
         os.set_blocking(read_fd, False)
         self._loop.watch(read_fd, lambda _: self._ready(on_ready))
 
-    def _fork_or_start(self, python: str, start: KernelStart) -> Process:
-        forked = None if self._spare is None else self._spare.fork(python, start)
+    def _fork_or_start(self, start: KernelStart) -> Process:
+        forked = self._spare.fork(start)
         self.forked = forked is not None
         if forked is not None:
             return forked
@@ -108,8 +108,7 @@ class KernelProcess:
 
     def reap(self) -> Optional[int]:
         """Return None while the process runs, then its return code (negative: a signal)."""
-        if self._spare is not None:
-            self._spare.reap()
+        self._spare.reap()
         return None if self._process is None else self._process.poll()
 
     def signal_group(self, number: int) -> None:
@@ -143,8 +142,8 @@ class KernelProcess:
 
     def _prepare_next_start(self) -> None:
         """See to it that the next start can be a fork."""
-        if self._spare is not None and self._last_start is not None and self.pid:
-            self._spare.ensure(*self._last_start)
+        if self._last_start is not None and self.pid:
+            self._spare.ensure(self._last_start)
 
     def return_mark(self, total: int) -> None:
         """Tell the process that so many bytes of its output need not be kept any more."""

@@ -13,7 +13,7 @@ from typing import Callable, List, Mapping, Optional
 from ...wire.fields import FieldError, number
 from ...wire.files import private
 from ..kernel_context import KernelContext
-from ..paths import FolderError, agent_command
+from ..paths import FolderError
 from ..process.adopted_process import AdoptedProcess
 from ..system.agent_runtime import ChildProcess, Streams
 from . import packets
@@ -41,28 +41,29 @@ class Spare:
         self._settings = context.settings.now
         self._started: List[ChildProcess] = []  # which we must wait for, if they end before us
 
-    def fork(self, python: str, start: KernelStart) -> Optional[AdoptedProcess]:
+    def fork(self, start: KernelStart) -> Optional[AdoptedProcess]:
         """Have the kernel forked; None if that is not possible, or not allowed."""
         if not self._allowed(start.env):
             return None
         try:
-            place = self._place(python, start)
+            place = self._place(start)
             if os.environ.get(MODE) == "wait":
-                self._wait(place, python, start)
+                self.ensure(start)
+                self._loop.runtime.wait_until(place.listens, _WAIT_TIMEOUT, interval=0.01)
             sock = place.connect(REPLY_TIMEOUT)
             return None if sock is None else self._ask(sock, start)
         except (OSError, FolderError):
             return None
 
-    def ensure(self, python: str, start: KernelStart) -> None:
+    def ensure(self, start: KernelStart) -> None:
         """Start a spare interpreter, unless there is one, or it is not allowed, or memory is short."""
         self.reap()
         if not self._allowed(start.env) or is_short():
             return
         with contextlib.suppress(OSError, FolderError):
-            place = self._place(python, start)
+            place = self._place(start)
             if not place.is_taken():
-                self._start(place, python, start)
+                self._start(place, start)
 
     def reap(self) -> None:
         """Forget the processes that we have started and that have ended."""
@@ -72,13 +73,11 @@ class Spare:
         wanted = self._settings.spare != "off" and os.environ.get(MODE) != "off"
         return wanted and not self._settings.job and not is_in_job(env)
 
-    def _place(self, python: str, start: KernelStart) -> SparePlace:
-        return SparePlace(
-            self._root, spare_key(agent_command(python), start.env, start.cwd, self._settings.setup)
-        )
+    def _place(self, start: KernelStart) -> SparePlace:
+        return SparePlace(self._root, spare_key(start.agent, start.env, start.cwd, self._settings.setup))
 
-    def _start(self, place: SparePlace, python: str, start: KernelStart) -> None:
-        command = [*agent_command(python), "spare", place.key]
+    def _start(self, place: SparePlace, start: KernelStart) -> None:
+        command = [*start.agent, "spare", place.key]
         command.append(reserve(command, start.command))
         own = {name: value for name, value in os.environ.items() if name.startswith("JUPYTER_GPU_KERNEL_")}
         own.update((name, value) for name, value in start.env.items() if name == MODULES_VARIABLE)
@@ -86,11 +85,6 @@ class Spare:
         with open(str(place.log), "wb", opener=private) as log:
             process = self._loop.runtime.start(command, Streams(log), cwd=start.cwd, env=env, core_files=True)
         self._started.append(process)
-
-    def _wait(self, place: SparePlace, python: str, start: KernelStart) -> None:
-        """Start a spare interpreter if there is none, and wait until it listens."""
-        self.ensure(python, start)
-        self._loop.runtime.wait_until(place.listens, _WAIT_TIMEOUT, interval=0.01)
 
     def _ask(self, sock: socket.socket, start: KernelStart) -> Optional[AdoptedProcess]:
         try:

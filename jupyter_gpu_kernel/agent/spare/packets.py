@@ -67,6 +67,11 @@ class KernelStart(NamedTuple):
         return cls(**dict(request, output=fds[0], fds=dict(zip(request["fds"], fds[1:]))))
 
     @property
+    def agent(self) -> List[str]:
+        """The part of the command that runs the agent with the kernel's Python."""
+        return self.command[: self.skip - 1]
+
+    @property
     def shown_variables(self) -> Dict[str, str]:
         """The variables by which others find the processes of the kernel, and see which GPUs it has."""
         return {name: self.env[name] for name in (TAG, ROOT, NVIDIA, AMD) if name in self.env}
