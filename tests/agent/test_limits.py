@@ -20,7 +20,7 @@ from jupyter_gpu_kernel.agent.gpus.judge import Criteria, judge
 from jupyter_gpu_kernel.agent.gpus.requirements import Requirements, wait_reason
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
-from jupyter_gpu_kernel.agent.keeper.limits.hold_limit import HoldAdvice, HoldClock
+from jupyter_gpu_kernel.agent.keeper.limits.hold_limit import HoldClock
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 
 
@@ -37,16 +37,16 @@ def test_how_many_a_user_may_have() -> None:
 def test_when_gpus_go_back() -> None:
     """Ten minutes after the notice at the earliest, and only while others wait."""
     clock = HoldClock(longest=3600, notice=600)
-    assert clock.advise(2999, held_since=0, others_wait=True) == HoldAdvice()
-    assert clock.advise(3000, held_since=0, others_wait=False) == HoldAdvice()
-    assert clock.advise(3000, held_since=0, others_wait=True) == HoldAdvice(True, 3600, False)
-    assert clock.advise(3600, held_since=0, others_wait=True) == HoldAdvice(True, 3600, True)
-    assert not clock.advise(3600 + 59, held_since=0, others_wait=True, older=1).end, "one GPU may be enough"
-    assert clock.advise(3600 + 60, held_since=0, others_wait=True, older=1).end
-    assert clock.advise(3661, held_since=0, others_wait=False) == HoldAdvice()
-    assert clock.advise(9000, held_since=0, others_wait=True) == HoldAdvice(True, 9600, False), "somebody new"
-    assert clock.advise(9599, held_since=None, others_wait=True) == HoldAdvice()
-    assert not clock.advise(9601, held_since=9600, others_wait=True).warn
+    assert clock.deadline(2999, held_since=0, others_wait=True) is None
+    assert clock.deadline(3000, held_since=0, others_wait=False) is None
+    assert clock.deadline(3000, held_since=0, others_wait=True) == 3600
+    assert not clock.is_over(3599, older=0) and clock.is_over(3600, older=0)
+    assert not clock.is_over(3600 + 59, older=1), "one GPU may be enough"
+    assert clock.is_over(3600 + 60, older=1)
+    assert clock.deadline(3661, held_since=0, others_wait=False) is None and not clock.is_over(3661, older=0)
+    assert clock.deadline(9000, held_since=0, others_wait=True) == 9600, "somebody new"
+    assert clock.deadline(9599, held_since=None, others_wait=True) is None
+    assert clock.deadline(9601, held_since=9600, others_wait=True) is None
 
 
 def test_a_kernel_at_the_limit_waits_although_a_gpu_is_free() -> None:

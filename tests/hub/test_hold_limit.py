@@ -37,13 +37,8 @@ policy.read_policy.__defaults__ = (policy.PATH,)
 from jupyter_gpu_kernel.agent.keeper.limits import hold_limit as limit
 
 limit.NOTICE, limit.WAITED, limit.INTERVAL, limit.HOOK_TIME, limit.STAGGER = 0.3, 0.0, 0.1, 0.3, 0.0
-advise = limit.HoldClock.advise
-
-def advise_while_the_test_allows(*facts):
-    advice = advise(*facts)
-    return advice._replace(end=advice.end and os.path.exists(MAY_END))
-
-limit.HoldClock.advise = advise_while_the_test_allows
+is_over = limit.HoldClock.is_over
+limit.HoldClock.is_over = lambda *facts: is_over(*facts) and os.path.exists(MAY_END)
 """
 SETTINGS: dict[str, Any] = {"gpus": 1}
 WAITER = """

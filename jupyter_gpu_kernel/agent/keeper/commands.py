@@ -146,7 +146,7 @@ class KernelCommands:
 
     def _begin_pause(self, _: Dict[str, Any]) -> None:
         if self._keeper.core.relay.busy:
-            self._keeper.pause.begin_when(lambda: not self._keeper.server.attached)
+            self._keeper.pause.begin_without_hub(self._keeper.server.attached)
 
     def _return(self, request: Dict[str, Any]) -> None:
         """Another front end attaches. Output that the previous front end has not received is kept for the new one. If

@@ -347,6 +347,7 @@ class Keeper:
     def _detached(self) -> None:
         self.story.tell("drop", "no front end is connected: it was closed, or the link is down")
         self._housekeeping.detached()
+        self.pause.detached()
 
     def _request_received(self, request: Message, by_user: bool) -> None:
         """A front end's request to the kernel is handled next."""

@@ -42,16 +42,12 @@ class AdoptedProcess:
 
     def poll(self) -> Optional[int]:
         """Return None while the process runs, then its return code."""
-        if self._status is None and not self.runs():
+        if self._status is None and not (self.start and start_ticks(self.pid) == self.start):
             status = zombie_status(self.pid, self.start)
             self._status = UNKNOWN if status is None else status
             if self._parent is not None:
                 self._parent.close()
         return self._status
-
-    def runs(self) -> bool:
-        """Whether the process has not ended."""
-        return bool(self.start) and start_ticks(self.pid) == self.start
 
     def _ended(self) -> None:
         self._loop.forget(self._handle)

@@ -11,6 +11,7 @@ that it needs another keeper.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -152,20 +153,20 @@ class Pause:
         self._story = context.story
         self._kernel = kernel
         self._timer: Optional[Timer] = None
-        self._detaching: Optional[Timer] = None
+        self._wanted_until = -math.inf
         self._resumer: Optional[_Resumer] = None
 
-    def begin_when(self, detached: Callable[[], bool]) -> None:
-        """Begin once `detached()`: a hub asks after it has detached, but the keeper may read that later."""
-        if self._detaching is None:
-            self._begin_when(detached, self._loop.time() + DETACH_WITHIN)
+    def begin_without_hub(self, attached: bool) -> None:
+        """Begin now, or when the `attached` hub detaches: a hub asks after it has detached, but the keeper may read
+        that later."""
+        self._wanted_until = self._loop.time() + DETACH_WITHIN
+        if not attached:
+            self.detached()
 
-    def _begin_when(self, detached: Callable[[], bool], deadline: float) -> None:
-        self._detaching = None
-        if detached():
+    def detached(self) -> None:
+        """No hub is attached any more."""
+        if self._loop.time() < self._wanted_until:
             self.begin()
-        elif self._loop.time() < deadline:
-            self._detaching = self._loop.later(0.02, lambda: self._begin_when(detached, deadline))
 
     def begin(self) -> None:
         """Stop the processes, unless the helper process cannot be started."""
@@ -181,9 +182,7 @@ class Pause:
 
     def end(self) -> None:
         """Continue the processes."""
-        if self._detaching is not None:
-            self._detaching.cancel()
-            self._detaching = None
+        self._wanted_until = -math.inf
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

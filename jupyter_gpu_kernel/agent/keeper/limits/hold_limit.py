@@ -8,7 +8,7 @@ them back; any other kernel ends, since only then its GPUs are free.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
 
 from ....wire.texts import duration
 from ...core.events import GreetingChanged
@@ -28,15 +28,6 @@ HOOK_TIME = 10.0
 """Seconds from the last call of the SIGTERM functions to the end."""
 
 
-class HoldAdvice(NamedTuple):
-    """`warn`: whether the user should know that the kernel gives its GPUs back at `deadline`. `end`: whether the kernel
-    gives them back now."""
-
-    warn: bool = False
-    deadline: float = 0.0
-    end: bool = False
-
-
 class HoldClock:
     """Decides when a kernel gives its GPUs back. Pure; times are in seconds."""
 
@@ -45,17 +36,20 @@ class HoldClock:
         self._notice = notice
         self._deadline: Optional[float] = None
 
-    def advise(
-        self, now: float, held_since: Optional[float], others_wait: bool, older: int = 0
-    ) -> HoldAdvice:
-        """`held_since`: None if the kernel has no GPUs that it could give back. `older`: how many other kernels give
-        their GPUs back first."""
+    def deadline(self, now: float, held_since: Optional[float], others_wait: bool) -> Optional[float]:
+        """Return when the kernel gives its GPUs back, which its user should know; None if nothing is to be known yet.
+
+        held_since: None if the kernel has no GPUs that it could give back.
+        """
         if held_since is None or not others_wait or now < held_since + self._longest - self._notice:
             self._deadline = None
-            return HoldAdvice()
-        if self._deadline is None:
+        elif self._deadline is None:
             self._deadline = max(held_since + self._longest, now + self._notice)
-        return HoldAdvice(True, self._deadline, now >= self._deadline + older * STAGGER)
+        return self._deadline
+
+    def is_over(self, now: float, older: int) -> bool:
+        """Whether the kernel gives its GPUs back now. `older`: how many other kernels give theirs back first."""
+        return self._deadline is not None and now >= self._deadline + older * STAGGER
 
 
 class HoldLimit:
@@ -75,17 +69,16 @@ class HoldLimit:
         self._loop.later(INTERVAL, self._look)
         if self._ending:
             return
-        gpus = self._acquisition
+        gpus, now = self._acquisition, self._loop.runtime.time()
         waiting = gpus.others_waiting(WAITED) if gpus.held_since is not None else 0
-        older = gpus.older_holders() if waiting else 0
-        advice = self._clock.advise(self._loop.runtime.time(), gpus.held_since, waiting > 0, older)
-        if advice.end:
+        deadline = self._clock.deadline(now, gpus.held_since, waiting > 0)
+        if deadline is not None and self._clock.is_over(now, gpus.older_holders()):
             self._end(waiting)
-        elif advice.warn and not self._warned:
-            self._tell(f"{self._why(waiting)}. {self._what(advice.deadline)}", hooks=True)
-        elif self._warned and not advice.warn:
+        elif deadline is not None and not self._warned:
+            self._tell(f"{self._why(waiting)}. {self._what(deadline)}", hooks=True)
+        elif deadline is None and self._warned:
             self._tell("Nobody waits for this kernel's GPUs any more: it keeps them.", hooks=False)
-        self._warned = advice.warn
+        self._warned = deadline is not None
 
     def _why(self, waiting: int) -> str:
         kernels = (
