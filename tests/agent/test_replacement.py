@@ -104,5 +104,5 @@ def test_a_lease_that_waited_for_a_kernel_that_never_came_up_is_released(new: Ne
 
 def test_who_waits_for_the_next_kernel_waits_less_for_the_end_of_this_one(new: New) -> None:
     ends = new.replacement.grace(restart=False), new.replacement.grace(restart=True)
-    new.replacement.set_replaced_by("newer")
+    new.replacement.replaced_by = "newer"
     assert ends[0] > ends[1] > new.replacement.grace(restart=True) == new.replacement.grace(restart=False)

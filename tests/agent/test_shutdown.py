@@ -41,7 +41,7 @@ def leaving(loop: ManualLoop, server: KeeperServer) -> Shutdown:
     idle_timer = IdleTimer(KernelSettings(idle_timeout=1.0), loop.time)
     loop.advance(2.0)
     cleanup = Cleanup(context(loop, server.path.parent, id="no-kernel"))
-    return Shutdown(loop, server, server.runner.log_file, idle_timer, cleanup)
+    return Shutdown(server, idle_timer, cleanup)
 
 
 def says_something(server: KeeperServer) -> None:

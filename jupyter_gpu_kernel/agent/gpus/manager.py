@@ -41,13 +41,15 @@ class GpuManager:
     """`want` GPUs while a cell waits. `acquisition` knows which GPUs the kernel has.
 
     are_ready: Whether the kernel has its GPUs, and knows them, so that no cell need wait.
+    notice: What cells that wait show in addition to their own text.
     """
 
     def __init__(self, context: KernelContext, callbacks: GpuCallbacks) -> None:
         loop, self._story = context.loop, context.story
         self._loop = loop
         self._settings = context.settings
-        self._notice = self._problem = ""
+        self._problem = ""
+        self.notice = ""
         self._evaluate, self._handle = callbacks.evaluate, callbacks.handle
         self._on_state, self._on_given = callbacks.on_state, callbacks.on_given
         self.acquisition = Acquisition(
@@ -87,10 +89,6 @@ class GpuManager:
         text = f"priority {priority}: the kernel is {where} in the queue"
         self._story.tell("priority", text, priority=priority)
         return place
-
-    def set_notice(self, text: str) -> None:
-        """Have cells that wait show this text, in addition to their own."""
-        self._notice = text
 
     def inherit(self, uuids: List[str], since: Optional[float] = None) -> None:
         """Lease the GPUs that the kernel has from a killed keeper. `since`: when it got them."""
@@ -166,7 +164,7 @@ class GpuManager:
 
     def _show(self) -> None:
         """Show in the first waiting cell what it waits for."""
-        text = "\n".join(one for one in (self._text, self._notice) if one)
+        text = "\n".join(one for one in (self._text, self.notice) if one)
         text = with_program(text, self._settings.now.program)
         self._handle(GpusChanged(self.are_ready, self.acquisition.names, text))
 

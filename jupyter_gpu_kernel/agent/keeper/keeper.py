@@ -106,8 +106,7 @@ class Keeper:
         )  # fmt: skip
         self.server = KeeperServer(loop, self.folder / "keeper", self.runner, hub_events, self.system.listen)
         self._output_pace = OutputPace(loop, self.server, self.runner, self.kernel.return_mark)
-        cleanup = self.exit_report.cleanup
-        self._shutdown = Shutdown(loop, self.server, self.runner.log_file, self.idle_timer, cleanup)
+        self._shutdown = Shutdown(self.server, self.idle_timer, self.exit_report.cleanup)
         callbacks = GpuCallbacks(
             self.requests.evaluate, self.handle, self._gpus_changed_state, self.status.brief, self.status.tell
         )
@@ -163,7 +162,7 @@ class Keeper:
             self.story.tell("host", self.settings.now.placement)
         notice = self._code.tell_story()
         self.handle(events.GreetingChanged("notice", notice))
-        self.gpus.set_notice(notice)
+        self.gpus.notice = notice
         self._start()
 
     def _start(self) -> None:
@@ -264,12 +263,12 @@ class Keeper:
         """Shut the kernel down, and end. `replaced_by`: the id of the kernel that gets the GPUs, "" if the GPUs are to
         be free; None keeps what an earlier request has set."""
         if replaced_by is not None:
-            self.replacement.set_replaced_by(replaced_by)
+            self.replacement.replaced_by = replaced_by
         self.story.tell("stop", f"stopped: {why}")
         self.exit_report.stop_reason = why
         self.pause.end()
         if self.status.state != "ended" and self.requests.up:
-            if self.replacement.replaced:
+            if self.replacement.replaced_by:
                 self.requests.send(Channel.CONTROL, "interrupt_request", {})
             self.requests.send(Channel.CONTROL, "shutdown_request", {"restart": False})
         self._prepare_shutdown(restart=False)

@@ -15,9 +15,8 @@ from ..exit.descendants import Cleanup
 from ..gpus.manager import GpuManager
 from ..gpus.sharing.lease_transfer import LeaseReceiver
 from ..kernel_context import KernelContext
-from ..log.log_file import LogFile
 from ..paths import is_kernel_id
-from ..system.loop import Loop, Timer
+from ..system.loop import Timer
 from .limits.idle_timer import IdleTimer
 from .server import KeeperServer
 
@@ -53,12 +52,10 @@ class EndRequest(enum.Enum):
 class Shutdown:
     """Ends the keeper after its kernel: after `begin()` the loop stops when nothing is left to do."""
 
-    def __init__(
-        self, loop: Loop, server: KeeperServer, log_file: LogFile, idle_timer: IdleTimer, cleanup: Cleanup
-    ) -> None:
-        self._loop = loop
+    def __init__(self, server: KeeperServer, idle_timer: IdleTimer, cleanup: Cleanup) -> None:
+        self._loop = server.loop
         self._server = server
-        self._log_file = log_file
+        self._log_file = server.runner.log_file
         self._idle_timer = idle_timer
         self._cleanup = cleanup
         self._timer: Optional[Timer] = None
@@ -109,31 +106,23 @@ class Replacement:
         self, context: KernelContext, gpus: GpuManager, handle: Callable[[GreetingChanged], object]
     ) -> None:
         """`handle(event)` gives the core an event."""
+        self.replaced_by = ""
+        """The id of the kernel that replaces this keeper's kernel, and gets its GPUs; "" if they are to be free."""
         self._root = context.root
         self._story = context.story
         self._id = context.settings.now.id
         self._gpus = gpus
         self._handle = handle
         self._phase = _Phase.STARTING
-        self._replaced_by = ""
         self._received: List[socket.socket] = []  # leases for the kernel, until it is up
         self._received_since: Optional[float] = None
         self._receiver = LeaseReceiver(context.loop, context.root.kernel(self._id), self._receive)
 
-    @property
-    def replaced(self) -> bool:
-        """Whether another kernel replaces this keeper's kernel."""
-        return bool(self._replaced_by)
-
     def grace(self, restart: bool) -> float:
         """Seconds that the kernel has to shut down by itself. `restart`: its user waits for the next process."""
-        if self._replaced_by:
+        if self.replaced_by:
             return REPLACED_GRACE
         return RESTART_GRACE if restart else SHUTDOWN_GRACE
-
-    def set_replaced_by(self, kernel_id: str) -> None:
-        """The kernel with this id replaces this keeper's kernel."""
-        self._replaced_by = kernel_id
 
     def kernel_starting(self) -> None:
         """A process of the kernel is started, or will be started after one that has ended."""
@@ -150,7 +139,7 @@ class Replacement:
             return
         self._phase = _Phase.ENDED
         self._use_received()
-        by = self._replaced_by
+        by = self.replaced_by
         if not is_kernel_id(by) or not self._gpus.hand_over(self._root.kernel(by), self._id):
             self._gpus.release()
 
