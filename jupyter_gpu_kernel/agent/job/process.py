@@ -1,9 +1,9 @@
 """The process of a scheduler's job: `agent job`, which the batch script becomes.
 
-It starts keepers as its children when `attach` asks for them, tells keepers of the job's signals, and ends with the
-last keeper, and so the job. A keeper that is killed leaves a kernel, whose next keeper joins again. Every process that
-loses its parent becomes a child of the job's process, so that a scheduler finds it below; and keepers end when the
-job's process does.
+It starts keepers as its children when `attach` asks for them on its socket, tells keepers of the job's signals, and
+ends with the last keeper, and so the job. A keeper that is killed leaves a kernel, whose next keeper joins again. Every
+process that loses its parent becomes a child of the job's process, so that a scheduler finds it below; and keepers end
+when the job's process does.
 """
 
 from __future__ import annotations
@@ -11,21 +11,25 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import sys
+import traceback
 from typing import Any, Dict, Mapping, NamedTuple, Set
 
-from ...wire.fields import text
+from ...wire.fields import FieldError, text
 from ...wire.files import private
+from ...wire.stream.frames import Frame, FrameError, Kind, reply_frame
 from ..exit.descendants import SETUP, TAG, find_descendants
 from ..paths import Root, agent_command
 from ..system.agent_runtime import AgentRuntime, ChildProcess, Streams
+from ..system.frame_connection import FrameConnection
 from ..system.loop import Loop
 from ..system.process_control import become_subreaper, next_ended_child
+from ..system.unix_sockets import listen
 from .client import SOCKET, job_is_over
 from .output import adopt_output, own_output
 from .signals import Received, SignalReader
 from .slurm_job import Controller, SlurmJob, read_job
-from .sockets import JobClient, Server
 
 FIRST_HUB = "JUPYTER_GPU_KERNEL_JOB_WAIT"
 """The variable with the seconds that a first kernel may take to be started. The job ends if none is."""
@@ -36,6 +40,27 @@ _STARTS_WITHIN = 60.0
 """Seconds in which a job that has made its folder listens there."""
 _LOOK_INTERVAL = 2.0
 """Seconds between two looks at a kernel whose keeper was killed."""
+_MAX_CONNECTIONS = 256
+_MAX_PENDING = 1 << 20
+"""Bytes that a connection may leave unread."""
+
+
+class JobClient(FrameConnection):
+    """A connection of `attach` or of a keeper. Its requests are REQUEST frames; every reply is a REPLY frame with the
+    number of the last request. A keeper also gets events as replies, as long as its connection is open."""
+
+    number = 0
+
+    def reply(self, answer: Dict[str, Any]) -> None:
+        """Send one more reply to the last request, unless the connection is closed. A peer that does not read is
+        disconnected."""
+        self.pending += reply_frame(answer, self.number).encode()
+        try:
+            self.flush()
+        except OSError:
+            self._server.disconnected(self)
+        if len(self.pending) > _MAX_PENDING:
+            self._server.disconnected(self)
 
 
 class _Start(NamedTuple):
@@ -60,7 +85,9 @@ class JobProcess:
         self._deadline = loop.time() + wait  # for a first kernel
         self._had_keeper = False
         folder = root.make_job(slurm_job.id)
-        self._server = Server(loop, folder / SOCKET, self._requested, self._closed)
+        self._clients: Set[JobClient] = set()
+        self._listener = listen(folder / SOCKET, 64)
+        loop.watch(self._listener.fileno(), lambda _: self._accept())
         self._signals = SignalReader(loop, self._signalled)
         self._controller = Controller(loop, slurm_job, self._tell)
 
@@ -70,8 +97,43 @@ class JobProcess:
         try:
             self._loop.run()
         finally:
-            self._server.close()
+            self._listener.close()
             shutil.rmtree(str(self._root.job(self._slurm_job.id)), ignore_errors=True)
+
+    # -------------------------------------------------------------------------------------- connections
+
+    def _accept(self) -> None:
+        try:
+            sock: socket.socket = self._listener.accept()[0]
+        except OSError:  # the peer has gone, or there are no descriptors to be had
+            return
+        if len(self._clients) >= _MAX_CONNECTIONS:
+            return sock.close()
+        self._clients.add(JobClient(self._loop, sock, self))
+
+    def received(self, connection: JobClient, frame: Frame) -> None:
+        """A frame was received."""
+        if frame.kind is Kind.REQUEST:
+            connection.number = frame.number
+            self._requested(connection, frame.json())
+
+    def due(self, connection: JobClient) -> bytes:
+        """Only replies are written, when they are made."""
+        return b""
+
+    def disconnected(self, connection: JobClient) -> None:
+        """The connection has ended. A kernel whose keeper has not left before has lost that keeper."""
+        connection.close()
+        self._clients.discard(connection)
+        kernel_id = self._keepers.pop(connection, "")
+        if kernel_id and kernel_id not in self._keepers.values():
+            self._lost.add(kernel_id)
+
+    def rejected(self, connection: JobClient, error: Exception) -> None:
+        """Close the connection of a peer that sent something malformed. The job goes on."""
+        if not isinstance(error, (FrameError, FieldError)):
+            traceback.print_exception(type(error), error, error.__traceback__)
+        self.disconnected(connection)
 
     # -------------------------------------------------------------------------------------- requests
 
@@ -127,11 +189,6 @@ class JobProcess:
     def _leave(self, connection: JobClient, _: Dict[str, Any]) -> None:
         self._keepers.pop(connection, None)
         self._end_if_over()
-
-    def _closed(self, connection: JobClient) -> None:
-        kernel_id = self._keepers.pop(connection, "")
-        if kernel_id and kernel_id not in self._keepers.values():
-            self._lost.add(kernel_id)
 
     # -------------------------------------------------------------------------------------- signals
 
