@@ -5,7 +5,7 @@ the signal with `sigtimedwait`, which tells the sender, also while the main thre
 Python's lock (the GIL), the signal stays pending until the call returns; the keeper sees it pending. Three things
 would break this, and each has its remedy:
 
-- child processes inherit the block and would ignore `terminate()`: `Children` gives them a normal SIGTERM;
+- child processes inherit the block and would ignore `terminate()`: `unblock_in_children` gives them a normal SIGTERM;
 - something may unblock SIGTERM in a thread: a Python handler blocks it again and passes the signal to the guard;
 - the user's own handler would never run: the main thread runs it, see hooks.py.
 
@@ -87,7 +87,7 @@ class Guard:
         self.hooks.install()
         self.installed = True
         self.switch(True)
-        Children(lambda: self.on, lambda: self.switch(False)).install()
+        unblock_in_children(lambda: self.on, lambda: self.switch(False))
         self._thread.start()
         atexit.register(self.switch, False)  # SIGTERM can end a kernel whose exit hangs
 
@@ -246,37 +246,22 @@ class Guard:
 # -------------------------------------------------------------------------------------- child processes
 
 
-class Children:
-    """Gives child processes of the kernel a normal SIGTERM, although the kernel's own threads block it.
+def unblock_in_children(is_blocked: Callable[[], bool], restore: Callable[[], None]) -> None:
+    """Give child processes of the kernel a normal SIGTERM, although the kernel's own threads block it.
 
     A fork hook restores it in forked children, and the functions that start programs run with the signal unblocked. A
-    process that C code forks inherits the block; SIGKILL ends it, too. Call `install` once, before the first child
-    process.
+    process that C code forks inherits the block; SIGKILL ends it, too. Call this once, before the first child process.
+
+    is_blocked: Return whether SIGTERM is blocked here.
+    restore: Make SIGTERM normal again, in a forked child.
     """
 
-    def __init__(self, is_blocked: Callable[[], bool], restore: Callable[[], None]) -> None:
-        """`is_blocked()`: whether SIGTERM is blocked here; `restore()` makes it normal again, in a forked child."""
-        self._is_blocked = is_blocked
-        self._restore = restore
-
-    def install(self) -> None:
-        """Install the fork hook and the patches."""
-        os.register_at_fork(after_in_child=self._restore)
-        posix: Any = __import__("_posixsubprocess")
-        subprocess: Any = __import__("subprocess")
-        posix.fork_exec = self._unblocked(posix.fork_exec)
-        if hasattr(subprocess, "_fork_exec"):  # Python 3.11 and later import it by this name
-            subprocess._fork_exec = posix.fork_exec
-        for name in ("posix_spawn", "posix_spawnp"):
-            setattr(os, name, self._unblocked(getattr(os, name)))
-        os.system = functools.wraps(os.system)(_system)
-
-    def _unblocked(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def unblocked(function: Callable[..., Any]) -> Callable[..., Any]:
         """Return `function` with SIGTERM unblocked in the calling thread while it starts a process."""
 
         @functools.wraps(function)
         def start(*args: Any, **kwargs: Any) -> Any:
-            if not self._is_blocked():
+            if not is_blocked():
                 return function(*args, **kwargs)
             before = signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)
             try:
@@ -286,6 +271,16 @@ class Children:
                 _patch_resource_tracker()
 
         return start
+
+    os.register_at_fork(after_in_child=restore)
+    posix: Any = __import__("_posixsubprocess")
+    subprocess: Any = __import__("subprocess")
+    posix.fork_exec = unblocked(posix.fork_exec)
+    if hasattr(subprocess, "_fork_exec"):  # Python 3.11 and later import it by this name
+        subprocess._fork_exec = posix.fork_exec
+    for name in ("posix_spawn", "posix_spawnp"):
+        setattr(os, name, unblocked(getattr(os, name)))
+    os.system = functools.wraps(os.system)(_system)
 
 
 def _system(command: Any) -> int:

@@ -28,7 +28,7 @@ from ..system.process_control import become_subreaper, next_ended_child
 from ..system.unix_sockets import listen
 from .client import SOCKET, job_is_over
 from .output import adopt_output, own_output
-from .signals import Received, SignalReader
+from .signals import Received, watch_signals
 from .slurm_job import Controller, SlurmJob, read_job
 
 FIRST_HUB = "JUPYTER_GPU_KERNEL_JOB_WAIT"
@@ -88,7 +88,7 @@ class JobProcess:
         self._clients: Set[JobClient] = set()
         self._listener = listen(folder / SOCKET, 64)
         loop.watch(self._listener.fileno(), lambda _: self._accept())
-        self._signals = SignalReader(loop, self._signalled)
+        watch_signals(loop, self._signalled)
         self._controller = Controller(loop, slurm_job, self._tell)
 
     def run(self) -> None:

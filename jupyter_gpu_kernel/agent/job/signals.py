@@ -37,18 +37,15 @@ def unblock() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-class SignalReader:
-    """Calls `on_signal` for each blocked signal that arrives."""
+def watch_signals(loop: Loop, on_signal: Callable[[Received], None]) -> None:
+    """Call `on_signal` for each blocked signal that arrives."""
 
-    def __init__(self, loop: Loop, on_signal: Callable[[Received], None]) -> None:
-        self._on_signal = on_signal
-        loop.watch(open_signalfd(CAUGHT), self._read)
-
-    def _read(self, _: int) -> None:
-        while True:
-            info = signal.sigtimedwait(CAUGHT, 0)
-            if info is None:
-                return
+    def read(_: int) -> None:
+        info = signal.sigtimedwait(CAUGHT, 0)
+        while info is not None:
             command = procfs.command_name(info.si_pid)  # at once, as a `kill` process ends in a moment
             name = signal.Signals(info.si_signo).name
-            self._on_signal(Received(name, info.si_pid, info.si_uid, command))
+            on_signal(Received(name, info.si_pid, info.si_uid, command))
+            info = signal.sigtimedwait(CAUGHT, 0)
+
+    loop.watch(open_signalfd(CAUGHT), read)
