@@ -116,17 +116,16 @@ class KeeperServer:
             raise ProtocolError("data before HELLO")
         for data in self.endpoint.receive(frame):
             self.runner.handle(HubSent(self.endpoint.delivered, Message.decode(data)))
-        self._tell_what_hub_reads()
         if frame.kind is Kind.HELLO:
             self.runner.handle(HubAttached(self.endpoint.peer, self.endpoint.delivered))
             self._events.on_attached()
             self._hub_reads = None
-            self._tell_what_hub_reads()
 
     def due(self, connection: FrameConnection) -> bytes:
         """The next bytes for this connection, about one chunk."""
         if connection is not self._hub or self.endpoint.state is not EndpointState.OPEN:
             return b""
+        self._tell_what_hub_reads()
         self.runner.log_file.flush()  # before the hub gets messages and acknowledgements
         data = b"".join(frame.encode() for frame in self.endpoint.outgoing(CHUNK))
         if self.endpoint.owes_acknowledgement and not self._acknowledges:
@@ -159,6 +158,7 @@ class KeeperServer:
         self._connections.pop(id(connection), None)
         connection.close()
         if connection is self._hub:
+            self._tell_what_hub_reads()
             self._hub = None
             self.endpoint.closed()
             self.runner.handle(HubDetached())
@@ -175,6 +175,7 @@ class KeeperServer:
         except MALFORMED as error:
             self._events.on_rejected(error)
             reply = {"error": {"code": "malformed", "text": str(error)}}
+        self.runner.log_file.flush()  # before the client acts on what was done
         connection.pending += reply_frame(reply, frame.number).encode()
         if len(connection.pending) > MAX_PENDING:
             raise ProtocolError("it sends requests, and does not read the replies")

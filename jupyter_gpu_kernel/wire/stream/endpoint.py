@@ -242,10 +242,10 @@ class Endpoint:
                 limit -= max(len(payload), CHUNK // 4) if flags & COMPRESSED else len(payload)
                 if limit <= 0:
                     break
+            frames += data
             waits = not data and not self._acknowledge_now and self._unacknowledged < CHUNK
             if self.owes_acknowledgement and not waits:
-                frames.append(self._acknowledgement())
-            frames += data
+                frames.append(self._acknowledgement())  # last, as nobody waits for it
         return frames
 
     def _new_inbox(self, serials: Optional[List[int]] = None, known: Optional[List[int]] = None) -> Inbox:
@@ -263,18 +263,10 @@ class Endpoint:
 
     def _our_hello(self) -> Dict[str, Any]:
         is_known = self.first or self.peer == self._inherited_peer
-        features = frozenset(self._our_features)
+        counts = list(self.outbox.serials), self.delivered if is_known else None
         self._acknowledged = self._acknowledgeable  # by this HELLO
-        hello = Hello(
-            PROTOCOL,
-            self._session,
-            self.peer,
-            self._acknowledged,
-            list(self.outbox.serials),
-            self.delivered if is_known else None,
-            features,
-        )
-        return hello.to_json()
+        features = frozenset(self._our_features)
+        return Hello(PROTOCOL, self._session, self.peer, self._acknowledged, *counts, features).to_json()
 
     def _resumes(self, hello: Hello) -> bool:
         return hello.peer == self._session and bool(hello.session == self.peer or hello.received)
@@ -287,10 +279,8 @@ class Endpoint:
         self.outbox.compresses = COMPRESSION in hello.features
         if self._resumes(hello):
             self.outbox.resume(hello.received)
-            if (
-                self.first
-            ):  # `received` is exact in a keeper's HELLO; in a hub's it leaves out what the hub holds
-                self.outbox.requeue()
+            if self.first:
+                self.outbox.requeue()  # a keeper's `received` is exact; a hub's leaves out what the hub holds
         else:  # a keeper that knows no hub has numbered nothing that one could have
             self._restart(hello.delivered if self.first or self.peer or self._inherited_peer else None)
         if hello.session != self.peer:

@@ -143,6 +143,12 @@ KEEPER = [
         "        pass\n",
     ),
     Mutant(
+        "a request has its answer before the log's file",
+        "agent.keeper.server",
+        "        self.runner.log_file.flush()  # before the client acts on what was done\n",
+        "        pass\n",
+    ),
+    Mutant(
         "the kernel gets a request before the log's file",
         "agent.keeper.keeper",
         "        self.runner.log_file.flush()  # before the kernel gets a request\n",

@@ -54,4 +54,14 @@ PLANS = {
         Decision(2.072, "other computer"),
         cells(2.988, []),
     ),
+    "a keeper is killed when it has said that a front end returned, and its log does not say so": replace(
+        BASE, seed=3923, delay=0.0003, rate=5e6, cap_mib=0.01
+    ).with_decisions(
+        cells(6.443155759387821, [["sleep", 0.3]]),
+        Decision(9.144371247413769, "other computer"),
+        cells(12.083814232851282, *[[["prints", 2, 20], ["sleep", 0.5]]] * 2),
+        Decision(12.527282291539542, "keeper killed", {"seconds": 4.0, "computer": 0}),
+        cells(12.979461118948237, [], front=1),
+        cells(14.779798495982142, [], front=1),
+    ),
 }
