@@ -54,13 +54,14 @@ class Message:
     A parsed part takes several times the memory of its bytes, so queues store `unparsed()` copies.
     """
 
-    __slots__ = ("_parsed", "channel", "client", "parts")
+    __slots__ = ("_msg_type", "_parsed", "channel", "client", "parts")
 
     def __init__(self, channel: Channel, client: int, parts: Tuple[bytes, ...]) -> None:
         self.channel = channel
         self.client = client
         self.parts = parts
         self._parsed: Dict[int, Dict[str, Any]] = {}
+        self._msg_type: Optional[str] = None
 
     def __repr__(self) -> str:
         return f"Message({self.channel!r}, {self.client}, {self.parts!r})"
@@ -77,14 +78,10 @@ class Message:
         return hash((self.channel, self.client, self.parts))
 
     def replace(self, *, client: Optional[int] = None, parts: Optional[Tuple[bytes, ...]] = None) -> Message:
-        """Return a copy with another client or other parts. Parts that are the same are not parsed again."""
-        copy = self.unparsed()
-        if client is not None:
-            copy.client = client
-        if parts is not None:
-            copy.parts = parts
-        same = [place for place, (old, new) in enumerate(zip(self.parts, copy.parts)) if old is new]
-        copy._parsed = {place: self._parsed[place] for place in same if place in self._parsed}
+        """Return a copy with another client or other parts. If the parts are the same, they are not parsed again."""
+        copy = Message(self.channel, self.client if client is None else client, parts or self.parts)
+        if copy.parts is self.parts:
+            copy._parsed = self._parsed
         return copy
 
     def unparsed(self) -> Message:
@@ -142,7 +139,9 @@ class Message:
     @property
     def msg_type(self) -> str:
         """The type in the header."""
-        return str(self.header().get("msg_type") or "")
+        if self._msg_type is None:
+            self._msg_type = str(self.header().get("msg_type") or "")
+        return self._msg_type
 
     @property
     def msg_id(self) -> str:

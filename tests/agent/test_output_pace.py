@@ -68,15 +68,24 @@ def test_without_front_end_the_kernel_is_not_slowed(paced: Paced) -> None:
     assert paced.returned == [2 * AHEAD]
 
 
+def test_of_several_short_cells_the_kernel_is_told_once(paced: Paced) -> None:
+    for total in (1000, 2000, 3000):
+        paced.pace.handled(total)
+    assert not paced.returned
+    paced.loop.run()
+    assert paced.returned == [3000]
+
+
 def test_a_front_end_that_reads_slowly_slows_the_kernel_down_to_a_rate(paced: Paced) -> None:
     paced.attach()
     paced.print(1000)
     paced.pace.handled(1000)
+    paced.loop.run()
     assert paced.returned.pop() == 1000
     paced.print(2 * AHEAD)
     total = 1000 + RATE // 4
     paced.pace.handled(total)
-    while paced.returned[-1] < total:
+    while total not in paced.returned:
         paced.loop.run()
     assert len(paced.returned) >= 4
     paced.pace.handled(10 * RATE)
@@ -91,4 +100,5 @@ def test_another_process_begins_anew(paced: Paced) -> None:
     paced.pace.handled(AHEAD)
     paced.print(2 * AHEAD)
     paced.pace.handled(1000)
+    paced.loop.run()
     assert paced.returned == [AHEAD, 1000]

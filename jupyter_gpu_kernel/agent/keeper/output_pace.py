@@ -17,6 +17,8 @@ AHEAD = 8 * 1024 * 1024
 """Bytes that may wait for the front end before the kernel is slowed: a fraction of a second on a fast link."""
 RATE = 8 * 1024 * 1024
 """Bytes per second that a kernel may always write."""
+_AT_ONCE = 512 * 1024
+"""Bytes: a kernel that writes so much in an interval learns at once that they were handled."""
 _INTERVAL = 0.05
 
 
@@ -39,24 +41,28 @@ class OutputPace:
         self._timer: Optional[Timer] = None
 
     def handled(self, total: int) -> None:
-        """The keeper has handled `total` bytes of the kernel's output. Tell the kernel, at once or later."""
+        """The keeper has handled `total` bytes of the kernel's output. If that is little, the kernel is told later: the
+        hub gets the output first, and of many short cells not each one costs the kernel a message."""
         if total < self._handled:  # of another process
             self._returned = 0
         self._handled = total
-        if self._timer is None:
-            self._return()
+        if total - self._returned > _AT_ONCE and not self._is_ahead:
+            self._return(total)
+        elif self._timer is None:
+            self._timer = self._loop.later(_INTERVAL, self._return_some)
 
     @property
     def _is_ahead(self) -> bool:
         """Whether the kernel is far ahead of the front end that reads."""
         return self._server.attached and self._runner.log_file.unacknowledged > AHEAD
 
-    def _return(self) -> None:
-        self._timer = None
-        if not self._is_ahead:
-            self._returned = self._handled
-        elif self._returned < self._handled:
-            self._returned = min(self._handled, self._returned + int(RATE * _INTERVAL))
-            self._timer = self._loop.later(_INTERVAL, self._return)
+    def _return_some(self) -> None:
+        most = int(RATE * _INTERVAL) if self._is_ahead else self._handled
+        self._return(min(self._handled, self._returned + most))
+        is_all = self._returned == self._handled
+        self._timer = None if is_all else self._loop.later(_INTERVAL, self._return_some)
+
+    def _return(self, total: int) -> None:
+        self._returned = total
         self._runner.log_file.flush()
-        self._return_mark(self._returned)
+        self._return_mark(total)

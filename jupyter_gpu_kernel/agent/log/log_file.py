@@ -121,9 +121,10 @@ class LogFile:
         try:
             with open(self._path, "rb") as file:
                 self.state, self.queue = pickle.load(file)
-                with contextlib.suppress(EOFError, pickle.UnpicklingError):  # the last change is not whole
+                with contextlib.suppress(EOFError, pickle.UnpicklingError):  # the last changes are not whole
                     while True:
-                        self._repeat(*pickle.load(file))
+                        for change in pickle.load(file):
+                            self._repeat(*change)
             return True
         except FileNotFoundError:
             return False
@@ -153,8 +154,7 @@ class LogFile:
             self.queue.segments.remove_unused()
 
     def _append(self) -> None:
-        for change in self._unwritten:
-            pickle.dump(change, self._writer, pickle.HIGHEST_PROTOCOL)
+        pickle.dump(self._unwritten, self._writer, pickle.HIGHEST_PROTOCOL)
         self._writer.flush()
         self._size = self._writer.tell() - self._checkpoint_size
 

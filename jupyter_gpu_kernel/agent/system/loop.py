@@ -11,6 +11,7 @@ import itertools
 import math
 import os
 import threading
+from concurrent.futures import Future
 from typing import Any, Callable, Dict, List, Tuple, TypeVar
 
 import zmq
@@ -71,23 +72,20 @@ class Loop:
 
         An exception of `work` is raised in the loop.
         """
-        results: List[T] = []
-        errors: List[BaseException] = []
+        result: Future[T] = Future()
         read_fd, write_fd = os.pipe()
 
         def run() -> None:
             try:
-                results.append(work())
+                result.set_result(work())
             except BaseException as error:  # raised again in the loop's thread
-                errors.append(error)
+                result.set_exception(error)
             os.close(write_fd)
 
         def finish(_: int) -> None:
             self.forget(read_fd)
             os.close(read_fd)
-            if errors:
-                raise errors[0]
-            done(results[0])
+            done(result.result())
 
         self.watch(read_fd, finish)
         threading.Thread(target=run, name="loop-worker", daemon=True).start()
