@@ -8,9 +8,9 @@ connected again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ...wire.messages import Data
+from ...wire.messages import Data, Message
 from ...wire.runtime import Runtime
 from ..front_end.delivered import Delivered, RequestFile
 from ..front_end.edge import SUBSCRIBE_TIMEOUT
@@ -33,11 +33,11 @@ class ResumableEndpoint:
         """Whether the kernel was connected to a hub that was killed."""
         self.endpoint = new_endpoint(runtime, counts)
 
-    def arrived(self, data: Data) -> Arrived:
-        """Return the event that this message of the keeper has come, as if there was no room for the message."""
-        end, delivered = self.endpoint, self._delivered
-        pieces = delivered.take_pieces(end.lane, end.delivered) if delivered is not None else 0
-        return Arrived(message(data), end.received, end.lane, pieces, has_room=False)
+    def arrived(self, data: Data, has_room: Callable[[Message], bool]) -> Arrived:
+        """Return the event that this message of the keeper has come. `has_room(message)`: see `Arrived`."""
+        end, known, decoded = self.endpoint, self._delivered, message(data)
+        pieces = known.take_pieces(end.lane, end.delivered) if known is not None and known.pieces else 0
+        return Arrived(decoded, end.received, end.lane, pieces, has_room(decoded))
 
     def save(self, oldest: int, waiting: Sequence[int], pieces: int) -> None:
         """Save how many messages were delivered, and acknowledge them: see `SaveProgress`."""

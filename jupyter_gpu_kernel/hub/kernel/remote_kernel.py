@@ -219,8 +219,7 @@ class RemoteKernel(KernelState):
 
     def deliver(self, data: Data) -> None:
         """Take a message of the keeper."""
-        event = self._end.arrived(data)
-        self.report(event._replace(has_room=self.front_ends.make_room(event.message)))
+        self.report(self._end.arrived(data, self.front_ends.make_room))
         self._wake(0.0)
 
     def attached(self) -> None:
