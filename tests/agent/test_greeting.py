@@ -86,6 +86,19 @@ def test_states_of_requests_that_are_no_cells_do_not_wait() -> None:
     assert hub.sent[2:] == ["clear_output", "stream", "status", "comm_msg"]
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_busy_state_without_a_request_stays_behind_the_idle_state_that_it_corrects(waits: bool) -> None:
+    hub = Hub(READING_TIME)
+    hub.sends("stream")
+    idle = make(
+        "status", {"execution_state": "idle"}, HEADER if waits else b'{"msg_type": "kernel_info_request"}'
+    )
+    busy = make("status", {"execution_state": "busy"})
+    states = [Message(Channel.IOPUB, 0, parts) for parts in (idle, busy)]
+    assert [one for state in states for one in hub.greeting.pass_on(state)] == ([] if waits else states)
+    assert hub.greeting.end()[2:] == (states if waits else [])
+
+
 def test_what_waits_is_not_lost_with_the_front_end() -> None:
     hub = Hub(READING_TIME)
     hub.sends("stream")

@@ -1,13 +1,13 @@
 """The kernel's process as a model of ipykernel, and the keeper's end of its sockets.
 
 A cell's code is a JSON list of actions: ["print", NAME, TEXT], ["prints", COUNT, SIZE], ["display", ID, TEXT],
-["update", ID, TEXT], ["comm", ID, VALUE], ["sleep", SECONDS], ["input"], ["error"], ["comment", TEXT],
-["open GPUs"], ["crash"], and ["crash", "replied"]: between its reply and its idle status.
+["update", ID, TEXT], ["comm", ID, VALUE], ["sleep", SECONDS], ["hold", SECONDS], ["input"], ["error"],
+["comment", TEXT], ["open GPUs"], ["crash"], and ["crash", "replied"]: between its reply and its idle status.
 
-Shell requests run one after another, control requests at once. A reply and the output before it leave on different
-sockets, so either may arrive first. A cell that fails aborts the cells that the kernel has received until then. Idle
-statuses and some of the other messages of iopub have a mark; what has no returned mark behind it is sent again to the
-successor of a killed keeper, as are the last replies.
+Shell requests run one after another, control requests at once, unless a cell holds the interpreter's lock. A reply and
+the output before it leave on different sockets, so either may arrive first. A cell that fails aborts the cells that the
+kernel has received until then. Idle statuses and some of the other messages of iopub have a mark; what has no returned
+mark behind it is sent again to the successor of a killed keeper, as are the last replies.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ class ModelKernel(Process):
         self._messages = 0  # that it has made
         self._received: set[Parts] = set()
         self._asks: tuple[_Request, Parts] | None = None
+        self._late: list[_Request] | None = None
+        """Control requests that have come while a cell holds the interpreter's lock."""
         self._holds = False  # no keeper reads: what it publishes waits for the successor
         self._sent = self._marked = 0  # bytes on iopub: all, and until the last mark
         self._unread: deque[tuple[int, Parts, int]] = deque()
@@ -112,7 +114,7 @@ class ModelKernel(Process):
         self._received.add(parts)
         request = _Request(client, parts)
         if channel is Channel.CONTROL:
-            return self._control(request)
+            return self._control(request) if self._late is None else self._late.append(request)
         if channel is Channel.STDIN:
             return self._stdin(request)
         self._queue.append(request)
@@ -219,6 +221,10 @@ class ModelKernel(Process):
         if kind == "sleep":
             self._timer = self._later(more[0], self._act)
             return
+        if kind == "hold":
+            self._late = []
+            self._later(more[0], self._release)
+            return
         if kind == "input":
             return self._ask(request)
         if kind == "error":
@@ -240,6 +246,13 @@ class ModelKernel(Process):
             content = {"data": {"text/plain": more[1]}, "metadata": {}, "transient": {"display_id": more[0]}}
             self._output(msg_type, content)
         self._later(self.random.uniform(0.0002, 0.004), self._act)
+
+    def _release(self) -> None:
+        """The cell does not hold the interpreter's lock any more."""
+        late, self._late = self._late, None
+        for request in late or ():
+            self._control(request)
+        self._act()
 
     def _ask(self, request: _Request) -> None:
         parts = self._parts("input_request", {"prompt": "? ", "password": False}, request)
@@ -283,7 +296,7 @@ class ModelKernel(Process):
             if request.content["stop_on_error"] and not request.content["silent"]:
                 for waiting in self._queue:
                     waiting.aborted = True
-                    self.world.aborted.add(waiting.name)
+                    self.world.aborted.setdefault(waiting.name, request.name)
         self._finish(request, content)
 
     def _finish(self, request: _Request, content: dict[str, Any] | None) -> None:

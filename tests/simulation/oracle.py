@@ -145,6 +145,14 @@ class View:
             return
         self.last_output = number
         self.outputs.append(shown)
+        if self.idle and not self.client.lossy and not self._answered_by_killed_hub and not self._ended_early:
+            raise Failure("output behind idle", f"{self.client}: {self.name} has ended, and shows {shown}")
+
+    @property
+    def _ended_early(self) -> bool:
+        """Whether the hub has ended the request in the kernel's place, and its output still comes."""
+        request = self.client.world.all_requests.get(self.name)
+        return request is not None and request.cell is not None
 
 
 def is_ours(msg_type: str, content: dict[str, Any], shown: Essence) -> bool:

@@ -79,7 +79,8 @@ class Reasons:
         if name != "DeadKernelError":
             yield any(self._concerns(one, request) for one in self._interrupts)
         if reply["status"] == "aborted":
-            yield request.name in self._world.aborted
+            failed = self._world.all_requests.get(self._world.aborted.get(request.name, ""))
+            yield failed is not None and failed.client not in request.client.former
             yield any(self._is_failure_before(other, request) for other in self._requests)
 
     def _ends(self, request: Request, since: float, until: float) -> Iterator[bool]:

@@ -88,8 +88,8 @@ class World:
         self.nature = Process(self, "world")
         self.executed: dict[str, list[Any]] = {}
         """What kernels have executed, by the names of requests."""
-        self.aborted: set[str] = set()
-        """The names of the cells that kernels have aborted, as a cell before them has failed."""
+        self.aborted: dict[str, str] = {}
+        """The names of the cells that kernels have aborted, each with that of the cell before it that has failed."""
         self.all_requests: dict[str, Any] = {}
         self.sends = 0
         """How many messages hubs have sent to clients."""

@@ -109,15 +109,14 @@ class Greeting:
         if not text:
             return []
         messages = [*self.end(), *self._display.show(text, request.parts[0])]
-        self._cell = request.key
-        self._until = self._log.runtime.monotonic() + seconds
+        self._cell, self._until = request.key, self._log.runtime.monotonic() + seconds
         return messages
 
     def pass_on(self, message: Message) -> List[Message]:
         """Pass this message on, now or later."""
-        if not self._cell or not _may_wait(message):
+        if not self._cell or not self._may_wait(message):
             return [message]
-        if not self.waiting and not (message.parent_key == self._cell and _ends_greeting(message)):
+        if not self.waiting and not _ends_greeting(message, self._cell):
             return [message]
         if not self.waiting:
             self._log.effects.append(SetTimer(GREETING_TIMER, self._until))
@@ -127,11 +126,20 @@ class Greeting:
             return self.end()
         return self.end_when_read()
 
+    def _may_wait(self, message: Message) -> bool:
+        """Return whether the message may be held back. The status of a request that has a reply and is no cell is not:
+        if the keeper, which may have made this status, is killed, nobody makes it again. A status without a request
+        corrects the idle status before it, and stays behind that."""
+        if message.msg_type == "status" and message.parts[1] == b"{}":
+            return any(b'"idle"' in one.parts[3] for one in self.waiting)
+        if message.msg_type == "status":
+            return b'_request"' not in message.parts[1] or b'"execute_request"' in message.parts[1]
+        return lane_of(message, message.msg_type) is Lane.ORDERED or message.channel is Channel.STDIN
+
     def holds_failure(self, client: int) -> bool:
         """Return whether the reply to a cell of this client is held back that has failed and stops those behind it."""
-        pending = self._log.state.requests.pending
         replies = (one for one in self.waiting if one.channel is Channel.SHELL and one.client == client)
-        failed = (pending.get(one.parent_key) for one in replies if is_failure(one))
+        failed = (self._log.state.requests.pending.get(one.parent_key) for one in replies if is_failure(one))
         return any(cell is not None and cell.stops_others for cell in failed)
 
     def end_when_read(self) -> List[Message]:
@@ -153,20 +161,10 @@ class Greeting:
         return waiting
 
 
-def _may_wait(message: Message) -> bool:
-    """Return whether the message may be held back. The status of a request that is no cell is not: if the keeper, which
-    may have made this status, is killed, nobody makes it again."""
-    is_ordered = lane_of(message, message.msg_type) is Lane.ORDERED
-    if is_ordered and message.msg_type == "status":
-        return b'"execute_request"' in message.parts[1]
-    return is_ordered or message.channel is Channel.STDIN
-
-
-def _ends_greeting(message: Message) -> bool:
-    """Return whether this is a cell's output, its question to the user, or its end."""
-    if message.msg_type == "status":
-        return message.content().get("execution_state") == "idle"
-    return message.msg_type != "execute_input"
+def _ends_greeting(message: Message, cell: str) -> bool:
+    """Return whether this is the output of the cell with this key, its question to the user, or its end."""
+    begins = message.msg_type == "status" and message.content().get("execution_state") != "idle"
+    return message.parent_key == cell and message.msg_type != "execute_input" and not begins
 
 
 class WaitText:

@@ -356,12 +356,11 @@ class Relay:
         A front end takes every idle status for the kernel's, also that of a control request while a cell runs; and it
         may know of a busy status whose idle is not sent to it.
         """
+        is_hidden = self.reattach.is_orphaned(parent) or parent in self.reattach.answered
         busy = bool(self._busy_with) or self.waiting.first_cell is not None
-        if self.reattach.is_orphaned(parent) or parent in self.reattach.answered:
-            busy = busy or any(one.key != parent for one in self.waiting.all(Reason.REPLY))
+        busy = busy or (is_hidden and any(one.key != parent for one in self.waiting.all(Reason.REPLY)))
+        if is_hidden or busy:
             self._send_one(status(self._log.runtime, "busy" if busy else "idle"))
-        elif busy:
-            self._send_one(status(self._log.runtime, "busy"))
 
     # -------------------------------------------------------------------------------------- to front ends
 

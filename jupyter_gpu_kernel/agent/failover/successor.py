@@ -87,8 +87,9 @@ class Successor(Keeper):
         super().__init__(system, root, kernel.settings, policy=None)
         self._running = kernel
         self._new_pipe = pipe
-        self._knows_requests = self.core.log.found
-        self._early_replies: List[Message] = []  # to requests that the hub has not named yet
+        # Without a log, replies wait until the hub has named its requests, and until the kernel is taken over.
+        self._replies_wait_for = set() if self.core.log.found else {"requests", "kernel"}
+        self._early_replies: List[Message] = []
 
     def _begin(self) -> None:
         self.requests.reset()
@@ -116,34 +117,36 @@ class Successor(Keeper):
             for client, *parts in last_replies.get(channel.name.lower(), []):
                 self._from_kernel(Message(channel, int(client), tuple(part.encode() for part in parts)))
         super()._kernel_up()
+        self._repeat_replies("kernel")
 
     def _from_kernel(self, message: Message) -> None:
-        if message.channel is Channel.SHELL and message.client and not self._knows_requests:
-            self._early_replies.append(message)  # which the core drops
+        is_same = self.kernel.pid == self._running.pid
+        if is_same and self._replies_wait_for and message.channel is Channel.SHELL and message.client:
+            return self._early_replies.append(message)
         super()._from_kernel(message)
 
     def set_unanswered(self, command: Dict[str, Any]) -> None:
         is_same = self.kernel.pid == self._running.pid and self._end_request is not EndRequest.RESTART
-        if not (is_same or self.core.log.found):  # the process before may have run these cells
+        if not self.core.log.found:
+            # The kernel may run these cells, though interrupts came again before; the process before may have run them.
             cells = [cell.msg_id for cell in read_unanswered(command)]
-            counts = self.core.log.state.received_counts
-            self.handle(HubSent(counts, keeper_message(do="cancel", cells=cells)))
-        self._knows_requests = True
+            do, counts = "arrived" if is_same else "cancel", self.core.log.state.received_counts
+            self.handle(HubSent(counts, keeper_message(do=do, cells=cells)))
         super().set_unanswered(command)
-        if is_same and not self.core.log.found:
-            self._repeat_replies()
+        if is_same:
+            self._repeat_replies("requests")
 
-    def _repeat_replies(self) -> None:
-        """Handle the replies that came before the hub had named their cells. The idle statuses of these cells came at
-        that time, too, and were dropped, so this method makes them again."""
-        early, self._early_replies = self._early_replies, []
-        for reply in early:
-            self._from_kernel(reply)
-        named = {reply.parent_key for reply in early}
-        for cell in self.core.relay.waiting.line:
-            if cell.reply is not None and cell.key in named:
-                idle = make(self.loop.runtime, "status", {"execution_state": "idle"}, cell.request.parts[0])
-                self._from_kernel(Message(Channel.IOPUB, 0, idle))
+    def _repeat_replies(self, there: str) -> None:
+        """Handle the replies that came before the hub had named their requests, and before the core could send cells to
+        the kernel. Their idle statuses came at that time, too, and were dropped, so this method makes them again."""
+        self._replies_wait_for.discard(there)
+        if self._replies_wait_for or not self._early_replies:
+            return
+        while self._early_replies:
+            self._from_kernel(self._early_replies.pop(0))
+        for cell in [one for one in self.core.relay.waiting.line if one.reply is not None]:
+            idle = make(self.loop.runtime, "status", {"execution_state": "idle"}, cell.request.parts[0])
+            self._from_kernel(Message(Channel.IOPUB, 0, idle))
 
     def _attached(self) -> None:
         if not self.core.log.found:

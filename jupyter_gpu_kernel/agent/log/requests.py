@@ -14,8 +14,8 @@ MAX_SIZE = 256 * 1024 * 1024
 """The size of all requests without a reply, in bytes. A single request may be larger if there is no other one."""
 _REMEMBERED = 1000
 """So many requests are remembered, the newest ones that were received, and the newest ones that have a reply."""
-ABORT_COMMANDS = ("failure_seen", "cancel", "interrupt")
-"""The commands of the hub that say which cells must not run."""
+ABORT_COMMANDS = ("failure_seen", "cancel", "interrupt", "arrived")
+"""The commands of the hub, or of a successor to itself, that say which cells must not run."""
 _CHANNELS = (Channel.SHELL, Channel.CONTROL, Channel.STDIN)
 _MAX_ID = 256
 """Characters of a message's id or type."""
@@ -64,6 +64,8 @@ class Aborts:
         do = text(command, "do")
         if do == "failure_seen":
             self.failure_seen(text(command, "reply"))
+        elif do == "arrived":  # all cells that were interrupted, as far as this is known
+            self._interrupted.clear()
         elif do in ABORT_COMMANDS:
             known = {one.request.msg_id for one in arrived}
             cells = texts(command, "cells", MAX_REQUESTS, default=[])

@@ -61,4 +61,12 @@ PLANS = {
         *[Decision(5.7125387023126555, "info", {"front": 0})] * 3,
         Decision(6.312538702312656, "info", {"front": 0}),
     ),
+    "the statuses of a comm overtake its output while a greeting is shown": replace(
+        BASE, seed=0
+    ).with_decisions(
+        cells(1.5, [["sleep", 3.0], ["prints", 1, 20]]),
+        Decision(2.0, "return"),
+        cells(6.0, [["prints", 1, 20]]),
+        *[Decision(7.0 + 0.2 * number, "comm", {"front": 0}) for number in range(15)],
+    ),
 }

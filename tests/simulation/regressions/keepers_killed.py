@@ -92,4 +92,20 @@ PLANS = {
         Decision(3.674195072967086, "keeper killed"),
         Decision(4.046752905838062, "hub killed", {"seconds": 1.0}),
     ),
+    "a successor without a log ends a running cell, as an interrupt for the killed keeper comes first": replace(
+        BASE, seed=1, delay=0.0003
+    ).with_decisions(
+        Decision(2.0, "disk full", {"seconds": 12.0}),
+        cells(3.0, [["sleep", 20.0]]),
+        Decision(4.0, "unreachable", {"seconds": 4.0}),
+        Decision(5.0, "interrupt", {"front": 0}),
+        Decision(6.0, "keeper killed", {"seconds": 1.0}),
+    ),
+    "a successor without a log passes a reply on before its kernel is up, and the cell stays busy": replace(
+        BASE, seed=0, delay=0.0003
+    ).with_decisions(
+        Decision(2.0, "disk full", {"seconds": 12.0}),
+        cells(3.0, [["hold", 4.0]]),
+        Decision(3.5, "keeper killed", {"seconds": 1.0}),
+    ),
 }
