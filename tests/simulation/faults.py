@@ -122,9 +122,6 @@ class Faults(Base):
         if keeper.alive and keeper.keeper.kernel.runs_without_keeper:
             self.disturb("keeper killed", keeper.keeper.settings.now.notebook)
             self.world.keeper_kills += 1
-            if self.world.disk_was_full:
-                self.world.log_was_lost = True
-                self.world.times["log lost"].append(self.world.now)
             keeper.kill()
 
     def _fault_disk_full(self, arguments: dict[str, Any]) -> None:

@@ -66,6 +66,7 @@ class ModelKernel(Process):
         self.returncode: int | None = None
         self.gpus: list[str] = []
         self.opened_gpus = self.lost_keeper = False
+        self.lost_keeper_at = 0.0
         self.count = 0
         self.on_end: Callable[[], Any] = lambda: None
         self.successor_settings: KernelSettings | None = None
@@ -381,6 +382,7 @@ class ModelKernel(Process):
     def keeper_killed(self) -> None:
         """It has no keeper: what it publishes is held, and it starts another keeper."""
         self.end, self._holds, self.lost_keeper = None, True, True
+        self.lost_keeper_at = self.world.now
         self.on_end = lambda: None
         self._later(self.node.delay(0.1, 1.0), self.node.succeed, self)
 

@@ -70,6 +70,9 @@ class Node:
         running = RunningKernel(kernel.pid, list(kernel.gpus), True, settings)
         keeper = self.keepers[settings.id] = KeeperProcess(self, settings, running)
         self.world.note("successor", settings.id)
+        if not keeper.keeper.core.log.found:
+            self.world.log_was_lost = True
+            self.world.times["log lost"].append(kernel.lost_keeper_at)
         keeper.begin()
 
     def reboot(self) -> None:

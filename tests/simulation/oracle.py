@@ -26,6 +26,8 @@ LOSSES = {"reboot", "host left"}
 BOTH_GONE = {"ended without a keeper"}
 """What a kernel has published after its keeper was killed is nowhere else if the kernel ends before a successor has
 read it, by a crash or by a shutdown that the killed keeper had passed on."""
+KNOWN = 20.0
+"""Seconds in which a hub knows that its kernel has ended, and another one may run."""
 Essence = tuple[str, str]
 
 
@@ -184,7 +186,7 @@ class Disturbance:
 def check_request(request: Request, disturbances: list[Disturbance], executed: list[Executed]) -> None:
     """Raise Failure if the request, at the end of the episode, has not what it must have."""
     happened = {one.kind for one in disturbances if request.sent_at <= one.at <= (request.replied_at or 1e9)}
-    lives = {one.kind for one in disturbances if one.at >= request.sent_at - 60}
+    lives = {one.kind for one in disturbances if one.at >= request.sent_at - KNOWN}
     if request.client.gone or request.client.lossy:
         return _check_executions(request, executed)
     if request.needs_reply and not request.replies and not _needs_none(request, lives):
