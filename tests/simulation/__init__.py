@@ -14,5 +14,5 @@ In others a kernel may start on several `hosts`, of which the hub's real code ch
 `plan` draws from a seed what users do (`users`) and what fails (`faults`), alone or in `stories`; `episode` lets it
 happen; `endings` brings it to an end, `oracle` says what was wrong, and `invariants` looks into hub and keeper.
 `runner` runs and shrinks episodes; `python -m tests.simulation --help` is its command. `mutants` plants the bugs of
-`planted/`, to see that they are found, and `regressions` has plans that have shown a bug.
+`planted/`, to see that they are found; `regressions` has plans that have shown a bug.
 """

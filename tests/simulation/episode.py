@@ -113,7 +113,7 @@ class Episode(Users, Notebooks, Faults, Endings):
         while not condition():
             if self.world.now >= deadline:
                 raise Failure(kind, self._situation())
-            self.world.run(self.world.now + 0.25)
+            self.world.run(self.world.now + 0.5)
             self._observe()
 
     def _situation(self) -> str:
@@ -132,6 +132,7 @@ class Episode(Users, Notebooks, Faults, Endings):
     def _observe(self) -> None:
         self.world.states.add(invariants.state(self))
         for front_end in self._all_fronts():
+            invariants.check_lost(front_end)
             self._restart_if_dead(front_end)
             if front_end.failed:
                 front_end.computer.in_hub(self.start_again, front_end)

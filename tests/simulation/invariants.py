@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from .keeper import KeeperProcess
 
 
+_SOON = 6.0
+"""Seconds in which a hub has answered what is to be answered in a kernel's place."""
+
+
 def state(episode: Episode) -> tuple[Any, ...]:
     """Return the state of the whole, without numbers."""
     parts: list[Any] = [hub.alive for hub in episode.hubs]
@@ -96,6 +100,21 @@ def has_ended(process: KeeperProcess) -> bool:
 def is_connected(front_end: UserFrontEnd) -> bool:
     """Return whether the hub is connected with the kernel of this front end."""
     return front_end.remote is not None and front_end.remote.link_state is LinkState.UP
+
+
+def check_lost(front_end: UserFrontEnd) -> None:
+    """Raise Failure if a request waits without a word for a kernel that does not exist any more."""
+    client, remote = front_end.client, front_end.remote
+    since = max([0.0, *client.world.times["hub killed"]])
+    if remote is None or remote.link_state is not LinkState.LOST or client.paused:
+        return
+    for request in client.requests.values():
+        if (
+            request.needs_reply
+            and not request.replies
+            and max(since, request.at_hub) < client.world.now - _SOON
+        ):
+            raise Failure("waits for a lost kernel", f"{request}, sent at {request.sent_at:.3f}")
 
 
 def timers_of_closed_kernels(process: Process) -> list[str]:

@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 from ..plan import Plan
-from . import front_ends, gpus, hosts, hubs_killed, interrupts, keepers_killed, kernels_lost, two_computers
+from . import (
+    front_ends,
+    gpus,
+    hosts,
+    hubs_killed,
+    interrupts,
+    keepers_killed,
+    kernels_lost,
+    rare,
+    two_computers,
+)
 from .common import BASE
 
 __all__ = ["BASE", "PLANS"]
-_SUBJECTS = (front_ends, gpus, hosts, hubs_killed, interrupts, keepers_killed, kernels_lost, two_computers)
+_SUBJECTS = (
+    front_ends,
+    gpus,
+    hosts,
+    hubs_killed,
+    interrupts,
+    keepers_killed,
+    kernels_lost,
+    rare,
+    two_computers,
+)
 PLANS: dict[str, Plan] = {name: plan for subject in _SUBJECTS for name, plan in subject.PLANS.items()}
