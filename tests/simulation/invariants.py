@@ -103,17 +103,15 @@ def is_connected(front_end: UserFrontEnd) -> bool:
 
 
 def check_lost(front_end: UserFrontEnd) -> None:
-    """Raise Failure if a request waits without a word for a kernel that does not exist any more."""
+    """Raise Failure if a request waits without a word for a kernel that does not exist any more. A shutdown may be
+    forgotten, as the kernel was used again."""
     client, remote = front_end.client, front_end.remote
     since = max([0.0, *client.world.times["hub killed"]])
     if remote is None or remote.link_state is not LinkState.LOST or client.paused:
         return
     for request in client.requests.values():
-        if (
-            request.needs_reply
-            and not request.replies
-            and max(since, request.at_hub) < client.world.now - _SOON
-        ):
+        is_due = request.needs_reply and request.msg_type != "shutdown_request"
+        if is_due and not request.replies and max(since, request.at_hub) < client.world.now - _SOON:
             raise Failure("waits for a lost kernel", f"{request}, sent at {request.sent_at:.3f}")
 
 
