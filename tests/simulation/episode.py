@@ -113,7 +113,7 @@ class Episode(Users, Notebooks, Faults, Endings):
         while not condition():
             if self.world.now >= deadline:
                 raise Failure(kind, self._situation())
-            self.world.run(self.world.now + 0.5)
+            self.world.run(self.world.now + 0.25)
             self._observe()
 
     def _situation(self) -> str:
