@@ -28,6 +28,8 @@ RESERVATION_ENDS = 330.0
 """Seconds in which a reservation ends that no hub knows any more."""
 UNUSED = 90.0
 """Seconds for what a hub still asks hosts about, before the hub ends because nobody uses it."""
+AWAY = 60.0
+"""Seconds in which an interrupt has reached the kernel, also if the link was down."""
 KEEPER_ENDS = 30.0
 """Seconds in which a keeper ends whose kernel was shut down."""
 
@@ -109,9 +111,10 @@ class Endings(Base):
         }:
             for request in requests:
                 check_aborted(request, requests)
-            if not self.faults and len(self.fronts) == 1:
+            if len(self.fronts) == 1:
+                within = AWAY if self.faults else 2.0
                 for request in self.fronts[0].client.requests.values():
-                    check_interrupted(request, reasons.interrupted_at(request))
+                    check_interrupted(request, reasons.interrupted_at(request), within)
         restarts = sum(one.kind == "restart" for one in self.disturbances)
         if (
             not self.faults and kinds <= {"restart", "ended"} and restarts <= 3

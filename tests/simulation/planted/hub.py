@@ -56,8 +56,8 @@ HUB = [
     Mutant(
         "an interrupt does not cancel the cells that wait",
         "hub.kernel.core.request_table",
-        "            self._remove(header_key(cell))\n",
-        "            pass\n",
+        "        cells = self.waiting_cells\n        for cell in cells:\n",
+        "        cells = self.waiting_cells[:0]\n        for cell in cells:\n",
     ),
     Mutant(
         "an interrupt that was lost is not answered",
