@@ -26,6 +26,8 @@ LOSSES = {"reboot", "host left"}
 BOTH_GONE = {"ended without a keeper"}
 """What a kernel has published after its keeper was killed is nowhere else if the kernel ends before a successor has
 read it, by a crash or by a shutdown that the killed keeper had passed on."""
+_BETWEEN = 0.01
+"""Seconds that a request is between keeper and kernel at most."""
 KNOWN = 20.0
 """Seconds in which a hub knows that its kernel has ended, and another one may run."""
 Essence = tuple[str, str]
@@ -315,20 +317,20 @@ def _difference(got: str, due: str) -> str:
 
 
 def check_aborted(request: Request, requests: list[Request]) -> None:
-    """Raise Failure if a cell ran although one before it had failed, and its front end did not know that yet."""
-    if request.cell is None or not request.client.world.executed.get(request.name):
+    """Raise Failure if a cell ran although one before it had failed, and its front end did not know that yet. A cell
+    that is between keeper and kernel when the other one fails may run, as in any kernel."""
+    executed = request.client.world.executed
+    if request.cell is None or not executed.get(request.name):
         return
+    began = executed[request.name][0].began
     for other in requests:
-        runs = request.client.world.executed.get(other.name, [])
-        failed = other.content.get("stop_on_error") and any(run.status == "error" for run in runs)
-        failed = failed and fails(
-            other.cell
-        )  # and was not interrupted, as a user does who then runs another cell
-        if (
-            failed
-            and other.client is request.client
-            and other.sent_at < request.sent_at < other.replied_at - 0.001
-        ):
+        # One that was interrupted is followed by cells, as its user does that.
+        by_itself = (
+            other.content.get("stop_on_error") and other.client is request.client and fails(other.cell or [])
+        )
+        failed_at = [run.ended for run in executed.get(other.name, []) if run.status == "error"]
+        unknown = other.sent_at < request.sent_at < other.replied_at - 0.001
+        if by_itself and unknown and any(at < began - _BETWEEN for at in failed_at):
             raise Failure("ran behind a failure", f"{request} was sent before the reply to {other}")
 
 

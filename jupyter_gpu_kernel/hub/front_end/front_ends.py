@@ -107,9 +107,10 @@ class FrontEnds:
         self._delivered = delivered
         self._front_ends: dict[int, FrontEnd] = {}
         # A number is not used again: a reply for a front end that has left must not go to another one. The front ends
-        # that had the kernel before, in this hub or another one, are not known; so the first number is random.
+        # that have left, in this hub or a killed one, are not known; so the first number is random. It has 16 bits on
+        # the wire.
         known = delivered.front_ends if delivered is not None else []
-        self._next = max([runtime.random.randrange(1 << 15), *known]) + 1  # it has 16 bits on the wire
+        self._next = max([0, *known]) + runtime.random.randrange(1 << (10 if known else 15)) + 1
 
     def __len__(self) -> int:
         return len(self._front_ends)
