@@ -64,7 +64,7 @@ def answered(table: RequestTable) -> tuple[list[Message], list[str]]:
 
 def cleared(table: RequestTable) -> list[Message]:
     """The requests to which a kernel that is gone has not replied."""
-    return [one.message for one in table.clear()]
+    return [one.message for one in table.clear(waiting=True)]
 
 
 def successor(table: RequestTable) -> RequestTable:
@@ -284,7 +284,7 @@ def test_after_the_idle_status_only_the_reply_is_missing() -> None:
     table = known(busy, idle)
     for state, asked in (("busy", busy), ("busy", idle), ("idle", idle)):
         table.received(status(asked, state))
-    assert [one.is_idle for one in table.clear()] == [False, True]
+    assert [one.is_idle for one in table.clear(waiting=True)] == [False, True]
 
 
 def test_front_ends_get_one_busy_status_and_one_input_of_a_request() -> None:
