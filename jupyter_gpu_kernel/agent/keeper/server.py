@@ -116,16 +116,17 @@ class KeeperServer:
             raise ProtocolError("data before HELLO")
         for data in self.endpoint.receive(frame):
             self.runner.handle(HubSent(self.endpoint.delivered, Message.decode(data)))
+        self._tell_what_hub_reads()
         if frame.kind is Kind.HELLO:
             self.runner.handle(HubAttached(self.endpoint.peer, self.endpoint.delivered))
             self._events.on_attached()
             self._hub_reads = None
+            self._tell_what_hub_reads()
 
     def due(self, connection: FrameConnection) -> bytes:
         """The next bytes for this connection, about one chunk."""
         if connection is not self._hub or self.endpoint.state is not EndpointState.OPEN:
             return b""
-        self._tell_what_hub_reads()
         self.runner.log_file.flush()  # before the hub gets messages and acknowledgements
         data = b"".join(frame.encode() for frame in self.endpoint.outgoing(CHUNK))
         if self.endpoint.owes_acknowledgement and not self._acknowledges:
@@ -158,7 +159,6 @@ class KeeperServer:
         self._connections.pop(id(connection), None)
         connection.close()
         if connection is self._hub:
-            self._tell_what_hub_reads()
             self._hub = None
             self.endpoint.closed()
             self.runner.handle(HubDetached())

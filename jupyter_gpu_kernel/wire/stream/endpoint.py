@@ -242,10 +242,10 @@ class Endpoint:
                 limit -= max(len(payload), CHUNK // 4) if flags & COMPRESSED else len(payload)
                 if limit <= 0:
                     break
-            frames += data
             waits = not data and not self._acknowledge_now and self._unacknowledged < CHUNK
             if self.owes_acknowledgement and not waits:
-                frames.append(self._acknowledgement())  # last, as nobody waits for it
+                frames.append(self._acknowledgement())
+            frames += data
         return frames
 
     def _new_inbox(self, serials: Optional[List[int]] = None, known: Optional[List[int]] = None) -> Inbox:
