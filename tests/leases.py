@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.gpus.sharing.announcements import Details
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, Lease, LeaseReader, LeaseTaker
+from jupyter_gpu_kernel.agent.gpus.sharing.lease_transfer import PassedLeases
 
 ROOT = str(Path(__file__).parents[1])
 
@@ -28,6 +30,16 @@ def take_lease(uuid: str, identity: Mapping[str, Any], details: Details = dict) 
 def read_leases(uuids: Iterable[str], timeout: float = 0.3) -> dict[str, Holder]:
     """The holders of the leased GPUs among these."""
     return LeaseReader(RUNTIME).read(uuids, timeout)
+
+
+def passed_leases(uuids: Iterable[str], kernel_id: str = "before", since: float = 5.0) -> PassedLeases:
+    """Leases that this kernel has taken, and that only the sockets hold by now."""
+    sockets = []
+    for lease in [take_lease(one, {"id": kernel_id}) for one in uuids]:
+        assert lease is not None
+        sockets.append(socket.socket(fileno=os.dup(lease.announcement.fileno())))
+        lease.release()
+    return PassedLeases(kernel_id, sockets, since)
 
 
 def run_in_own_network(code: str, *arguments: str, env: Mapping[str, str] | None = None) -> str:

@@ -65,7 +65,7 @@ class KernelSettings:
         gets them without a cell, and no notebook finds it.
     job: The id of the Slurm job in which the kernel runs.
     login_route, login_via: `route` and `via` of its login node; those of a kernel in a job lead to the job's node.
-    started, held_since: When the kernel was started, and since when it has had its GPUs, in seconds since the epoch.
+    started: When the kernel was started, in seconds since the epoch.
     pin: The commit that the kernel runs, see agent/pinned_code/.
 
     The site's policy (agent/policy.py) adds (None: no limit):
@@ -246,7 +246,6 @@ class KernelSettings:
     login_route: Tuple[str, ...] = ()
     login_via: Tuple[str, ...] = ()
     started: float = 0.0
-    held_since: Optional[float] = None
     pin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     gpus_per_user: Optional[int] = None
     longest_hold: Optional[float] = None

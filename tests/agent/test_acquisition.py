@@ -14,7 +14,7 @@ from typing import Dict, Iterator, List
 import pytest
 from contexts import context
 from gpu_names import new_uuid
-from leases import read_leases, take_lease
+from leases import passed_leases, read_leases, take_lease
 from runtimes import RUNTIME, ManualLoop
 from waiting import DEADLINE
 
@@ -31,7 +31,7 @@ from jupyter_gpu_kernel.agent.gpus.devices.smi_runner import TIMEOUT
 from jupyter_gpu_kernel.agent.gpus.judge import DEFAULT_CRITERIA
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
-from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder
+from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, release_all
 from jupyter_gpu_kernel.agent.gpus.sharing.release_watch import INTERVAL
 from jupyter_gpu_kernel.agent.gpus.sharing.turns import UNTAKEN_FOR
 from jupyter_gpu_kernel.agent.system import procfs
@@ -87,25 +87,45 @@ def kernel(tmp_path: Path) -> Iterator[Acquisition]:
     acquisition.release()
 
 
-def test_a_successor_leases_what_is_left_and_says_what_is_not(kernel: Acquisition) -> None:
-    """Its kernel uses both GPUs all the same."""
-    uuids = [new_uuid() for _ in range(2)]
-    other = take_lease(uuids[0], {"id": "other"})
-    assert other is not None
-    assert kernel.inherit(uuids, since=5.0) == uuids[:1]
-    assert kernel.acquired and kernel.uuids == uuids and kernel.held_since == 5.0
-    assert take_lease(uuids[1], {"id": "other"}) is None
-    other.release()
+def test_a_killed_keeper_leaves_its_leases_to_its_successor(tmp_path: Path) -> None:
+    """As long as its kernel has the socket with the leases, nobody else gets them; a release needs no kernel."""
+    kernel, uuid = context(ManualLoop(), tmp_path, id="k1", gpus=2), [new_uuid() for _ in range(2)]
+
+    def keeper() -> Acquisition:
+        return Acquisition(
+            kernel, dict,
+            on_acquired=lambda: None, on_error=lambda text: None, on_waiting=lambda text: None,
+        )  # fmt: skip
+
+    killed = keeper()
+    assert killed.receive(passed_leases(uuid))
+    release_all(killed._leases)  # as the system does
+    assert [take_lease(one, {"id": "other"}) for one in uuid] == [None, None]
+    for _ in range(2):  # the first one is killed, too
+        successor = keeper()
+        successor.inherit()
+        assert successor.acquired and (successor.uuids, successor.held_since) == (uuid, 5.0)
+        assert {holder.id for holder in read_leases(uuid, timeout=0.0).values()} <= {"k1", "?"}
+        release_all(successor._leases)
+    assert len(read_leases(uuid, timeout=0.0)) == 2
+    successor.release()
+    assert not read_leases(uuid)
+    later = keeper()
+    later.inherit()
+    assert not later.acquired
+
+
+def test_leases_that_the_system_does_not_keep_are_an_error_of_the_cell(kernel: Acquisition) -> None:
+    """No kernel may have a GPU that another one can get when its keeper is killed."""
+    kernel._transfer.queue.shutdown(socket.SHUT_RDWR)
+    uuid = new_uuid()
+    assert not kernel.receive(passed_leases([uuid]))
+    assert not kernel.acquired and not read_leases([uuid])
 
 
 def test_leases_that_are_passed_on_and_not_needed_are_released(kernel: Acquisition) -> None:
     uuids = [new_uuid() for _ in range(2)]
-    sockets = []
-    for lease in [take_lease(one, {"id": "replaced"}) for one in uuids]:
-        assert lease is not None
-        sockets.append(socket.socket(fileno=os.dup(lease.announcement.fileno())))
-        lease.release()
-    assert kernel.receive(sockets, since=5.0)
+    assert kernel.receive(passed_leases(uuids))
     assert kernel.uuids == uuids[:1] == list(read_leases(uuids, timeout=0.0)) and kernel.held_since == 5.0
 
 

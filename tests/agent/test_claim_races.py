@@ -125,11 +125,12 @@ class Kernel:
         if not isinstance(outcome, ClaimGranted):
             return self._sample_in(outcome.delay)
         self.granted = outcome
-        (gpu,) = outcome.gpus
+        (uuid,) = [lease.uuid for lease in outcome.leases]
+        index = self.node.uuids.index(uuid)
         assert self._looked >= self._leased, "the last sample was taken with the lease"
-        assert gpu.index not in self.node.in_use, "another kernel has it"
-        assert self.node.strangers.get(gpu.index, self._looked) >= self._looked, "somebody uses it"
-        self.node.later(self.node.random.uniform(0.0, 5.0), partial(self.node.in_use.add, gpu.index))
+        assert index not in self.node.in_use, "another kernel has it"
+        assert self.node.strangers.get(index, self._looked) >= self._looked, "somebody uses it"
+        self.node.later(self.node.random.uniform(0.0, 5.0), partial(self.node.in_use.add, index))
 
 
 @pytest.mark.parametrize("strangers", [0, 30], ids=["alone", "with strangers"])
@@ -143,7 +144,7 @@ def test_twelve_kernels_race_for_four_gpus(strangers: int) -> None:
             node.later(node.random.uniform(0.0, ENOUGH / 3), come)
         try:
             node.run(ENOUGH)
-            got = [kernel.granted.gpus[0].uuid for kernel in kernels if kernel.granted]
+            got = [kernel.granted.leases[0].uuid for kernel in kernels if kernel.granted]
             assert sorted(got) == sorted(node.uuids), f"round {seed}"
             assert sorted(node.leases()) == sorted(node.uuids)
         finally:

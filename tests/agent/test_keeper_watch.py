@@ -23,7 +23,7 @@ pipe, held = os.pipe()
 send_descriptors(socket.socket(fileno=os.dup(0)), b"-", [pipe])
 open({begun!r}, 'w').close(); open({go!r}).read(); input()
 '''
-orphan = KeeperWatch(Guard(Usage()), Story(begun + '.story', time.time), lambda: [], OutputWindow(), 0.0)
+orphan = KeeperWatch(Guard(Usage()), Story(begun + '.story', time.time), os.dup(0), OutputWindow(), 0.0)
 command = [sys.executable, "-c", successor]
 orphan._successor = {"command": command, "cwd": "/", "environ": dict(os.environ), "settings": {}}
 started = []

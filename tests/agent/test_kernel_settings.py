@@ -14,7 +14,7 @@ from jupyter_gpu_kernel.wire.fields import FieldError
 
 def test_a_process_gets_the_same_settings_as_json() -> None:
     given = KernelSettings(
-        id="k1", python="/opt/python", setup=("module load cuda",), env={"A": "1"}, idle_timeout=0, held_since=7.5,
+        id="k1", python="/opt/python", setup=("module load cuda",), env={"A": "1"}, idle_timeout=0,
         pin={"commit": "ab12"}, gpus_per_user=2, reserved_gpus=("GPU-1",),
     )  # fmt: skip
     assert settings_from(json.loads(json.dumps(given.to_json()))) == given

@@ -193,6 +193,7 @@ HOLDER_BESIDE = OTHERS_PLACE + textwrap.dedent("""
     from pathlib import Path
     sys.path.insert(0, "tests")
     from contexts import context
+    from leases import passed_leases
     from runtimes import ManualLoop
     from jupyter_gpu_kernel.agent.gpus.acquisition import Acquisition
     from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu
@@ -210,7 +211,7 @@ HOLDER_BESIDE = OTHERS_PLACE + textwrap.dedent("""
         context(loop, Path(sys.argv[1]), id="holder", gpus=1), dict,
         on_acquired=nothing, on_error=nothing, on_waiting=nothing,
     )
-    holder.inherit([gpus[0].uuid])
+    assert holder.receive(passed_leases([gpus[0].uuid]))
     leases = {gpus[0].uuid: Holder("me", os.getpid(), "holder", None, os.getuid(), yours=True)}
     for now in range(int(UNTAKEN_FOR) + 1):
         loop.clock.seconds += 1

@@ -279,7 +279,7 @@ class Sampling:
     def __init__(self) -> None:
         self.results: List[Any] = []
         self.loop = Loop(RUNTIME)
-        self.sampler = Sampler(self.loop, self._delivered, self._delivered)
+        self.sampler = Sampler(self.loop, self._delivered)
 
     def _delivered(self, result: Any) -> None:
         self.results.append(result)

@@ -8,7 +8,7 @@ from typing import Iterator, List, Optional
 import pytest
 from contexts import NO_CALLBACKS, context
 from gpu_names import new_uuid
-from leases import take_lease
+from leases import passed_leases, take_lease
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
@@ -51,8 +51,8 @@ class New:
     def receive(self) -> None:
         """Receive the lease of the old kernel."""
         old = self._manager("old")
-        old.inherit([self.uuid], SINCE)
-        assert old.hand_over(self._root.kernel("new"), "old")
+        assert old.acquisition.receive(passed_leases([self.uuid], since=SINCE))
+        assert old.hand_over(self._root.kernel("new"))
         self._loop.later(0, self._loop.stop)
         self._loop.run()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -446,6 +447,37 @@ def test_its_gpu_stays_its_own(tmp_path: Path, loop: LoopThread) -> None:
         assert kernel.remote.status["gpus"] == [gpu] and not kernel.story("fault")
         kernel.stop()
         wait_for(lambda: not read_leases([gpu]), "the lease's end")
+
+
+def test_no_other_kernel_gets_its_gpu_while_there_is_no_keeper(tmp_path: Path, loop: LoopThread) -> None:
+    """Its kernel is stopped, so that it starts no other keeper, and has not opened the GPU: only the lease shows it."""
+    gpu, state = new_uuid(), tmp_path / "gpus.json"
+    state.write_text(json.dumps({"gpus": [{"uuid": gpu}]}))
+    env = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "FAKE_NVIDIA_STATE": str(state)}
+    with Node(**env) as node, started(loop, loop.link(node), node, gpus=1) as kernel:
+        killed = kernel.keeper
+        os.kill(kernel.pid, signal.SIGSTOP)
+        try:
+            os.kill(killed, signal.SIGKILL)
+            wait_for(lambda: has_ended(killed), "the keeper's end")
+            other = loop.kernel(loop.link(node), gpus=1)
+            with Front(other.edge.connection) as front:
+                request = front.client.execute("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
+                told = node.handlers.root.story(other.kernel_id)
+                decided = wait_for(
+                    lambda: [one for one in read_story(told) if one["event"] in ("wait", "gpu")]
+                )
+                assert decided[0]["event"] == "wait"
+                os.kill(kernel.pid, signal.SIGCONT)
+                wait_for(lambda: kernel.story("succession"), "another keeper")
+                assert read_leases([gpu])[gpu].pid == kernel.keeper
+                kernel.stop()
+                assert front.finish(request).text.endswith(f"{gpu}\n")
+                loop.call(other.command, "stop")
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # it has ended, unless the test has failed
+                os.kill(kernel.pid, signal.SIGCONT)
+        wait_for(lambda: not read_leases([gpu]), "the leases' end")
 
 
 def test_a_cell_that_waits_for_a_gpu_still_does(tmp_path: Path, loop: LoopThread) -> None:

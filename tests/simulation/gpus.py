@@ -125,11 +125,8 @@ class NodeGpus:
         kernel.gpus = uuids
         self.world.note("kernel has", kernel.pid, *(gpu.index for gpu in gained))
         for gpu in gained:
-            # Without a keeper, a kernel that has not opened its GPUs cannot be told from none.
-            others = [
-                one.pid for one in self._kernels_on(gpu.uuid) if one is not kernel and not one.lost_keeper
-            ]
-            if others and not kernel.lost_keeper:
+            others = [one.pid for one in self._kernels_on(gpu.uuid) if one is not kernel]
+            if others:
                 self.world.fail("one GPU twice", f"kernel {kernel.pid} gets {gpu.uuid}, which {others} have")
             if gpu.foreign is not None and not starts and self.world.now - gpu.foreign > _SEEN:
                 since = self.world.now - gpu.foreign

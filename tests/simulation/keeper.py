@@ -93,7 +93,7 @@ class _System:
         return self.process.listener
 
     def kernel(self, context: KernelContext, on_message: Any, on_mark: Any, _: Any) -> KernelEnd:
-        return KernelEnd(self.process, context.folder, on_message, on_mark)
+        return KernelEnd(self.process, context, on_message, on_mark)
 
     def running_process(self, _: Any, pid: int, on_end: Callable[[], Any]) -> ModelKernel:
         kernel = self.process.node.processes[pid]
@@ -127,6 +127,8 @@ class KeeperProcess(Process):
         if running is None:
             self.keeper = Keeper(self.system, node.root, settings, Policy(Path("none")))  # type: ignore[arg-type]
         else:
+            leases = node.processes[running.pid].leases.inherited(self)
+            running = running._replace(leases=leases.fileno())
             self.keeper = Successor(self.system, node.root, running, KeeperPipe())  # type: ignore[arg-type]
 
         actions = self.keeper.runner.actions

@@ -61,11 +61,13 @@ class ModelKernel(Process):
         super().__init__(node.world, "kernel")
         self.pid = node.new_process(self)
         self.node, self.executed = node, executed
+        self.leases = end.lease_queue.inherited(self)
+        """Its descriptor of the socket in which its keepers keep the leases of its GPUs."""
         self.end: KernelEnd | None = end
         self.running = True
         self.returncode: int | None = None
         self.gpus: list[str] = []
-        self.opened_gpus = self.lost_keeper = False
+        self.opened_gpus = False
         self.lost_keeper_at = 0.0
         self.count = 0
         self.on_end: Callable[[], Any] = lambda: None
@@ -372,6 +374,7 @@ class ModelKernel(Process):
             return
         self.world.note("kernel ends", self.pid, returncode)
         self.running = self.alive = False
+        self.node.sockets.close_all(self)
         self.returncode = returncode
         notebook = self.successor_settings.notebook if self.successor_settings is not None else ""
         self.node.on_death("crash" if returncode == CRASHED else "ended", notebook)
@@ -381,7 +384,7 @@ class ModelKernel(Process):
 
     def keeper_killed(self) -> None:
         """It has no keeper: what it publishes is held, and it starts another keeper."""
-        self.end, self._holds, self.lost_keeper = None, True, True
+        self.end, self._holds = None, True
         self.lost_keeper_at = self.world.now
         self.on_end = lambda: None
         self._later(self.node.delay(0.1, 1.0), self.node.succeed, self)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.agent.gpus.devices.visible_devices import NVIDIA, visible_uuids
+from jupyter_gpu_kernel.agent.kernel_context import KernelContext
 from jupyter_gpu_kernel.agent.kernel_protocol import returned
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 from .kernel import KILLED, ModelKernel, Parts
+from .node_sockets import NodeSocket
 from .world import Event, Process
 
 if TYPE_CHECKING:
@@ -49,9 +50,10 @@ class KernelEnd:
     order."""
 
     def __init__(
-        self, process: KeeperProcess, folder: Path, on_message: Callable[..., None], on_mark: Any
+        self, process: KeeperProcess, context: KernelContext, on_message: Callable[..., None], on_mark: Any
     ) -> None:
-        self.process, self.folder = process, folder
+        self.process, self.folder = process, context.folder
+        self.lease_queue: NodeSocket = context.lease_queue  # type: ignore[assignment]
         self.pid = 0
         self.forked = False
         self.pipe = _Pipe(self)

@@ -67,7 +67,7 @@ class Node:
             return
         settings = kernel.successor_settings
         assert settings is not None
-        running = RunningKernel(kernel.pid, list(kernel.gpus), True, settings)
+        running = RunningKernel(kernel.pid, 0, True, settings)
         keeper = self.keepers[settings.id] = KeeperProcess(self, settings, running)
         self.world.note("successor", settings.id)
         if not keeper.keeper.core.log.found:

@@ -72,6 +72,10 @@ class NodeSocket:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def inherited(self, process: Process) -> NodeSocket:
+        """Return the descriptor of a process that inherits this one."""
+        return NodeSocket(self._table, process, self._open)
+
     def fileno(self) -> int:
         if self._closed:
             return -1
@@ -159,13 +163,15 @@ class NodeSocket:
             one.check()
         return sum(map(len, buffers))
 
-    def recvmsg(self, size: int, _: int, __: int) -> tuple[bytes, list[tuple[int, int, bytes]], int, None]:
+    def recvmsg(self, size: int, _: int, flags: int) -> tuple[bytes, list[tuple[int, int, bytes]], int, None]:
         if not self._open.received:
             raise BlockingIOError
-        data, passed = self._open.received.popleft()
+        data, passed = self._open.received[0]
         mine = [NodeSocket(self._table, self.process, one) for one in passed]
-        for one in passed:
-            one.passing -= 1
+        if not flags & socket.MSG_PEEK:
+            self._open.received.popleft()
+            for one in passed:
+                one.passing -= 1
         numbers = array.array("i", [one.fileno() for one in mine]).tobytes()
         return data[:size], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)] if mine else [], 0, None
 

@@ -1,9 +1,10 @@
 """A keeper that takes over the running kernel of a killed keeper.
 
 The kernel starts the successor, and writes what it needs to know to its stdin. The successor takes the folder's lock,
-the log and the GPU leases, makes a new pipe, and connects to the kernel's sockets under the identity of the killed
-keeper, so that replies still arrive. The kernel sends again what the killed keeper may not have read, and the successor
-what the kernel may not have received: a kernel drops a request whose signature it knows, so each cell runs once.
+the log and the leases of GPUs, which the kernel's process has kept, makes a new pipe, and connects to the kernel's
+sockets under the identity of the killed keeper, so that replies still arrive. The kernel sends again what the killed
+keeper may not have read, and the successor what the kernel may not have received: a kernel drops a request whose
+signature it knows, so each cell runs once.
 
 The kernel is not a child of the successor: see `process/adopted_process.py`.
 """
@@ -42,12 +43,12 @@ LOCK_TIMEOUT = 10.0
 class RunningKernel(NamedTuple):
     """The kernel to take over.
 
-    gpus: The UUIDs of the kernel's GPUs.
+    leases: The descriptor of the socket that keeps the kernel's leases.
     guard: Whether the kernel's guard against SIGTERM is on.
     """
 
     pid: int
-    gpus: List[str]
+    leases: int
     guard: bool
     settings: KernelSettings
 
@@ -55,7 +56,7 @@ class RunningKernel(NamedTuple):
     def read(cls, stream: IO[str]) -> RunningKernel:
         """Read what `KeeperWatch` writes: one line, as a process that a cell forked may hold the stream open."""
         info: Dict[str, Any] = json.loads(stream.readline())
-        return cls(info["kernel"], info["gpus"], info["guard"], settings_from(info["settings"]))
+        return cls(**{**info, "settings": settings_from(info["settings"])})
 
 
 def run(root: Root, kernel_id: str) -> int:
@@ -84,18 +85,20 @@ class Successor(Keeper):
 
     def __init__(self, system: KeeperSystem, root: Root, kernel: RunningKernel, pipe: KeeperPipe) -> None:
         """`pipe`: the new pipe to the kernel."""
-        super().__init__(system, root, kernel.settings, policy=None)
         self._running = kernel
+        super().__init__(system, root, kernel.settings, policy=None)
         self._new_pipe = pipe
         # Without a log, replies wait until the hub has named its requests, and until the kernel is taken over.
         self._replies_wait_for = set() if self.core.log.found else {"requests", "kernel"}
         self._early_replies: List[Message] = []
 
+    def _lease_queue(self, folder: Path) -> socket.socket:
+        return self.loop.runtime.received_socket(self._running.leases)
+
     def _begin(self) -> None:
         self.requests.reset()
         self.handle(KernelStarting(taken_over=True))
-        # Before others see that nobody has them.
-        self.gpus.inherit(self._running.gpus, self.settings.now.held_since)
+        self.gpus.acquisition.inherit()
         facts = self.exit_report.process_started(self._running.pid, self._running.guard)
         process = self.system.running_process(self.loop, self._running.pid, self._reap)
         self.kernel.adopt(process, self._new_pipe)
@@ -116,6 +119,7 @@ class Successor(Keeper):
         for channel in (Channel.SHELL, Channel.CONTROL):
             for client, *parts in last_replies.get(channel.name.lower(), []):
                 self._from_kernel(Message(channel, int(client), tuple(part.encode() for part in parts)))
+        self.gpus.kernel_taken_over()
         super()._kernel_up()
         self._repeat_replies("kernel")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 import math
-import socket
 from collections import deque
 from pathlib import Path
 from typing import Callable, Deque, Dict, List, Optional, Sequence
@@ -17,14 +16,14 @@ from ..system import procfs
 from ..system.loop import Timer
 from .allocation import Allocation, job_gpus
 from .claim import Claim, ClaimPending
-from .devices.gpu import SmiError
+from .devices.gpu import WITHOUT, SmiError
 from .devices.visible_devices import variables
 from .judge import Verdict
 from .requirements import Requirements, wait_reason
-from .sampler import Sample, Sampler
+from .sampler import Result, Sampler
 from .sharing.announcements import Details
 from .sharing.lease import Lease, LeaseTaker, release_all
-from .sharing.lease_transfer import hand_over
+from .sharing.lease_transfer import LeaseTransfer, PassedLeases
 from .sharing.release_watch import ReleaseWatch
 from .sharing.turns import WaitingKernel
 from .sharing.wait_queue import WaitQueue
@@ -85,6 +84,7 @@ class Acquisition:
         self._loop = loop
         self._on_acquired, self._on_error, self._on_waiting = on_acquired, on_error, on_waiting
         self._leases: List[Lease] = []
+        self._transfer = LeaseTransfer(loop.runtime, settings.id, context.lease_queue)
         self._early_times: Deque[float] = deque([-math.inf] * EARLY_SAMPLES, EARLY_SAMPLES)
         self._decided_behind: List[WaitingKernel] = []
         self._gpus_per_user = settings.gpus_per_user
@@ -143,44 +143,37 @@ class Acquisition:
         """Return the variables of the kernel's process for the GPUs that it has. In a job Slurm has set them."""
         return {} if self._in_job else variables(self.uuids, self._allocation.variable)
 
-    def inherit(self, uuids: List[str], since: Optional[float] = None) -> List[str]:
-        """Lease the GPUs that the kernel has from a killed keeper.
+    def inherit(self) -> None:
+        """Go on with the leases of a killed keeper."""
+        passed = self._transfer.inherit()
+        self._leases = self._taker.take_over(passed.sockets)
+        if self._leases:
+            self._hold(passed.since or self._loop.runtime.time())
 
-        Returns those that another process has leased since. `since`: when the kernel got them.
-        """
-        if self.acquired or not uuids:
-            return []
-        leases = {uuid: self._taker.take(uuid) for uuid in uuids}
-        self._hold(uuids, [lease for lease in leases.values() if lease is not None], since)
-        return [uuid for uuid, lease in leases.items() if lease is None]
-
-    def receive(self, sockets: Sequence[socket.socket], since: Optional[float] = None) -> bool:
-        """Take over leases, by their sockets, from the kernel that this one replaces, and that got them at `since`.
+    def receive(self, passed: PassedLeases) -> bool:
+        """Take over leases from the kernel that this one replaces.
 
         Returns whether they are enough for this kernel. Those that it does not need are released.
         """
-        leases: List[Lease] = []
-        for sock in sockets:
-            try:
-                leases.append(self._taker.take_over(sock))
-            except (ValueError, OSError):  # something else was passed
-                sock.close()
+        leases = self._taker.take_over(passed.sockets)
         if self.acquired or len(leases) < self._count:
             release_all(leases)
             return False
         self.cancel()
         self._stop_sampling()
         release_all(leases[self._count :])
-        needed = leases[: self._count]
-        self._hold([lease.uuid for lease in needed], needed, since)
-        return True
+        try:
+            self._keep(leases[: self._count], passed.since)
+        except OSError:
+            self.release()
+        return self.acquired
 
-    def hand_over(self, folder: Path, kernel_id: str) -> bool:
+    def hand_over(self, folder: Path) -> bool:
         """Pass the leases to the keeper with this folder, and release them here.
 
         Returns whether there is such a keeper.
         """
-        passed = hand_over(self._loop.runtime, folder, kernel_id, self._leases, self.held_since)
+        passed = self._transfer.hand_over(folder, self._leases, self.held_since or 0)
         self.release()  # only our copies of the sockets
         return passed
 
@@ -194,7 +187,7 @@ class Acquisition:
 
     def _start_sampling(self) -> None:
         if self._sampler is None:
-            self._sampler = Sampler(self._loop, self._sampled, self._failed, with_links=self._count > 1)
+            self._sampler = Sampler(self._loop, self._sampled, with_links=self._count > 1)
         self._sampler.start()
 
     def request(self) -> None:
@@ -224,6 +217,7 @@ class Acquisition:
         if self._leases:
             self.uuids, self._state = [], _Need.IDLE
         self._stop_sampling()
+        self._transfer.release()
         release_all(self._leases)
         self._leases, self.held_since, self.ignored_leases = [], None, {}
 
@@ -247,16 +241,23 @@ class Acquisition:
             self._job_gpus, self.uuids = names, list(names)
             self._on_given()
 
-    def _hold(self, uuids: List[str], leases: List[Lease], since: Optional[float] = None) -> None:
-        self.uuids, self._leases, self._state = uuids, leases, _Need.ACQUIRED
-        self.held_since = since or self._loop.runtime.time()
-        self.ignored_leases = {lease.uuid: "" for lease in leases if lease.ignores_another}
+    def _keep(self, leases: List[Lease], since: Optional[float] = None) -> None:
+        """Hold these leases, also if this keeper is killed. Raises OSError if the system refuses it."""
+        self._leases, since = leases, since or self._loop.runtime.time()
+        self._transfer.keep(leases, since)
+        self._hold(since)
+
+    def _hold(self, since: float) -> None:
+        self.uuids, self._state, self.held_since = [one.uuid for one in self._leases], _Need.ACQUIRED, since
+        self.ignored_leases = {lease.uuid: "" for lease in self._leases if lease.ignores_another}
 
     # -------------------------------------------------------------------------------------- samples
 
-    def _sampled(self, sample: Sample) -> None:
+    def _sampled(self, result: Result) -> None:
+        if isinstance(result, SmiError):
+            return self._failed(result)
         self._failures = 0
-        self._claim.add(sample)
+        self._claim.add(result)
         if self._state is _Need.WAITING:
             return self._decide()
         if self._state is _Need.ACQUIRED:
@@ -275,12 +276,15 @@ class Acquisition:
             ahead = self._decided_behind = self._look() if ahead is None else ahead
             outcome = self._claim.decide(ahead, limit)
             self._note_untaken(ahead, verdicts)
+            if isinstance(outcome, ClaimPending):
+                self._on_waiting(outcome.text)
+                return self._sample_in(max(outcome.delay, pause))
+            self._keep(outcome.leases)
         except SmiError as error:
             return self._failed(error)
-        if isinstance(outcome, ClaimPending):
-            self._on_waiting(outcome.text)
-            return self._sample_in(max(outcome.delay, pause))
-        self._hold([gpu.uuid for gpu in outcome.gpus], outcome.leases)
+        except OSError as error:
+            self.release()
+            return self._on_error(str(SmiError("system", f"the GPUs cannot be leased: {error}", WITHOUT)))
         self.ignored_leases.update({uuid: str(holder) for uuid, holder in outcome.ignored.items()})
         self._leave_queue()
         self._stop_sampling()

@@ -11,7 +11,7 @@ from collections import deque
 from typing import Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from ..system.agent_runtime import AgentRuntime
-from .devices.gpu import WITHOUT, Gpu, SmiError
+from .devices.gpu import Gpu
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, choose, judge, require_usable, waiting_text
 from .requirements import ANY_GPU, Requirements
 from .sampler import Sample
@@ -34,9 +34,8 @@ class ClaimPending(NamedTuple):
 
 
 class ClaimGranted(NamedTuple):
-    """The GPUs are ours as long as their leases are held; the leases belong to the caller from now on."""
+    """The GPUs are ours as long as these leases are held, which belong to the caller from now on."""
 
-    gpus: List[Gpu]
     leases: List[Lease]
     ignored: Mapping[str, Holder] = {}  # the holders of leases that were ignored, by UUID
 
@@ -92,10 +91,9 @@ class Claim:
 
     def delay(self) -> float:
         """Return the seconds until the next sample is due, while there are not enough samples."""
-        last = self._samples[-1].time if self._samples else 0.0
         hurried = self.has_all_samples or not self.can_decide
         interval = self._criteria.interval if hurried else self._criteria.unhurried
-        return max(0.0, last + interval - self._runtime.monotonic())
+        return max(0.0, interval - self._sample_age)
 
     def add(self, sample: Sample) -> None:
         """Add a sample."""
@@ -113,7 +111,7 @@ class Claim:
         ahead: The kernels whose turn comes first.
         limit: Why this kernel must wait even if GPUs are free.
 
-        Raises SmiError (few) when waiting cannot help, or (system); no lease is held then.
+        Raises SmiError (few) when waiting cannot help, and OSError if the system refuses a lease; none is held then.
         """
         recent = self._recent()
         if not recent:
@@ -171,10 +169,7 @@ class Claim:
 
     def _try(self, verdicts: List[Verdict], ahead: Sequence[WaitingKernel]) -> ClaimPending:
         chosen = self._choose(verdicts, ahead)
-        try:
-            leases = self._taker.take_all([gpu.uuid for gpu in chosen]) if chosen else None
-        except OSError as error:
-            raise SmiError("system", f"the GPUs cannot be leased: {error}", WITHOUT) from error
+        leases = self._taker.take_all([gpu.uuid for gpu in chosen]) if chosen else None
         if chosen and leases is None and self._too_late < _RETRIES:
             self._too_late += 1  # the next sample shows which GPUs are left
             delay = self._runtime.random.uniform(0.0, self._criteria.interval)
@@ -209,7 +204,7 @@ class Claim:
             return self._pending(verdicts, ahead)
         ignoring = [uuid for uuid, lease in own.items() if lease.ignores_another and uuid in sample.leases]
         ignored = {uuid: sample.leases[uuid] for uuid in ignoring}
-        granted = ClaimGranted(free, self._leases, ignored)
+        granted = ClaimGranted([own[gpu.uuid] for gpu in free], ignored)
         self._leases = []
         return granted
 

@@ -6,9 +6,8 @@ This module does not know sockets, which cells wait, or how GPUs are acquired.
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from ...wire.texts import STOP_HINT, duration, with_program
 from ..core.events import CellsFailed, Event, GpusChanged
@@ -18,6 +17,7 @@ from .acquisition import Acquisition
 from .hours import GpuTime
 from .judge import WAITING
 from .sharing.announcements import Details
+from .sharing.lease_transfer import PassedLeases
 
 
 class GpuCallbacks(NamedTuple):
@@ -90,21 +90,14 @@ class GpuManager:
         self._story.tell("priority", text, priority=priority)
         return place
 
-    def inherit(self, uuids: List[str], since: Optional[float] = None) -> None:
-        """Lease the GPUs that the kernel has from a killed keeper. `since`: when it got them."""
-        for uuid in self.acquisition.inherit(uuids, since):
-            self._story.tell("gpu", f"another process has leased {uuid} since; this kernel still uses it")
-        self._become_ready(self.acquisition.acquired)
-
-    def receive(self, leases: Sequence[socket.socket], since: Optional[float] = None) -> None:
-        """Take over the leases, by their sockets, of the kernel that this one replaces, and that got them at `since`.
-        The kernel must be up."""
-        if self.acquisition.receive(leases, since):
+    def receive(self, passed: PassedLeases) -> None:
+        """Take over the leases of the kernel that this one replaces. The kernel must be up."""
+        if self.acquisition.receive(passed):
             self._acquired()
 
-    def hand_over(self, folder: Path, kernel_id: str) -> bool:
-        """Pass all leases to the keeper with this folder, which replaces the kernel `kernel_id`."""
-        passed = self.acquisition.hand_over(folder, kernel_id)
+    def hand_over(self, folder: Path) -> bool:
+        """Pass all leases to the keeper with this folder, whose kernel replaces this one."""
+        passed = self.acquisition.hand_over(folder)
         self.gpu_time.update()
         return passed
 
@@ -117,6 +110,11 @@ class GpuManager:
         """Prepare for the first cell of a new process. Cells need not wait if it has its GPUs already."""
         self.acquisition.prepare()
         self._become_ready(self.acquisition.acquired)
+
+    def kernel_taken_over(self) -> None:
+        """The kernel of a killed keeper takes requests: tell it its GPUs, as that keeper may not have told it."""
+        if self.acquisition.holds_leases or not self.acquisition.acquired:  # else no lease is needed
+            self._evaluate(self._take_gpus, lambda _: None)
 
     def kernel_up(self) -> None:
         """The kernel takes requests. A reservation requests its GPUs now."""
@@ -193,9 +191,6 @@ class GpuManager:
         for text in self.ignored_leases:
             self._story.tell("gpu", f"{text}: that lease is ignored, as the setting “ignore_lease” says")
         self.gpu_time.update()
-        self._inform_kernel()
-
-    def _inform_kernel(self) -> None:
         self._evaluate(self._take_gpus, self._kernel_informed)
 
     def _take_gpus(self) -> str:

@@ -15,14 +15,7 @@ from .sampler import judge_now
 from .sharing.turns import PassedPlaces, WaitingKernel, gpu_bits, in_turn
 from .sharing.wait_queue import QueueReader
 
-_NO_SEARCH: Dict[str, Any] = {
-    "enough": True,
-    "idle": True,
-    "memory": 0,
-    "waiting": 0,
-    "problem": "",
-    "never": False,
-}
+_NO_SEARCH = {"enough": True, "idle": True, "memory": 0, "waiting": 0, "problem": "", "never": False}
 """The offer to a kernel without GPUs, or with those that a scheduler has allocated."""
 
 

@@ -39,6 +39,9 @@ class Sample(NamedTuple):
         return {gpu_of(name): holder for name, holder in self.leases.items()}
 
 
+Result = Union[Sample, SmiError]
+
+
 class SampleReader:
     """Reads GPUs and leases, repeatedly. Not for use by several threads at a time."""
 
@@ -79,16 +82,10 @@ def judge_now(runtime: AgentRuntime, needs: Requirements = ANY_GPU) -> List[Verd
 class Sampler:
     """Takes samples in a thread, one at a time, and delivers each in the event loop until `close`."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        on_sample: Callable[[Sample], None],
-        on_error: Callable[[SmiError], None],
-        with_links: bool = False,
-    ) -> None:
+    def __init__(self, loop: Loop, on_result: Callable[[Result], None], with_links: bool = False) -> None:
+        """`on_result` gets each sample, or the error because of which there is none."""
         self._loop = loop
-        self._on_sample = on_sample
-        self._on_error = on_error
+        self._on_result = on_result
         self._reader = SampleReader(loop.runtime, with_links)
         self._sampling = False
         self._closing = threading.Event()
@@ -107,7 +104,7 @@ class Sampler:
         if self._sampling:
             self._thread_ended.wait(_CLOSE_TIMEOUT)
 
-    def _take(self) -> Union[Sample, SmiError]:
+    def _take(self) -> Result:
         try:
             return self._reader.read(self._closing)
         except SmiError as error:
@@ -117,11 +114,7 @@ class Sampler:
         finally:
             self._thread_ended.set()
 
-    def _deliver(self, result: Union[Sample, SmiError]) -> None:
+    def _deliver(self, result: Result) -> None:
         self._sampling = False
-        if self._closing.is_set():
-            return
-        if isinstance(result, SmiError):
-            self._on_error(result)
-        else:
-            self._on_sample(result)
+        if not self._closing.is_set():
+            self._on_result(result)

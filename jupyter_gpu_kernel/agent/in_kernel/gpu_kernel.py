@@ -215,8 +215,11 @@ def take_gpus(uuids: List[str]) -> bool:
     Returns True if this process has opened the driver already, which may have read the environment before.
     """
     global _given
-    _given = list(uuids)
-    os.environ.update(variables(uuids, device_variable()))
+    if (
+        uuids != _given
+    ):  # a keeper's successor says it again, and a cell may have changed the environment since
+        _given = list(uuids)
+        os.environ.update(variables(uuids, device_variable()))
     return bool(procfs.has_opened_gpus(os.getpid()))
 
 
@@ -251,11 +254,6 @@ def skip(number: int) -> None:
     ipython: Any = sys.modules["IPython"]
     shell = ipython.get_ipython()
     shell.execution_count = max(shell.execution_count, number + 1)
-
-
-def given_gpus() -> List[str]:
-    """Return the GPUs from the keeper: at the start of this process, or before the first user cell."""
-    return _given
 
 
 def magic(line: str) -> None:

@@ -22,7 +22,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 from ..exit.descendants import ROOT, TAG, end_all, find_descendants
 from ..job.client import job_is_over
@@ -38,18 +38,24 @@ LIMIT = 600.0
 MAX_STARTS, PERIOD = 5, 600.0
 """If so many successors started within so many seconds, something ends every one of them."""
 START_TIMEOUT = 50.0
-Gpus = Callable[[], List[str]]
 _RETRY_INTERVAL = 0.2
 
 
 def watch(
-    pipe: int, guard: Guard, report_socket: str, gpus: Gpus, window: OutputWindow, limit: float = LIMIT
+    pipe: int, leases: int, guard: Guard, report_socket: str, window: OutputWindow, limit: float = LIMIT
 ) -> None:
-    """Watch in a thread. `pipe`: a descriptor. `report_socket`: the path of the socket to which the guard reports."""
+    """Watch in a thread.
+
+    pipe: The descriptor of the pipe.
+    leases: The descriptor of the socket that keeps the leases of GPUs. Forked processes close it.
+    report_socket: The path of the socket to which the guard reports.
+    """
     os.set_inheritable(pipe, False)
+    os.set_inheritable(leases, False)
+    os.register_at_fork(after_in_child=socket.socket(fileno=leases).close)
     path = Path(report_socket)
     story = Story(path.parents[2] / "stories" / (path.parent.name + ".jsonl"), time.time)
-    keeper_watch = KeeperWatch(guard, story, gpus, window, limit)
+    keeper_watch = KeeperWatch(guard, story, leases, window, limit)
     window.unread.keep()
     threading.Thread(target=keeper_watch.watch, args=(pipe,), name="keeper-watch", daemon=True).start()
 
@@ -57,9 +63,10 @@ def watch(
 class KeeperWatch:
     """Starts a successor after each end of a keeper; if none can be started, ends the kernel."""
 
-    def __init__(self, guard: Guard, story: Story, gpus: Gpus, window: OutputWindow, limit: float) -> None:
+    def __init__(self, guard: Guard, story: Story, leases: int, window: OutputWindow, limit: float) -> None:
+        """`leases`: the descriptor of the socket that keeps the leases of GPUs, which each successor inherits."""
         self._guard = guard
-        self._gpus = gpus
+        self._leases = leases
         self._window = window
         self._story = story
         self._limit = limit
@@ -131,7 +138,7 @@ class KeeperWatch:
                     process = subprocess.Popen(
                         self._successor["command"], cwd=self._successor["cwd"], env=self._successor["environ"],
                         stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                        start_new_session=True,
+                        pass_fds=[self._leases], start_new_session=True,
                     )  # fmt: skip
             except OSError as failure:
                 return -1, str(failure)
@@ -156,7 +163,7 @@ class KeeperWatch:
 
     def _successor_input(self) -> bytes:
         """The kernel, as the successor reads it: see `failover.successor.RunningKernel`."""
-        info = {"kernel": os.getpid(), "gpus": self._gpus(), "guard": self._guard.on}
+        info = {"pid": os.getpid(), "leases": self._leases, "guard": self._guard.on}
         return json.dumps(dict(info, settings=self._successor["settings"])).encode() + b"\n"
 
     # -------------------------------------------------------------------------------------- no successor

@@ -13,6 +13,7 @@ handled, and of the keeper only these environment variables, which are removed w
     JUPYTER_GPU_KERNEL_MODULES    the file in which the kernel records what its user has imported
     JUPYTER_GPU_KERNEL_READY_FD   where b"1" is written when the kernel accepts requests
     JUPYTER_GPU_KERNEL_KEEPER_FD  a pipe that ends with the keeper: see keeper_watch.py
+    JUPYTER_GPU_KERNEL_LEASES_FD  the socket that keeps the leases of GPUs: see gpus/sharing/lease_transfer.py
     JUPYTER_GPU_KERNEL_ORPHAN     seconds that a running cell may take when no keeper can be started
 """
 
@@ -72,10 +73,11 @@ def run(argv: List[str]) -> None:
     guard = create_guard(window)
     signal.signal(_WAKE_SIGNAL, lambda number, frame: None)
     keeper = os.environ.pop("JUPYTER_GPU_KERNEL_KEEPER_FD", "")
+    leases = os.environ.pop("JUPYTER_GPU_KERNEL_LEASES_FD", "")
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_ORPHAN", keeper_watch.LIMIT))
     gpu_kernel.bind(guard)
     if keeper:
-        keeper_watch.watch(int(keeper), guard, report_socket, gpu_kernel.given_gpus, window, limit)
+        keeper_watch.watch(int(keeper), int(leases), guard, report_socket, window, limit)
     ready = os.environ.pop("JUPYTER_GPU_KERNEL_READY_FD", "")
     modules = os.environ.pop(MODULES_VARIABLE, "")
     handlers = log_handlers()

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
 from functools import partial
+from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Type
 
 from ...wire.messages import Channel, Lane, Message
 from ..core import effects, events
 from ..exit.descendants import SETUP
 from ..gpus.manager import GpuCallbacks, GpuManager
+from ..gpus.sharing.lease_transfer import new_queue
 from ..kernel_context import KernelContext
 from ..kernel_settings import CurrentSettings, KernelSettings
 from ..paths import Root
@@ -49,11 +52,7 @@ class Keeper:
     """
 
     def __init__(
-        self,
-        system: KeeperSystem,
-        root: Root,
-        settings: KernelSettings,
-        policy: Optional[Policy],
+        self, system: KeeperSystem, root: Root, settings: KernelSettings, policy: Optional[Policy]
     ) -> None:
         """`policy`: None if its rules were applied to these settings before."""
         self.system = system
@@ -82,7 +81,11 @@ class Keeper:
         story = Story(root.story(settings.id), runtime.time)
         current = CurrentSettings(settings, self._save_settings)
         folder = root.make_kernel(settings.id)
-        return KernelContext(self.loop, current, root, folder, story)
+        return KernelContext(self.loop, current, root, folder, story, self._lease_queue(folder))
+
+    def _lease_queue(self, folder: Path) -> socket.socket:
+        """Return the socket that keeps the leases of the kernel with this folder."""
+        return new_queue(self.loop.runtime, folder)
 
     def _make_kernel(self) -> None:
         """Make the kernel's process, which is still to be started, and what concerns its life."""
@@ -108,7 +111,7 @@ class Keeper:
         self._output_pace = OutputPace(loop, self.server, self.runner, self.kernel.return_mark)
         self._shutdown = Shutdown(self.server, self.idle_timer, self.exit_report.cleanup)
         callbacks = GpuCallbacks(
-            self.requests.evaluate, self.handle, self._gpus_changed_state, self.status.brief, self.status.tell
+            self.requests.evaluate, self.handle, self.status.become, self.status.brief, self.status.tell
         )
         self.gpus = GpuManager(context, callbacks)
         self._code = KernelCode(context, self.requests.evaluate, self.handle)
@@ -131,11 +134,6 @@ class Keeper:
     def _want(self, code: Optional[Message], gpus: Optional[Message]) -> None:
         self._code.want(code)
         self.gpus.want(gpus is not None)
-
-    def _gpus_changed_state(self, state: str) -> None:
-        self.status.become(state)
-        if self.settings.now.held_since != self.gpus.acquisition.held_since:  # a successor goes on counting
-            self.settings.change(held_since=self.gpus.acquisition.held_since)
 
     def run(self) -> None:
         """Start the kernel and serve it; return when it has ended and everything is cleaned up."""

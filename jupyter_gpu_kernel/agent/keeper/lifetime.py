@@ -7,13 +7,12 @@ one, and shows which kernel it replaces. A keeper may be the new one first and t
 from __future__ import annotations
 
 import enum
-import socket
 from typing import Callable, List, Optional
 
 from ..core.events import GreetingChanged
 from ..exit.descendants import Cleanup
 from ..gpus.manager import GpuManager
-from ..gpus.sharing.lease_transfer import LeaseReceiver
+from ..gpus.sharing.lease_transfer import LeaseReceiver, PassedLeases
 from ..kernel_context import KernelContext
 from ..paths import is_kernel_id
 from ..system.loop import Timer
@@ -110,13 +109,13 @@ class Replacement:
         """The id of the kernel that replaces this keeper's kernel, and gets its GPUs; "" if they are to be free."""
         self._root = context.root
         self._story = context.story
-        self._id = context.settings.now.id
         self._gpus = gpus
         self._handle = handle
         self._phase = _Phase.STARTING
-        self._received: List[socket.socket] = []  # leases for the kernel, until it is up
-        self._received_since: Optional[float] = None
-        self._receiver = LeaseReceiver(context.loop, context.root.kernel(self._id), self._receive)
+        self._received: List[PassedLeases] = []  # leases for the kernel, until it is up
+        self._receiver = LeaseReceiver(
+            context.loop, context.root.kernel(context.settings.now.id), self._receive
+        )
 
     def grace(self, restart: bool) -> float:
         """Seconds that the kernel has to shut down by itself. `restart`: its user waits for the next process."""
@@ -140,26 +139,26 @@ class Replacement:
         self._phase = _Phase.ENDED
         self._use_received()
         by = self.replaced_by
-        if not is_kernel_id(by) or not self._gpus.hand_over(self._root.kernel(by), self._id):
+        if not is_kernel_id(by) or not self._gpus.hand_over(self._root.kernel(by)):
             self._gpus.release()
 
     def close(self) -> None:
         """Receive no leases any more: the keeper ends."""
         self._receiver.close()
 
-    def _receive(self, replaced: str, leases: List[socket.socket], since: Optional[float]) -> None:
-        """The kernel `replaced` of this notebook has ended; these are its leases, which it got at `since`."""
-        self._story.tell("replace", f"replaces kernel {replaced}, which has ended")
-        self._handle(GreetingChanged("replaced", replaced))
-        self._received += leases
-        self._received_since = since
+    def _receive(self, passed: PassedLeases) -> None:
+        """A kernel of this notebook has ended; these are its leases."""
+        self._story.tell("replace", f"replaces kernel {passed.kernel_id}, which has ended")
+        self._handle(GreetingChanged("replaced", passed.kernel_id))
+        self._received.append(passed)
         self._use_received()
 
     def _use_received(self) -> None:
         """Use the received leases for this kernel. If it has ended, release them."""
         if self._phase is not _Phase.STARTING:
             received, self._received = self._received, []
-            if self._phase is _Phase.UP and received:
-                return self._gpus.receive(received, self._received_since)
-            for lease in received:
-                lease.close()
+            for passed in received:
+                if self._phase is _Phase.UP:
+                    self._gpus.receive(passed)
+                else:
+                    passed.close()

@@ -40,6 +40,7 @@ class KernelProcess:
         """Whether the present process was forked from a spare interpreter."""
         self.pipe = KeeperPipe()
         self._loop = context.loop
+        self._lease_queue = context.lease_queue
         self._sockets = KernelSockets(context.loop, context.folder, on_message, on_mark)
         self._spare = spare
         self._process: Optional[Process] = None
@@ -69,6 +70,7 @@ class KernelProcess:
         command.append("--HistoryManager.hist_file=:memory:")
         log = os.open(str(self.folder / "stderr"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         fds = {"JUPYTER_GPU_KERNEL_READY_FD": write_fd, "JUPYTER_GPU_KERNEL_KEEPER_FD": keeper_fd}
+        fds["JUPYTER_GPU_KERNEL_LEASES_FD"] = self._lease_queue.fileno()
         start = KernelStart(command, command.index("ipykernel") + 1, cwd or os.getcwd(), env, log, fds)
         try:
             self._process = self._fork_or_start(start)

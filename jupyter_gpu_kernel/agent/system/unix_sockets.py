@@ -70,13 +70,15 @@ def send_descriptors(sock: socket.socket, data: bytes, descriptors: Sequence[int
     sock.sendmsg([data], rights, flags)
 
 
-def receive_descriptors(sock: socket.socket, size: int, most: int) -> Tuple[bytes, List[int], bool]:
+def receive_descriptors(
+    sock: socket.socket, size: int, most: int, flags: int = 0
+) -> Tuple[bytes, List[int], bool]:
     """Receive one message; return its data, its descriptors, at most `most`, which are the caller's from now on, and
     whether the message was longer, or had more."""
     found = array.array("i")
     space = socket.CMSG_SPACE(most * found.itemsize)
-    data, ancillary, flags, _ = sock.recvmsg(size, space, _CLOSE_ON_EXEC)
+    data, ancillary, received, _ = sock.recvmsg(size, space, _CLOSE_ON_EXEC | flags)
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             found.frombytes(content[: len(content) - len(content) % found.itemsize])
-    return data, list(found), bool(flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC))
+    return data, list(found), bool(received & (socket.MSG_TRUNC | socket.MSG_CTRUNC))

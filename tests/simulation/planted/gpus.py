@@ -30,10 +30,28 @@ GPUS = [
         "        self._stop_sampling()\n        self._on_acquired()\n",
     ),
     Mutant(
-        "a successor does not lease the kernel's GPUs",
+        "a successor does not take over the kernel's leases",
+        "agent.gpus.acquisition",
+        "        self._leases = self._taker.take_over(passed.sockets)\n",
+        "        self._leases = []\n",
+    ),
+    Mutant(
+        "the leases of a killed keeper are released",
+        "agent.gpus.acquisition",
+        "        self._transfer.keep(leases, since)\n",
+        "",
+    ),
+    Mutant(
+        "released leases are still kept",
+        "agent.gpus.acquisition",
+        "        self._transfer.release()\n",
+        "",
+    ),
+    Mutant(
+        "a successor does not tell the kernel which GPUs it has",
         "agent.failover.successor",
-        "inherit(self._running.gpus, self.settings",
-        "inherit([], self.settings",
+        "        self.gpus.kernel_taken_over()\n",
+        "",
     ),
     Mutant(
         "a cell does not wait for GPUs",

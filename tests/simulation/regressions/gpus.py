@@ -43,4 +43,25 @@ PLANS = {
         Decision(17.047288804731966, "slow node", {"seconds": 4.0}),
         Decision(26.449014359864627, "hub killed", {"seconds": 0.05}),
     ),
+    "another kernel takes a GPU whose keeper was killed before its kernel has opened it": replace(
+        BASE,
+        seed=3963,
+        delay=0.0003,
+        rate=5e6,
+        unread=4194304,
+        revives=False,
+        node_gpus=1,
+        gpus=1,
+    ).with_decisions(
+        Decision(6.857408745927127, "open notebook", {"number": 2, "priority": 5}),
+        Decision(
+            14.676222877690659,
+            "in notebook",
+            {"number": 2, "do": "cells", "cells": [[["sleep", 8.0]]], "stop": True, "gap": 0.0},
+        ),
+        Decision(17.033228107703124, "cells", {"front": 0, "cells": [[]], "stop": True, "gap": 0.0}),
+        Decision(17.052239946793833, "keeper killed", {"seconds": 4.0}),
+        Decision(26.21576600304732, "cells", {"front": 0, "cells": [[["crash"]]], "stop": True, "gap": 0.0}),
+        Decision(26.940592544359102, "silent cut", {"seconds": 0.05}),
+    ),
 }

@@ -43,22 +43,16 @@ class Announcement:
     def __init__(
         self,
         listener: socket.socket,
-        facts: Mapping[str, Any],
-        details: Details,
-        public: Tuple[str, ...] = (),
+        report: Callable[[bool], Mapping[str, Any]],
         loop: Optional[Loop] = None,
     ) -> None:
         """Announce with a socket that `bind` or `take_over` has returned.
 
-        facts: What everybody gets.
-        details: Return what processes of the same user get as well.
-        public: The names of those details that everybody gets.
+        report: report(True) returns what processes of the same user get, and report(False) what all others get.
         loop: The event loop on which processes that ask are answered; without one the caller has to call `answer`.
         """
         self._listener = listener
-        self._facts = facts
-        self._details = details
-        self._public = public
+        self._report = report
         self._loop = loop
         if loop is not None:
             loop.watch(listener.fileno(), lambda _: self.answer())
@@ -76,20 +70,13 @@ class Announcement:
                 return
             with client, contextlib.suppress(OSError):  # the client has ended
                 client.setblocking(False)
-                client.send(self._answer_to(peer(client).uid))
+                client.send(json.dumps(self._report(peer(client).uid == os.getuid())).encode())
 
     def close(self) -> None:
         """Withdraw the announcement; harmless when repeated."""
         if self._loop is not None and self.fileno() >= 0:
             self._loop.forget(self.fileno())
         self._listener.close()
-
-    def _answer_to(self, uid: int) -> bytes:
-        """The answer to a process of this user."""
-        details = dict(self._details())
-        if uid != os.getuid():
-            details = {name: details[name] for name in self._public if name in details}
-        return json.dumps({**details, **self._facts}).encode()
 
 
 def bind(runtime: AgentRuntime, name: str) -> Optional[socket.socket]:
@@ -106,17 +93,18 @@ def bind(runtime: AgentRuntime, name: str) -> Optional[socket.socket]:
     return listener
 
 
-def take_over(listener: socket.socket, prefix: str) -> str:
-    """Announce with a socket that another process has passed. Return the socket's name without the prefix.
+def take_over(listener: socket.socket, *prefixes: str) -> str:
+    """Announce with a socket that another process has passed. Return the socket's name without its prefix.
 
     Raises ValueError for any other socket.
     """
-    name, start = listener.getsockname(), b"\0" + prefix.encode()
-    if not isinstance(name, bytes) or not name.startswith(start):
-        raise ValueError(f"the socket is not of {prefix}")
-    listener.setblocking(False)
-    listener.listen(MAX_CONNECTIONS)  # from now on the system names this process
-    return name[len(start) :].decode()
+    name = listener.getsockname()
+    for start in [b"\0" + prefix.encode() for prefix in prefixes]:
+        if isinstance(name, bytes) and name.startswith(start):
+            listener.setblocking(False)
+            listener.listen(MAX_CONNECTIONS)  # from now on the system names this process
+            return name[len(start) :].decode()
+    raise ValueError(f"the socket is none of {prefixes}")
 
 
 class Announced(NamedTuple):
@@ -161,9 +149,8 @@ class AnnouncementReader:
         self._known = found
         return {name: owner for (name, _), owner in found.items()}
 
-    def read(self, names: Optional[List[str]] = None, timeout: float = 0.3) -> Dict[str, Announced]:
-        """Return those of these names that are announced, by default of all. Blocks for up to `timeout` seconds."""
-        names = self.names() if names is None else names
+    def read(self, names: List[str], timeout: float = 0.3) -> Dict[str, Announced]:
+        """Return those of these names that are announced. Blocks for up to `timeout` seconds."""
         answers: Dict[str, Announced] = {}
         now, silent = self._runtime.monotonic(), self._silent
         deadlines = now + timeout, now + min(timeout, _SILENT_TIMEOUT)

@@ -85,7 +85,7 @@ class Holder(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """The lease of a GPU, held until `release` or the end of this process. Child processes do not inherit it.
+    """The lease of a GPU, held until `release` or the end of this process, unless `LeaseTransfer` keeps it.
 
     name: The GPU's UUID; followed by "." and the kernel's id if another process has a lease as well, which is ignored.
     announcement: Answers those who ask for the holder. Its socket can be passed to another keeper.
@@ -109,48 +109,39 @@ class Lease(NamedTuple):
         self.announcement.close()
 
 
-class LeaseTaker:
-    """Takes leases for one kernel. Others see the calling process as the holder."""
+class LeaseTaker(NamedTuple):
+    """Takes leases for one kernel. Others see the calling process as the holder.
 
-    def __init__(
-        self,
-        runtime: AgentRuntime,
-        identity: Mapping[str, Any],
-        details: Details = dict,
-        ignored: Collection[str] = (),
-        loop: Optional[Loop] = None,
-    ) -> None:
-        """Create the taker of a kernel's leases.
+    identity: {"id": …}, which everybody may know.
+    details: Return {"notebook", "state", "state_since", "idle_since"}, of which everybody gets the last one.
+    ignored: GPUs whose leases may be ignored.
+    loop: See `Announcement`.
+    """
 
-        identity: {"id": …}, which everybody may know.
-        details: Return {"notebook", "state", "state_since", "idle_since"}, of which everybody gets the last one.
-        ignored: GPUs whose leases may be ignored.
-        loop: See `Announcement`.
-        """
-        self._runtime = runtime
-        self._identity = identity
-        self._details = details
-        self._ignored = ignored
-        self._loop = loop
+    runtime: AgentRuntime
+    identity: Mapping[str, Any]
+    details: Details = dict
+    ignored: Collection[str] = ()
+    loop: Optional[Loop] = None
 
     def take(self, uuid: str) -> Optional[Lease]:
         """Take the lease of this GPU; None if another process holds it, unless that lease may be ignored."""
-        listener = announcements.bind(self._runtime, PREFIX + uuid)
+        listener = announcements.bind(self.runtime, PREFIX + uuid)
         if listener is None:
-            return self._take_ignoring(uuid) if uuid in self._ignored else None
-        if uuid not in self._ignored and self._is_ignored(uuid):
+            return self._take_ignoring(uuid) if uuid in self.ignored else None
+        if uuid not in self.ignored and self._is_ignored(uuid):
             listener.close()  # the lease that a kernel ignores was released, and that kernel has the GPU
             return None
         return self._lease(uuid, listener)
 
     def _take_ignoring(self, uuid: str) -> Optional[Lease]:
-        name = f"{uuid}.{str(self._identity['id'])[:_ID_LENGTH]}"
-        listener = announcements.bind(self._runtime, IGNORING_PREFIX + name)
+        name = f"{uuid}.{str(self.identity['id'])[:_ID_LENGTH]}"
+        listener = announcements.bind(self.runtime, IGNORING_PREFIX + name)
         return None if listener is None else self._lease(name, listener)
 
     def _is_ignored(self, uuid: str) -> bool:
         """Whether a kernel has this GPU beside a lease that the kernel ignores."""
-        return any(gpu_of(name) == uuid for name in lease_readers(self._runtime)[1].names())
+        return any(gpu_of(name) == uuid for name in lease_readers(self.runtime)[1].names())
 
     def take_all(self, uuids: Iterable[str]) -> Optional[List[Lease]]:
         """Take all of these leases or, if one is held already, none: two kernels with half of them each would
@@ -166,16 +157,24 @@ class LeaseTaker:
             undo.pop_all()
         return leases
 
-    def take_over(self, listener: socket.socket) -> Lease:
-        """Take over the lease of another process, by its socket. Raises ValueError for any other socket."""
-        try:
-            return self._lease(announcements.take_over(listener, PREFIX), listener)
-        except ValueError:
-            return self._lease(announcements.take_over(listener, IGNORING_PREFIX), listener)
+    def take_over(self, sockets: Iterable[socket.socket]) -> List[Lease]:
+        """Take over the leases of another process, by their sockets, and close all other sockets."""
+        leases: List[Lease] = []
+        for sock in sockets:
+            try:
+                leases.append(self._lease(announcements.take_over(sock, PREFIX, IGNORING_PREFIX), sock))
+            except (ValueError, OSError):
+                sock.close()
+        return leases
 
     def _lease(self, name: str, listener: socket.socket) -> Lease:
-        facts = {"since": round(self._runtime.time(), 1), **self._identity}
-        return Lease(name, Announcement(listener, facts, self._details, _PUBLIC, self._loop))
+        facts = {"since": round(self.runtime.time(), 1), **self.identity}
+
+        def report(own: bool) -> Mapping[str, Any]:
+            details = self.details()
+            return {**(details if own else {key: details[key] for key in _PUBLIC if key in details}), **facts}
+
+        return Lease(name, Announcement(listener, report, self.loop))
 
 
 def gpu_of(name: str) -> str:

@@ -1,14 +1,19 @@
 """Passes leases from one keeper to another, so that at no moment another process can take them.
 
-The sockets of the leases are passed through a datagram socket in the folder of the kernel that gets them.
+A lease is held while any process has a descriptor of its socket. To a kernel that replaces another one these
+descriptors are passed through a datagram socket in its folder. A keeper that is killed leaves them to its successor:
+it has sent them to a datagram socket that is connected to itself, and that the kernel's process inherits. Nobody
+receives them there, so that the system keeps them as long as the keeper or the kernel lives. The kernel's process does
+nothing with this socket: to release its leases, the keeper receives the descriptors itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from pathlib import Path
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, NamedTuple, Optional, Sequence
 
 from ....wire.fields import FieldError, load_object, number, text
 from ...paths import is_kernel_id
@@ -17,37 +22,31 @@ from ...system.loop import Loop
 from ...system.unix_sockets import bind_datagrams, receive_descriptors, send_descriptors
 from .lease import Lease
 
-OnLeases = Callable[[str, List[socket.socket], Optional[float]], None]
-"""on_leases(kernel_id, sockets, since): the leases of this kernel, which got them at this time, if that is known."""
 _TRANSFER = "leases"
 """The name of the socket in a kernel's folder at which its keeper receives leases."""
+_QUEUE = "queue"
+"""The name in a kernel's folder of the socket that keeps leases, until it is connected to itself."""
 _MAX_LEASES = 64
 _MAX_MESSAGE = 4096
 
 
-def hand_over(
-    runtime: AgentRuntime, folder: Path, kernel_id: str, leases: Sequence[Lease], since: Optional[float]
-) -> bool:
-    """Pass the leases that the kernel `kernel_id` has since this time to the keeper with this folder. The caller still
-    has to release them.
+class PassedLeases(NamedTuple):
+    """The leases, by their sockets, of the kernel `kernel_id`, which got them at this time, if that is known."""
 
-    Returns whether there is such a keeper.
-    """
-    descriptors = [lease.announcement.fileno() for lease in leases[:_MAX_LEASES]]
-    message = {"kernel": kernel_id, "since": int(since or 0)}
-    with runtime.unix_socket(socket.SOCK_DGRAM) as sock:
-        try:
-            sock.connect(str(folder / _TRANSFER))
-            send_descriptors(sock, json.dumps(message).encode(), descriptors)
-        except OSError:
-            return False
-    return True
+    kernel_id: str = ""
+    sockets: Sequence[socket.socket] = ()
+    since: Optional[float] = None
+
+    def close(self) -> None:
+        """Release the leases, unless another process has the sockets, too."""
+        for sock in self.sockets:
+            sock.close()
 
 
 class LeaseReceiver:
     """Calls `on_leases` when another keeper passes its leases."""
 
-    def __init__(self, loop: Loop, folder: Path, on_leases: OnLeases) -> None:
+    def __init__(self, loop: Loop, folder: Path, on_leases: Callable[[PassedLeases], None]) -> None:
         self._loop = loop
         self._on_leases = on_leases
         self._sock = bind_datagrams(loop.runtime, folder / _TRANSFER)
@@ -59,18 +58,73 @@ class LeaseReceiver:
         self._sock.close()
 
     def _receive(self) -> None:
-        try:
-            message, descriptors, _ = receive_descriptors(self._sock, _MAX_MESSAGE, _MAX_LEASES)
-        except (BlockingIOError, InterruptedError):
-            return
-        sockets = [self._loop.runtime.received_socket(one) for one in descriptors]
-        try:
-            request = load_object(message)
-            kernel_id = text(request, "kernel")
-            since = number(request, "since", 0, most=int(self._loop.runtime.time()))
-        except FieldError:
-            kernel_id, since = "", 0
-        if is_kernel_id(kernel_id):
-            return self._on_leases(kernel_id, sockets, since or None)
-        for sock in sockets:  # the message came from some other process of this user
-            sock.close()
+        passed = _receive(self._loop.runtime, self._sock)
+        if passed.kernel_id:
+            self._on_leases(passed)
+
+
+class LeaseTransfer(NamedTuple):
+    """Passes the leases of one kernel to another keeper.
+
+    queue: A socket from `new_queue`, perhaps made by a keeper that was killed. The kernel inherits it.
+    """
+
+    runtime: AgentRuntime
+    kernel_id: str
+    queue: socket.socket
+
+    def hand_over(self, folder: Path, leases: Sequence[Lease], since: float) -> bool:
+        """Pass the leases that the kernel has since this time to the keeper of another kernel, with this folder. The
+        caller still has to release them.
+
+        Returns whether there is such a keeper.
+        """
+        with contextlib.suppress(OSError), self.runtime.unix_socket(socket.SOCK_DGRAM) as sock:
+            sock.connect(str(folder / _TRANSFER))
+            self._send(sock, leases, since)
+            return True
+        return False
+
+    def keep(self, leases: Sequence[Lease], since: float) -> None:
+        """Keep the leases that the kernel has since this time. Raises OSError if the system refuses it."""
+        self._send(self.queue, leases, since)
+
+    def _send(self, sock: socket.socket, leases: Sequence[Lease], since: float) -> None:
+        message = {"kernel": self.kernel_id, "since": int(since)}
+        descriptors = [lease.announcement.fileno() for lease in leases[:_MAX_LEASES]]
+        send_descriptors(sock, json.dumps(message).encode(), descriptors)
+
+    def inherit(self) -> PassedLeases:
+        """Return the leases that the killed keeper has kept. They stay kept."""
+        return _receive(self.runtime, self.queue, socket.MSG_PEEK)
+
+    def release(self) -> None:
+        """Keep no leases any more; harmless when repeated."""
+        _receive(self.runtime, self.queue).close()
+
+
+def new_queue(runtime: AgentRuntime, folder: Path) -> socket.socket:
+    """Return a socket to which only the processes that have it can send. `folder`: the kernel's."""
+    queue = bind_datagrams(runtime, folder / _QUEUE)
+    queue.connect(str(folder / _QUEUE))
+    (folder / _QUEUE).unlink(missing_ok=True)
+    return queue
+
+
+def _receive(runtime: AgentRuntime, sock: socket.socket, flags: int = 0) -> PassedLeases:
+    """Return the leases in the next message; none if there is no message, or some other process of this user has sent
+    it."""
+    try:
+        message, descriptors, _ = receive_descriptors(sock, _MAX_MESSAGE, _MAX_LEASES, flags)
+    except (BlockingIOError, InterruptedError):
+        return PassedLeases()
+    passed = PassedLeases(sockets=[runtime.received_socket(one) for one in descriptors])
+    with contextlib.suppress(FieldError):
+        request = load_object(message)
+        passed = passed._replace(kernel_id=text(request, "kernel"))
+        since = number(request, "since", 0, most=int(runtime.time()))  # the clock may have been set back
+        passed = passed._replace(since=since or None)
+    if is_kernel_id(passed.kernel_id):
+        return passed
+    passed.close()
+    return PassedLeases()

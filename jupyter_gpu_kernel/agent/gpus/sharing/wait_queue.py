@@ -239,11 +239,11 @@ class WaitQueue:
             listener = None
         self.withdraw()
         if listener is not None:
-            self._announcement = Announcement(listener, {}, self._report, loop=self._loop)
+            self._announcement = Announcement(listener, self._report, self._loop)
             self._announced = me
 
-    def _report(self) -> Mapping[str, Any]:
-        return {**self._details(), "untaken": self._untaken}
+    def _report(self, own: bool) -> Mapping[str, Any]:
+        return {**self._details(), "untaken": self._untaken} if own else {}
 
 
 def _places(value: Any) -> List[Place]:
