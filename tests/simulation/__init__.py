@@ -9,7 +9,8 @@ A part of the seeds has GPUs: `gpus` is what `nvidia-smi` prints of them, `node_
 which leases and places in the queue are known. `gpu_plan` draws several `notebooks` that share the GPUs, and
 `gpu_oracle` looks at leases, queue and waiting cells.
 
-In others a kernel may start on several `hosts`, of which the hub's real code chooses one.
+In others a kernel may start on several `hosts`, of which the hub's real code chooses one, or it runs in a job of
+`slurm`, whose commands are answered as their programs would.
 
 `plan` draws from a seed what users do (`users`) and what fails (`faults`), alone or in `stories`; `episode` lets it
 happen; `endings` brings it to an end, `oracle` says what was wrong, and `invariants` looks into hub and keeper.

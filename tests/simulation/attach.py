@@ -120,6 +120,8 @@ class Attach(Process):
             await asyncio.sleep(self.node.delay(0.002, 0.02))
             if request["do"] == "open":
                 reply = await self._open(request)
+            elif request["do"] == "job":
+                reply = self._job(request)
             elif request["do"] == "offer":
                 reply = await self._offer(request)
             else:
@@ -156,12 +158,20 @@ class Attach(Process):
             keeper = await self._take_detached(settings, request)
             if keeper is None:
                 await asyncio.sleep(self.node.delay(0.05, 0.4))
-                keeper = await self._keeper(kernel_id) or self.node.create(settings)
+                keeper = await self._keeper(kernel_id) or self._create(settings)
         keeper = None if keeper is None else await self._keeper(keeper.kernel_id)  # it may have been killed
         if keeper is None:
             raise Refused("gone", f"kernel {kernel_id} has ended")
         self._attach(int(request["attachment"]), keeper)
         return {"ok": True, "kernel": keeper.kernel_id}
+
+    def _job(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return what the process of a job says of it."""
+        job = self.node.slurm and self.node.slurm.process_of(request["job"])
+        if not job:
+            raise Refused("job", "there is no process of this job")
+        kernels = [one for one in job.kernels if self.node.has_processes(one)]
+        return {"job": {"id": job.id, "kernels": kernels, "log": {"text": ""}}}
 
     async def _offer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return what this node offers to a kernel that has several hosts."""
@@ -184,6 +194,15 @@ class Attach(Process):
             "problem": "",
             "never": False,
         }
+
+    def _create(self, settings: KernelSettings) -> KeeperProcess:
+        """Start the kernel, perhaps in a job, of which its keeper knows nothing here."""
+        if settings.job:
+            job = self.node.slurm and self.node.slurm.process_of(settings.job)
+            if not job:
+                raise Refused("job", "there is no process of this job")
+            job.kernels.add(settings.id)
+        return self.node.create(settings.replace(job=""))
 
     async def _keeper(self, kernel_id: str) -> KeeperProcess | None:
         """Return the kernel's keeper, or the successor of a killed one."""

@@ -12,6 +12,7 @@ from .hub import HubProcess, KernelInfos, UserFrontEnd
 from .network import Path as NetworkPath
 from .node import Node
 from .plan import NAMES
+from .slurm import HOST, LOGIN
 
 if TYPE_CHECKING:
     from .episode import Episode
@@ -37,7 +38,7 @@ class Computer:
         self.path = NetworkPath(self.world, self.plan.delay, self.plan.rate, f"path{self.name}")
         self._host_paths = {
             one: NetworkPath(self.world, self.plan.delay, self.plan.rate, f"path to {one}{self.name}")
-            for one in NAMES[: self.plan.hosts]
+            for one in ((LOGIN, HOST) if self.plan.slurm else NAMES[: self.plan.hosts])
         }
         self.folder = episode.folder / "delivered" / str(number)
         self.infos = KernelInfos()
@@ -79,8 +80,7 @@ class Computer:
 
     def host(self, name: str) -> Node:
         """Return one of several hosts."""
-        assert isinstance(self.node, Hosts)
-        return self.node.all[NAMES.index(name)]
+        return self.node.all[NAMES.index(name)] if isinstance(self.node, Hosts) else self.node
 
     # ------------------------------------------------------------------------------------ the hub
 

@@ -10,13 +10,36 @@ from .plan import Decision, Plan
 
 _HOSTS = 0.1
 """The part of the seeds in which the kernel may start on several hosts."""
+_SLURM = 0.1
+"""The part of the seeds in which the kernel runs in a job of Slurm."""
+_SLURM_FAULTS = (("job ends", 0.4), ("controller away", 0.3), ("answers lost", 0.2), ("login away", 0.2))
+_NOT_WITH_JOBS = ("node rebooted", "hub killed", "hub killed in a send")
+"""What does not happen while kernels run in jobs: the next hub forgets what was sent to a kernel in a job, and the
+oracle knows no rule for that."""
 _OTHER_COMPUTER = 0.12
 """The part of the seeds in which the user goes on at another computer."""
 
 
 def draw(seed: int) -> Plan:
     """Return the plan of this seed."""
-    return _with_hosts(_with_other_computer(common.draw(seed)))
+    return _with_slurm(_with_hosts(_with_other_computer(common.draw(seed))))
+
+
+def _with_slurm(plan: Plan) -> Plan:
+    """Let the kernel run in a job, which ends early; or Slurm, or the login node, does not answer for a while."""
+    random = Random(f"slurm {plan.seed}")
+    has_other = any(one.kind == "other computer" for one in plan.decisions)
+    if plan.node_gpus or plan.hosts or has_other or random.random() > _SLURM:
+        return plan
+    length = max((one.at for one in plan.decisions), default=5.0)
+    decisions = [one for one in plan.decisions if one.kind not in _NOT_WITH_JOBS]
+    for kind, share in _SLURM_FAULTS:
+        if random.random() < share:
+            at = random.choice((0.0, random.uniform(0.0, length)))
+            seconds = random.choice((2.0, 6.0, 15.0))
+            state = random.choice(("TIMEOUT", "CANCELLED", "NODE_FAIL"))
+            decisions.append(Decision(at, kind, {"seconds": seconds, "state": state}))
+    return replace(plan, slurm=True).with_decisions(*sorted(decisions, key=lambda one: one.at))
 
 
 def _with_hosts(plan: Plan) -> Plan:

@@ -191,7 +191,10 @@ class Endings(Base):
             60.0,
             "kernel left in the hub",
         )
-        if self.plan.hosts:
+        if self.node.slurm is not None and not world.kills:
+            slurm = self.node.slurm
+            self._until(lambda: not slurm.active, 120.0, "job left")
+        if self.plan.hosts or self.plan.slurm:
             world.run(world.now + UNUSED)
         for computer in self.computers:
             computer.in_hub(self._close_hub, computer)

@@ -19,6 +19,7 @@ from .notebooks import Notebooks
 from .oracle import Disturbance
 from .plan import Plan
 from .reasons import Interrupt
+from .slurm import Slurm
 from .users import Users, execute
 from .world import Failure, World
 
@@ -44,9 +45,13 @@ class Episode(Users, Notebooks, Faults, Endings):
         self.world = world = World(plan.seed, traced=traced)
         world.caps = plan.cap_mib < 1
         world.ids_collide = plan.ids_collide
+        world.starts_later = plan.hosts > 0 or plan.slurm
 
         self.random = world.random("users")
         self.node = Hosts(world, folder / "node", plan.hosts) if plan.hosts else Node(world, folder / "node")
+        if plan.slurm:
+            self.node.slurm = Slurm(world, self.node)
+            self.node.slurm.on_end = self._job_ended
         self._begin_gpus()
         self.computers = [Computer(self, 0)]
         self.fronts: list[UserFrontEnd] = [UserFrontEnd(self.computers[0], 0)]
@@ -81,7 +86,7 @@ class Episode(Users, Notebooks, Faults, Endings):
         world, hub = self.world, self.computers[0].hub
         self.computers[0].in_hub(self._start)
         world.later(0.3, self._send, self.fronts[0], "shell", "kernel_info_request", {})
-        while not (self.plan.hosts or (hub.link is not None and hub.link.state == "up")):
+        while not (self.world.starts_later or (hub.link is not None and hub.link.state == "up")):
             world.run(world.now + 0.05)
 
     def _follow_plan(self) -> None:
@@ -93,7 +98,7 @@ class Episode(Users, Notebooks, Faults, Endings):
 
     def _come_to_rest(self) -> None:
         """Nothing fails any more, and everybody reads: wait until every request has its reply, and nothing waits."""
-        if self.faults.get("node rebooted"):
+        if self.faults.get("node rebooted") or self.faults.get("job ends"):
             self.world.run(self.world.now + LINK_DEAD)  # until then nobody knows that the kernel has gone
         for client in self.everybody:
             client.resume()
@@ -200,5 +205,7 @@ class Episode(Users, Notebooks, Faults, Endings):
         self.node.slow = 0.0
         if isinstance(self.node, Hosts):
             self.node.heal()
+        if self.node.slurm is not None:
+            self.node.slurm.heal()
         self._heal_gpus()
         limit_files(resource.RLIM_INFINITY)

@@ -9,6 +9,7 @@ from .computer import Computer
 from .keeper import KeeperProcess
 from .network import Path, Session
 from .plan import NAMES
+from .slurm import HOST, LOGIN
 
 if TYPE_CHECKING:
     from .episode import Episode as Base
@@ -95,6 +96,32 @@ class Faults(Base):
 
     def _fast_node(self) -> None:
         self.node.slow = 0.0
+
+    def _job_ended(self, runs: bool) -> None:
+        """A job has ended, and not by itself. `runs`: it was running."""
+        self.disturb("job ended")
+        self.world.reboots += runs
+        for computer in self.computers:
+            for session in [one for one in computer.host_path(HOST).sessions if not one.over]:
+                session.cut()
+
+    def _fault_job_ends(self, arguments: dict[str, Any]) -> None:
+        slurm = self.node.slurm
+        for job in slurm.active if slurm is not None else []:
+            slurm.end(job, arguments["state"])  # type: ignore[union-attr]
+
+    def _fault_controller_away(self, arguments: dict[str, Any]) -> None:
+        if self.node.slurm is not None:
+            self.node.slurm.away_until = self.world.now + arguments["seconds"]
+
+    def _fault_answers_lost(self, arguments: dict[str, Any]) -> None:
+        if self.node.slurm is not None:
+            self.node.slurm.lost_until = self.world.now + arguments["seconds"]
+
+    def _fault_login_away(self, arguments: dict[str, Any]) -> None:
+        path = self.computers[0].host_path(LOGIN)
+        path.up = False
+        self.world.later(arguments["seconds"], path.heal)
 
     def _fault_foreign_on_host(self, arguments: dict[str, Any]) -> None:
         gpus = self.computers[0].host(NAMES[arguments["host"]]).gpus

@@ -16,6 +16,7 @@ from jupyter_gpu_kernel.hub.node.nodes import Nodes as HubNodes
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.hub.transport.connection import Connection
+from jupyter_gpu_kernel.hub.transport.short_command import Completed
 
 from .gpus import NodeGpus
 from .keeper import KeeperProcess
@@ -24,6 +25,7 @@ from .network import Carrier
 from .network import Path as NetworkPath
 from .node import Node
 from .plan import NAMES
+from .slurm import HOST, LOGIN, Slurm
 from .world import World
 
 if TYPE_CHECKING:
@@ -85,12 +87,17 @@ class Hosts(Node):
 class _Connection(Connection):
     """An SSH connection, as far as it is not modelled by the sessions."""
 
-    def __init__(self, path: NetworkPath) -> None:
+    def __init__(self, path: NetworkPath, slurm: Slurm | None) -> None:
         super().__init__("")
-        self._path = path
+        self._path, self._slurm = path, slurm
 
     def open(self, command: str) -> Any:
         raise ConnectError("the simulation runs no commands")
+
+    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
+        if not self._path.up:
+            raise ConnectError("the connection is down", hop=self._path.name)
+        return Completed(0, b"", b"") if self._slurm is None else self._slurm.run(stdin)
 
     def alive(self) -> bool:
         return not self.closed and self._path.up
@@ -110,8 +117,9 @@ class _HubNode(HubNode):
         return self._link
 
     def _start_agent(self, _: Connection) -> Any:
-        session = self.hub.computer.host_path(self.name).session()
-        self.hub.computer.host(self.name).login(session)
+        machine = _machine(self.settings)
+        session = self.hub.computer.host_path(machine).session()
+        self.hub.computer.host(machine).login(session)
         self.hub.sessions.append(session)
         return session
 
@@ -131,10 +139,16 @@ class NodesOfHub(HubNodes):
         return self._nodes[route]
 
     def _reach(self, route: RouteSettings, _: Any) -> Connection:
-        path = self._hub.computer.host_path(route.route[-1])
+        machine, computer = _machine(route), self._hub.computer
+        path = computer.host_path(machine)
         if not path.up:
-            raise ConnectError("no route to the host", hop=route.route[-1])
-        return _Connection(path)
+            raise ConnectError("no route to the host", hop=machine)
+        return _Connection(path, computer.node.slurm if machine == LOGIN else None)
+
+
+def _machine(route: RouteSettings) -> str:
+    """Return the host to which a route leads; a command of Slurm's leads on from the login node."""
+    return HOST if route.via else route.route[-1].rpartition("@")[2]
 
 
 class _Client:

@@ -12,20 +12,25 @@ from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError, KernelStartE
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered, RequestFile
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEndSpec
 from jupyter_gpu_kernel.hub.front_end.requests import Change
+from jupyter_gpu_kernel.hub.jobs.job_files import JobFiles
+from jupyter_gpu_kernel.hub.jobs.job_kernels import JobKernels
 from jupyter_gpu_kernel.hub.kernel.core.pending_request import waiting
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel.starter import Starter
 from jupyter_gpu_kernel.hub.kernel.states import LinkState, Phase
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node_link import NodeLink, NoLink
 from jupyter_gpu_kernel.hub.several_hosts.host_starter import HostStarter
 from jupyter_gpu_kernel.hub.several_hosts.placement import Placement
+from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
 from jupyter_gpu_kernel.wire.kernel_settings import KernelSettings
 
 from . import invariants
 from .front_end import KEY, Client, HubSockets, Ports
 from .hosts import NodesOfHub, start_call
 from .network import Carrier, Session
+from .slurm import Disk
 from .world import AsyncLoop, Killed, Process, SimulatedRuntime
 
 if TYPE_CHECKING:
@@ -168,7 +173,12 @@ class HubProcess(Process):
         self.log = logging.Logger("hub")
         self.log.addHandler(_Log(self))
         self.link: Link | None = None
-        self.nodes = NodesOfHub(self) if computer.plan.hosts else None
+        self.nodes = NodesOfHub(self) if computer.plan.hosts or computer.plan.slurm else None
+        self._jobs: JobKernels | None = None
+        if computer.plan.slurm and self.nodes is not None:
+            self.schedulers = Schedulers(self.runtime, self.nodes, self.log)
+            files = JobFiles(computer.episode.folder / "jobs", Disk())  # type: ignore[arg-type]
+            self._jobs = JobKernels(self.runtime, self.nodes, self.schedulers, files, self.log)
         bind = partial(HubSockets, computer.ports, self)
         infos, owner = computer.infos, computer.owner
         self.context = HubContext(self.runtime, self.log, infos, owner, bind)  # type: ignore[arg-type]
@@ -217,7 +227,7 @@ class HubProcess(Process):
     async def _start_pending(self, front_end: UserFrontEnd, nodes: NodesOfHub) -> None:
         call = start_call()
         kernel_id, settings = self.runtime.new_id()[:12], self._settings(front_end)
-        starter = HostStarter(self.runtime, nodes, self._placement(nodes), self.log)
+        starter = self._starter(nodes, settings)
         try:
             settings = await starter.prepare(settings, call, "")
         except GpuKernelError:
@@ -235,12 +245,14 @@ class HubProcess(Process):
         if link is None:
             link = self.nodes.of(settings).begin_link(settings.python, None)
             link.keep_trying()
-        starter = HostStarter(self.runtime, self.nodes, self._placement(self.nodes), self.log)
+        starter = self._starter(self.nodes, settings)
         self._create_pending(front_end, front_end.kernel_id, settings, link, starter, how="adopt")
 
-    def _placement(self, nodes: NodesOfHub) -> Placement:
+    def _starter(self, nodes: NodesOfHub, settings: KernelSettings) -> Starter:
+        if self._jobs is not None:
+            return self._jobs.starter(settings)
         self._placed = self._placed or Placement(nodes, self.computer.owner, self.log)
-        return self._placed
+        return HostStarter(self.runtime, nodes, self._placed, self.log)
 
     def _create_pending(
         self,
@@ -248,7 +260,7 @@ class HubProcess(Process):
         kernel_id: str,
         settings: KernelSettings,
         link: NodeLink,
-        starter: HostStarter,
+        starter: Starter,
         how: str = "create",
     ) -> None:
         """As in `Kernels.create`."""
@@ -341,6 +353,8 @@ class HubProcess(Process):
 
     async def close(self) -> None:
         """End it, as nobody uses it any more."""
+        if self._jobs is not None:
+            self.schedulers.close()
         if self.nodes is not None:
             await self.nodes.hang_up(unused_only=False)
         if self.link is not None:

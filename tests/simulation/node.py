@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from jupyter_gpu_kernel.agent.failover.successor import RunningKernel
@@ -16,6 +16,7 @@ from .keeper import KeeperProcess
 from .kernel import CRASHED, ModelKernel
 from .network import Session
 from .node_sockets import SocketTable
+from .slurm import Slurm
 from .world import SimulatedRuntime, World
 
 
@@ -32,6 +33,7 @@ class Node:
         self.root = Root(folder)
         self.sockets = SocketTable(world)
         self.gpus: NodeGpus | None = None
+        self.slurm: Slurm | None = None
         self.keepers: dict[str, KeeperProcess] = {}
         self.processes: dict[int, ModelKernel] = {}
         self.attached: list[Attach] = []
@@ -77,16 +79,24 @@ class Node:
 
     def reboot(self) -> None:
         """Nothing is left of keepers and kernels."""
-        for keeper in self.keepers.values():
-            if keeper.alive:
-                self.world.note("reboot", keeper.kernel_id)
-                keeper.alive, keeper.ended = False, True
-                keeper.release()
-                kernel = keeper.keeper.kernel.model
-                if kernel is not None:
-                    kernel.on_end = lambda: None
-                    kernel.die(CRASHED)
-                shutil.rmtree(keeper.keeper.folder, ignore_errors=True)
+        self.end_processes(list(self.keepers))
+
+    def end_processes(self, kernel_ids: Iterable[str]) -> None:
+        """Nothing is left of the keepers of these kernels, and of the kernels."""
+        for keeper in [self.keepers[one] for one in kernel_ids if self.has_processes(one)]:
+            self.world.note("reboot", keeper.kernel_id)
+            keeper.alive, keeper.ended = False, True
+            keeper.release()
+            kernel = keeper.keeper.kernel.model
+            if kernel is not None:
+                kernel.on_end = lambda: None
+                kernel.die(CRASHED)
+            shutil.rmtree(keeper.keeper.folder, ignore_errors=True)
+
+    def has_processes(self, kernel_id: str) -> bool:
+        """Whether the kernel's keeper runs, or the kernel, which starts another keeper."""
+        keeper = self.keepers.get(kernel_id)
+        return keeper is not None and (keeper.alive or keeper.keeper.kernel.runs_without_keeper)
 
     def close(self) -> None:
         """Close what is open at the end of an episode."""

@@ -21,7 +21,7 @@ OUTPUTS = (
     "clear_output",
     "execute_result",
 )
-LOSSES = {"reboot", "host left"}
+LOSSES = {"reboot", "host left", "job ended"}
 """What takes output with it that the hub has not received."""
 BOTH_GONE = {"ended without a keeper"}
 """What a kernel has published after its keeper was killed is nowhere else if the kernel ends before a successor has
@@ -134,6 +134,8 @@ class View:
         hub_killed = request.was_pending("hub killed")
         if request.half_answered or request.was_pending("log lost") or (hub_killed and request.cell is None):
             return True
+        if self.client.world.starts_later and self.client.world.kills and request.cell is None:
+            return True  # the hub has answered it, and the kernel got it later
         return hub_killed and request.was_pending("kernel gone")
 
     @property

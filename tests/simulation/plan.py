@@ -74,10 +74,17 @@ class Plan:
     gpu_timeout: float = 0.0
     hosts: int = 0
     """On how many hosts the kernel may start; 0: it has one node."""
+    slurm: bool = False
+    """Whether the kernel runs in a job of Slurm."""
 
     def settings(self) -> dict[str, Any]:
         """Return the kernel's settings."""
-        several = {"route": [NAMES[0]], "hosts": list(NAMES[: self.hosts]), "gpus": 1} if self.hosts else {}
+        if self.slurm:
+            several: dict[str, Any] = {"route": ["login"], "slurm": True, "python": "/usr/bin/python3"}
+        elif self.hosts:
+            several = {"route": [NAMES[0]], "hosts": list(NAMES[: self.hosts]), "gpus": 1}
+        else:
+            several = {}
         return {
             "python": "python", "gpus": self.gpus, "gpu_timeout": self.gpu_timeout, "spare": "off",
             "journal_memory_mib": self.memory_mib, "journal_cap_mib": self.cap_mib, **several,

@@ -17,8 +17,10 @@ from .world import Failure
 if TYPE_CHECKING:
     from .world import World
 
-ENDS = ("crash", "ended", "reboot", "host left", "taken")
+ENDS = ("crash", "ended", "reboot", "host left", "job ended", "taken")
 """What ends a kernel, or takes it from its front ends."""
+_OF_AN_END = ("DeadKernelError", "KernelStartError")
+"""The names of errors that tell of such an end."""
 REQUESTED_ENDS = ("restart", "shutdown")
 """What users do to end a kernel, which takes its time."""
 _TAKES_TIME = 30.0
@@ -71,12 +73,13 @@ class Reasons:
         if reply["status"] == "ok":  # code of the front end itself, which was answered before it ran
             yield not request.user_cell and any(self._ends(request, 0.0, 1e9))
             yield not request.user_cell and any(one.at_hub >= request.at_hub for one in self._interrupts)
+            yield not request.user_cell and request.name in self._world.aborted
             return
-        if name == "DeadKernelError":
+        if name in _OF_AN_END:
             yield from self._ends(request, 0.0, request.replied_at)
         elif reply["status"] == "aborted":
             yield from self._ends(request, request.sent_at, request.replied_at)
-        if name != "DeadKernelError":
+        if name not in _OF_AN_END:
             yield any(self._concerns(one, request) for one in self._interrupts)
         if reply["status"] == "aborted":
             failed = self._world.all_requests.get(self._world.aborted.get(request.name, ""))

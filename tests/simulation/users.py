@@ -76,9 +76,9 @@ class Users(Base):
 
     def _command(self, front: UserFrontEnd, do: str) -> None:
         if front.remote is not None and front.remote.owns(front.front):
-            front.remote.command(do)
-            if do == "interrupt":
+            if do == "interrupt":  # before: the hub may be killed within it
                 self.interrupts.append(Interrupt(front.notebook, self.world.now))
+            front.remote.command(do)
 
     def _op_restart(self, front: UserFrontEnd, _: dict[str, Any]) -> None:
         """As jupyter_client does: ask the kernel to shut down, wait, and start it again."""

@@ -111,6 +111,8 @@ class World:
         """Bytes of all requests: a hub may answer those that wait at once."""
         self.caps = False
         """Whether output may be left out."""
+        self.starts_later = False
+        """Whether hubs answer requests before their kernel has been started, which gets these requests, too."""
         self.ids_collide = False
         """Whether requests on different channels may have the same msg_id."""
         self.times: dict[str, list[float]] = {"hub killed": [], "log lost": [], "kernel gone": []}

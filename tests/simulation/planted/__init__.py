@@ -7,7 +7,8 @@ from .hosts import HOSTS
 from .hub import HUB
 from .keeper import KEEPER
 from .mended import MENDED
+from .slurm import SLURM
 from .two_computers import TWO_COMPUTERS
 from .wire import WIRE
 
-MUTANTS = [*MENDED, *WIRE, *HUB, *KEEPER, *GPUS, *TWO_COMPUTERS, *HOSTS]
+MUTANTS = [*MENDED, *WIRE, *HUB, *KEEPER, *GPUS, *TWO_COMPUTERS, *HOSTS, *SLURM]

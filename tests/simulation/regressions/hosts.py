@@ -1,4 +1,4 @@
-"""Kernels with several hosts."""
+"""Kernels that are started by a cell: on one of several hosts, or in a job."""
 
 from __future__ import annotations
 
@@ -37,5 +37,15 @@ PLANS = {
         Decision(8.584277571743932, "complete", {"front": 0}),
         cells(9.405969995951079, []),
         Decision(11.024836407909532, "hub killed", {"seconds": 0.05}),
+    ),
+    "the hub after a killed one does not know which requests to a kernel in a job were answered": replace(
+        BASE, seed=3705, delay=0.025, rate=2e5, memory_mib=0.02, revives=False, slurm=True
+    ).with_decisions(
+        Decision(0.023525397809073256, "drop", {"seconds": 1.0}),
+        Decision(2.1771575663642064, "hub killed in a send", {"seconds": 12.0, "sends": 11, "writes": False}),
+        Decision(6.557973754853984, "half-open", {"seconds": 12.0, "up": False, "down": True}),
+        cells(10.580249762223184, []),
+        cells(10.911402409159795, [], front=1),
+        cells(17.66900448591992, []),
     ),
 }

@@ -71,8 +71,7 @@ class PendingRequest:
     @classmethod
     def recalled(cls, saved: SavedRequest) -> PendingRequest:
         """Return the request of a hub that was killed, perhaps before that hub had sent it."""
-        sent = not saved.mark & _WAITS
-        delivery = Delivery(saved.mark & 3)
+        sent, delivery = not saved.mark & _WAITS, Delivery(saved.mark & 3)
         return cls(saved.message, not sent, has_output=sent, repeated=sent, delivery=delivery)
 
     @property
@@ -112,5 +111,7 @@ class PendingRequest:
 
 
 def waiting(saved: list[SavedRequest]) -> list[SavedRequest]:
-    """Return those of a killed hub's requests that no kernel has got."""
-    return [one for one in saved if one.mark & _WAITS]
+    """Return those of a killed hub's requests that no kernel has got; and those besides cells that the hub has
+    answered, as the kernel may still exist, and its replies to them are dropped."""
+    recalled = [PendingRequest.recalled(one) for one in saved]
+    return [one.saved for one in recalled if one.waits or not (one.is_cell or one.delivery is Delivery.ALL)]
