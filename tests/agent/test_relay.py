@@ -170,3 +170,56 @@ def test_clients_of_one_manager_get_their_replies(tmp_path: Path, taken_over: bo
     exchange.is_("idle", third[0])
     sent = [one.client for one in exchange.received if one.msg_type == "execute_reply"]
     assert sent == [1, 2, 3] and not exchange.relay.busy
+
+
+def interrupts(exchange: Exchange) -> int:
+    """How many interrupts the kernel has received."""
+    exchange.core.validate()
+    return sum(one.msg_type == "interrupt_request" for one in exchange.passed)
+
+
+def has_input(exchange: Exchange, cell: bytes) -> None:
+    exchange.sends(Channel.IOPUB, "execute_input", {"code": "f()", "execution_count": 1}, cell)
+
+
+@pytest.mark.parametrize("by_request", [True, False])
+def test_an_interrupt_reaches_the_kernel_when_the_cell_has_begun(
+    exchange: Exchange, by_request: bool
+) -> None:
+    """Between cells ipykernel ignores interrupts, and after a stall a cell and its interrupt arrive together."""
+    cell = exchange.asks("execute_request", code="f()")
+    exchange.asks("interrupt_request", Channel.CONTROL) if by_request else exchange.interrupt()
+    exchange.is_("busy", cell)
+    assert interrupts(exchange) == 0
+    has_input(exchange, cell)
+    assert interrupts(exchange) == 1
+    replies = [one for one in exchange.received if one.msg_type == "interrupt_reply"]
+    assert len(replies) == by_request
+    ends(exchange, cell)
+    following = exchange.asks("execute_request", code="g()")
+    exchange.is_("busy", following)
+    has_input(exchange, following)
+    assert interrupts(exchange) == 1
+    exchange.interrupt()
+    assert interrupts(exchange) == 2
+
+
+def test_an_interrupt_is_for_the_message_of_a_widget_that_the_kernel_handles(exchange: Exchange) -> None:
+    """The handler is user code, which may run for long; a cell waits behind it."""
+    widget = exchange.asks("comm_msg", comm_id="c", data={})
+    exchange.is_("busy", widget)
+    exchange.asks("execute_request", code="f()")
+    exchange.interrupt()
+    assert interrupts(exchange) == 1
+
+
+def test_an_interrupt_that_waits_for_its_cell_outlives_the_keeper(tmp_path: Path) -> None:
+    killed = Exchange(tmp_path)
+    cell = killed.asks("execute_request", code="f()")
+    killed.interrupt()
+    killed.runner.log_file.flush()
+    successor = Exchange(tmp_path, taken_over=True)
+    successor.handle(KernelUp({"status": "ok"}))
+    successor.is_("busy", cell)
+    has_input(successor, cell)
+    assert interrupts(successor) == 1

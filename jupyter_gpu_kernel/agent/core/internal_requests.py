@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict
 
 from ...wire.kernel_messages.answers import Answers
 from ...wire.kernel_messages.compose import make
-from ...wire.messages import Channel, Message
+from ...wire.messages import Channel, Message, MessageError
 from ...wire.runtime import Runtime
 from ..kernel_protocol import SESSION
 from .effects import ToKernel
@@ -36,13 +36,23 @@ def result_of(reply: Dict[str, Any]) -> Dict[str, Any]:
     return result
 
 
-def is_misattributed(message: Message) -> bool:
-    """Return whether this is output whose parent is an internal request.
+def interruption(runtime: Runtime) -> Message:
+    """Return the request to interrupt what the kernel runs."""
+    return keeper_request(runtime, Channel.CONTROL, "interrupt_request", {})
+
+
+def attributed(message: Message, latest: bytes) -> Message:
+    """Return the message. If it is output whose parent is an internal request, the returned message has another parent,
+    `latest`: the header of the latest request of a front end. Raises MessageError if there is none.
 
     In some ipykernels, the latest request is the parent of what a user's thread prints. If that is an internal request,
     of which front ends know nothing, the output belongs to the latest request of a front end.
     """
-    return _is_output(message) and message.parent().get("session") == SESSION
+    if not _is_output(message) or message.parent().get("session") != SESSION:
+        return message
+    if not latest:
+        raise MessageError("output before the first cell")
+    return message.replace(parts=(message.parts[0], latest, *message.parts[2:]))
 
 
 def is_keepers_own(message: Message) -> bool:

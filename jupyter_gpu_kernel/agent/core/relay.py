@@ -2,13 +2,11 @@
 
 `handle_request` answers a request in the kernel's place, lets it wait (`waiting.py`), or forwards it to the kernel.
 `handle_kernel_message` passes the kernel's messages on to `_send_one`: those for a front end that has left are only
-logged, others are held back while a greeting is read, and then the hub gets them. This module knows no sockets or
-processes.
+logged, others are held back while a greeting is read, and then the hub gets them. No sockets or processes are known.
 """
 
 from __future__ import annotations
 
-import enum
 from typing import AbstractSet, Any, Dict, Iterable, Optional, Sequence, Set
 
 from ...wire.kernel_messages.answers import Answers
@@ -18,20 +16,12 @@ from ..kernel_settings import KernelSettings
 from ..log.requests import ReceivedRequest
 from .cell_texts import GREETING_TIMER, Greeting, GreetingText, WaitText
 from .effects import ReplySent, ToKernel, Want
-from .internal_requests import SkippedCounts, is_keepers_own, is_misattributed, keeper_request
+from .internal_requests import SkippedCounts, attributed, interruption, is_keepers_own
 from .log import Log
 from .reattach import Reattach
-from .waiting import Reason, Waiting, WaitingRequest
+from .waiting import Reason, RelayState, Waiting, WaitingRequest
 
 _DEAD = "DeadKernelError"
-
-
-class RelayState(enum.Enum):
-    """Whether the kernel takes requests. DOWN: requests wait for the kernel. ENDED: each is answered with an error."""
-
-    DOWN = "down"
-    UP = "up"
-    ENDED = "ended"
 
 
 class Relay:
@@ -107,7 +97,8 @@ class Relay:
             self.waiting.add(pending.request, Reason.KERNEL)
         elif pending.is_cell:
             self._latest_header = pending.request.parts[0]
-            self.waiting.add(pending.request, Reason.REPLY).is_idle = pending.state == "idle"
+            cell = self.waiting.add(pending.request, Reason.REPLY)
+            cell.has_begun, cell.is_idle = pending.state == "busy", pending.state == "idle"
 
     def _send_again(self) -> None:
         """Send the kernel the requests that a killed keeper has sent, or was about to send. The kernel drops those that
@@ -282,14 +273,21 @@ class Relay:
                 self._send(self.answers.refuse(one.request, name, reason))
 
     def interrupt(self) -> None:
-        """Interrupt the cell that runs, or end the first cell that waits for code or GPUs."""
-        first = self.waiting.first_cell
+        """Interrupt the cell that runs as soon as it does so, or end the first cell that waits for code or GPUs."""
+        first, next_cell = self.waiting.first_cell, self.waiting.next_cell(self._busy_with)
         if self._can_be_interrupted:
-            self._log.effects.append(
-                ToKernel(keeper_request(self._log.runtime, Channel.CONTROL, "interrupt_request", {}))
-            )
+            self._interrupt_kernel()
         elif first is not None:
             self.fail_cells("KeyboardInterrupt", first.reason.value, only_first=True)
+        elif next_cell is not None:
+            self._log.add("requests.interrupt", next_cell.key)
+
+    def _interrupt_kernel(self) -> None:
+        self._log.effects.append(ToKernel(interruption(self._log.runtime)))
+
+    def _cell_begins(self, key: str, has_input: bool) -> None:
+        if self.waiting.begin(key, has_input) and self._log.state.requests.is_interrupted(key):
+            self._interrupt_kernel()
 
     def _interrupt_waiting(self, interrupt: Message) -> None:
         """Handle an interrupt while nothing runs that could be interrupted, or a cell waits for GPUs or the kernel."""
@@ -301,18 +299,16 @@ class Relay:
     @property
     def _can_be_interrupted(self) -> bool:
         """Whether there is something to interrupt in the kernel. If it is idle, an interrupt that comes late, after an
-        outage, could hit the next cell on its way through the kernel's sockets."""
-        return self._is_up and self.busy and self.waiting.first_cell is None
+        outage, could hit the next cell on its way through the kernel's sockets, or be ignored before that begins."""
+        waits = self.waiting.first_cell or self.waiting.next_cell(self._busy_with)
+        return self._is_up and self.busy and waits is None
 
     # -------------------------------------------------------------------------------------- from the kernel
 
     def handle_kernel_message(self, message: Message) -> None:
         """Handle a message of the kernel, whose size is limited. One that is malformed is dropped."""
         try:
-            if is_misattributed(message):
-                if not self._latest_header:
-                    return
-                message = message.replace(parts=(message.parts[0], self._latest_header, *message.parts[2:]))
+            message = attributed(message, self._latest_header)
             msg_type, parent = message.msg_type, message.parent_key
         except MessageError:
             return
@@ -331,6 +327,8 @@ class Relay:
             self._log.add("keep", message)
         if message.channel is Channel.IOPUB and msg_type == "status":
             self._handle_status(parent, message.content().get("execution_state"))
+        elif message.channel is Channel.IOPUB and msg_type == "execute_input":
+            self._cell_begins(parent, has_input=True)
 
     def _drop_repeated(self, message: Message, parent: str) -> bool:
         """Return whether the kernel repeats this message, which this keeper or a killed one has received."""
@@ -346,7 +344,9 @@ class Relay:
 
     def _handle_status(self, parent: str, state: object) -> None:
         (self._busy_with.add if state == "busy" else self._busy_with.discard)(parent)
-        if state == "idle":
+        if state == "busy":
+            self._cell_begins(parent, has_input=False)
+        elif state == "idle":
             self._correct_idle(parent)
             self._send(self.waiting.handle_idle(parent))
 

@@ -18,6 +18,14 @@ from ..log.requests import is_failure, stops_others
 from .code_request import is_only_request, requested_revision
 
 
+class RelayState(enum.Enum):
+    """Whether the kernel takes requests. DOWN: requests wait for the kernel. ENDED: each is answered with an error."""
+
+    DOWN = "down"
+    UP = "up"
+    ENDED = "ended"
+
+
 class Reason(enum.Enum):
     """What a request waits for. The value is the error text of a cell that is interrupted while it waits for that;
     cells that wait for REPLY or FORMER_CELLS are interrupted in the kernel, or go on."""
@@ -41,6 +49,7 @@ class WaitingRequest:
     place: The number of the request in the order of arrival.
     by_user: Whether the request is a cell that a user has run.
     names_code: Whether the cell begins with `%gpu code REV`. only_names_code: Whether it has nothing else.
+    has_begun: Whether the kernel runs the cell, or has run it.
     reply: The kernel's reply, which is held until the kernel is idle again. A reply and the output before it come from
         the kernel on different sockets, and a reply must not overtake the output: nbclient drops what comes later.
     is_idle: Whether the kernel is idle again after the cell, so that only its reply is missing.
@@ -55,6 +64,7 @@ class WaitingRequest:
         code = request.content().get("code") if self.by_user else ""
         self.names_code = bool(requested_revision(code))
         self.only_names_code = is_only_request(code)
+        self.has_begun = False
         self.reply: Optional[Message] = None
         self.is_idle = False
 
@@ -118,6 +128,14 @@ class Waiting:
     def is_executing(self) -> bool:
         """Whether the kernel has cells whose replies have not been sent yet."""
         return bool(self._by_reason[Reason.REPLY])
+
+    def next_cell(self, busy_with: AbstractSet[str]) -> Optional[WaitingRequest]:
+        """Return the cell that the kernel will begin next, if the kernel runs no cell, and no other request either.
+        `busy_with`: the keys of the requests that the kernel is busy with."""
+        cells = self.all(Reason.REPLY)
+        pending = [one for one in cells if one.reply is None and not one.is_idle]
+        runs = any(one.has_begun for one in pending) or busy_with - {one.key for one in cells}
+        return pending[0] if pending and not runs else None
 
     def is_behind_failure(self, cell: Message) -> bool:
         """Return whether the cell must not run, as an earlier cell of the same client has failed whose reply is held.
@@ -189,6 +207,15 @@ class Waiting:
     def _executing(self, key: str) -> Iterator[WaitingRequest]:
         """Return the cells with this key that the kernel has. The kernel runs the first ones first."""
         return (one for one in self._by_reason[Reason.REPLY].values() if one.key == key)
+
+    def begin(self, key: str, has_input: bool) -> bool:
+        """The kernel is busy with the request with this key, or has sent its input. Return whether a cell begins. Code
+        that a front end runs for itself may have no input."""
+        cell = next((one for one in self._executing(key) if not one.has_begun), None)
+        if cell is None or (cell.by_user and not has_input):
+            return False
+        cell.has_begun = True
+        return True
 
     # -------------------------------------------------------------------------------------- who waits no longer
 

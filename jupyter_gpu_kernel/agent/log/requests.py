@@ -106,6 +106,7 @@ class ReceivedRequest:
     is_cell: Whether it is an execute_request.
     stops_others: Whether those behind the cell must not run if it fails.
     forwarded: Whether it was sent to the kernel, or was about to be sent.
+    is_interrupted: Whether the cell is to be interrupted as soon as the kernel begins it.
     state: The last status of the request that front ends were sent: "", busy or idle.
     count: The execution count in the cell's input, if front ends were sent its input.
     """
@@ -115,7 +116,7 @@ class ReceivedRequest:
         self.key = request.key
         self.is_cell = request.msg_type == "execute_request"
         self.stops_others = stops_others(request)
-        self.forwarded = False
+        self.forwarded = self.is_interrupted = False
         self.state = ""
         self.count: Optional[int] = None
 
@@ -154,6 +155,15 @@ class Requests:
         """The request is about to be sent to the kernel."""
         if key in self.pending:
             self.pending[key].forwarded = True
+
+    def interrupt(self, key: str) -> None:
+        """The cell was interrupted, which the kernel has not begun."""
+        if key in self.pending:
+            self.pending[key].is_interrupted = True
+
+    def is_interrupted(self, key: str) -> bool:
+        """Return whether the cell was interrupted before the kernel had begun it."""
+        return key in self.pending and self.pending[key].is_interrupted
 
     def observe(self, message: Message) -> None:
         """Take note of a message to front ends."""
