@@ -45,4 +45,9 @@ PLANS = {
         cells(2.1, [["sleep", 1000.0]]),
         Decision(2.2, "interrupt", {"front": 0}),
     ),
+    "an interrupt arrives with its cell, after a stall": replace(BASE, seed=0).with_decisions(
+        Decision(1.9, "stall", {"seconds": 3.0, "up": True, "down": False}),
+        cells(2.0, [["sleep", 1000.0]]),
+        Decision(2.5, "interrupt", {"front": 0}),
+    ),
 }
