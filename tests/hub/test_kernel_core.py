@@ -9,7 +9,7 @@ from runtimes import make
 
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.front_end.requests import FrontEndFacts
-from jupyter_gpu_kernel.hub.kernel.core import effects, events
+from jupyter_gpu_kernel.hub.kernel.core import effects, events, late_subscribers
 from jupyter_gpu_kernel.hub.kernel.core.effects import Effect
 from jupyter_gpu_kernel.hub.kernel.core.kernel_core import KernelCore
 from jupyter_gpu_kernel.hub.kernel.core.life import Life
@@ -314,3 +314,35 @@ def test_what_the_hub_knows_of_the_status_is_told_when_it_is_news() -> None:
     core(events.StatusKnown({"state": "ended", "cause": "the job is over"}))
     core(events.StatusKnown({"state": "waiting"}, wanted=True))
     assert core.life.status["job"] == {"id": "7"} and "cause" not in core.life.status
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_client_that_subscribes_after_its_kernel_info_was_answered_gets_the_idle_of_that_request(
+    core: Core, is_away: bool
+) -> None:
+    """JupyterLab would wait for it forever. While a cell runs, the keeper answers; while the node is away, the hub."""
+    known, running = Message(Channel.SHELL, 1, make("kernel_info_request", {})), cell()
+    core.arrives(about(known, "kernel_info_reply", Channel.SHELL, status="ok"))
+    core.arrives(about(running, "status", execution_state="busy"))
+    asked = Message(Channel.SHELL, 1, make("kernel_info_request", {}))
+    done = core(events.Requested(OWNER, asked, unsent=0, is_away=is_away, was_held=False))
+    if not is_away:
+        done = [
+            *core.arrives(about(asked, "status", execution_state="busy")),
+            *core.arrives(about(asked, "kernel_info_reply", Channel.SHELL, status="ok")),
+            *core.arrives(about(asked, "status", execution_state="idle")),
+        ]
+    before = states(done)
+    assert before.count(("idle", asked.key)) == 1
+
+    core.now += late_subscribers.LATE / 2
+    again = states(core(events.Subscribed()))
+    assert again == [("idle", asked.key), ("busy", "")], "the kernel is still busy"
+    core.now += late_subscribers.LATE
+    assert states(core(events.Subscribed())) == [("busy", "")]
+
+
+def states(done: list[Effect]) -> list[tuple[str, str]]:
+    """The statuses to front ends: each state, and the key of the request that it is about."""
+    sent = [one.message for one in done if isinstance(one, effects.ToFrontEnds)]
+    return [(one.content()["execution_state"], one.parent_key) for one in sent if one.msg_type == "status"]

@@ -16,6 +16,7 @@ from ....wire.messages import Channel, Message, content_of, type_of
 from ....wire.runtime import Runtime
 from ....wire.texts import wrapped
 from ...front_end.requests import has_reply, needs_owner, wants_restart
+from .late_subscribers import LateSubscribers
 
 _MAX_KERNEL_INFO = 64 * 1024
 """Bytes of a kernel_info_reply that is remembered."""
@@ -42,6 +43,7 @@ class Placeholder:
         self.kernel_info = kernel_info
         """The content of the kernel_info_reply of this kernel, or of a similar one."""
         self._answers = Answers(runtime)
+        self._late_subscribers = LateSubscribers(runtime)
         self.state = "starting"
         self.since = 0.0
         """Since when the kernel has this state, by its own messages, in seconds since 1970; 0: since the time that the
@@ -71,6 +73,7 @@ class Placeholder:
         header, before = message.parts[0], []
         if message.channel is Channel.IOPUB and b'"status"' in header:
             before = self._observe_status(str(message.content().get("execution_state")), message.parent_key)
+            self._late_subscribers.observe(message)
         elif b'"kernel_info_reply"' in header and len(message.parts[3]) <= _MAX_KERNEL_INFO:
             message.content()  # MessageError: only JSON is remembered
             self.kernel_info = message.parts[3]
@@ -120,7 +123,10 @@ class Placeholder:
 
     def reply(self, request: Message, content: dict[str, Any], *, is_idle: bool = False) -> list[Message]:
         """Answer a request with this content."""
-        return [*self._answers.reply(request, content, is_idle=is_idle), *self._repeated_busy()]
+        answer = self._answers.reply(request, content, is_idle=is_idle)
+        for message in answer:
+            self._late_subscribers.observe(message)
+        return [*answer, *self._repeated_busy()]
 
     def cancel(self, cells: list[Message]) -> list[Message]:
         """Answer cells that were interrupted before they were sent."""
@@ -195,9 +201,10 @@ class Placeholder:
         self._busy_with.clear()
 
     def greet_subscriber(self) -> list[Message]:
-        """Send a new subscriber the welcome message that newer protocols require, and the kernel's state."""
+        """Send a new subscriber the welcome message that newer protocols require, what the subscriber may have missed
+        just now, and the kernel's state."""
         welcome = on_iopub(self._runtime, "iopub_welcome", {"subscription": ""})
-        return [welcome, *self._status(self.state)]
+        return [welcome, *self._late_subscribers.repeated_idles(), *self._status(self.state)]
 
     def _repeated_busy(self) -> list[Message]:
         """Repeat that the kernel is busy with another request: the idle status after a reply would hide that."""
