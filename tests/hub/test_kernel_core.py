@@ -307,6 +307,36 @@ def test_an_interrupt_whose_idle_status_has_come_gets_only_its_reply(core: Core,
     assert shown(core(what)) == ["interrupt_reply"]
 
 
+@pytest.mark.parametrize("by_request", [False, True])
+def test_a_cell_that_was_interrupted_ends_when_another_kernel_replaces_the_first(
+    core: Core, by_request: bool
+) -> None:
+    """JupyterLab interrupts by the process that serves it, VS Code by a request."""
+    interrupted, later = cell(), cell()
+    core.sends(interrupted)
+    asked = Message(Channel.CONTROL, 1, make("interrupt_request", {}))
+    if by_request:
+        core.sends(asked)
+    else:
+        core(events.Commanded("interrupt", {}))
+    core.sends(later)
+    done = core(events.Switched("b", "k2"))
+    replies = [one.message for one in done if isinstance(one, effects.ToFrontEnds)]
+    ended = [one.content()["ename"] for one in replies if one.msg_type == "execute_reply"]
+    assert ended == ["KeyboardInterrupt"] and ("interrupt_reply" in shown(done)) == by_request
+    assert [one.message for one in done if isinstance(one, effects.ToKeeper)] == [later]
+
+
+@pytest.mark.parametrize("msg_type", ["interrupt_request", "shutdown_request"])
+def test_a_request_on_control_to_a_lost_kernel_has_its_reply(core: Core, msg_type: str) -> None:
+    core.arrives(keeper_message(event="state", id="k", state="idle"))
+    core(events.KeeperLost(GONE))
+    done = core.sends(Message(Channel.CONTROL, 1, make(msg_type, {})))
+    assert shown(done) == ["status", msg_type.replace("request", "reply"), "status"]
+    assert core.life.link_state is LinkState.LOST
+    assert core.life.end_wanted == (msg_type == "shutdown_request")
+
+
 def test_what_the_hub_knows_of_the_status_is_told_when_it_is_news() -> None:
     core = Core(has_starter=True)
     waits = events.StatusKnown({"state": "waiting", "job": {"id": "7"}})

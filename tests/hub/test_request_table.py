@@ -264,8 +264,20 @@ def test_another_kernel_gets_the_requests_and_no_interrupt() -> None:
     asked = [cell(), request("complete_request")]
     for one in (*asked, last):
         table.sent(one)
-    assert [one.message for one in table.requeue()] == [last]
-    assert released(table) == [own, *asked] and table.requeue() == []
+    interrupts, cells = table.requeue()
+    assert ([one.message for one in interrupts], cells) == ([last], [])
+    assert released(table) == [own, *asked] and table.requeue() == ([], [])
+
+
+def test_another_kernel_gets_no_cell_that_was_interrupted() -> None:
+    own, interrupted, later = own_code(), cell(), cell()
+    table = known(own, interrupted)
+    assert table.interrupt() == [own.msg_id, interrupted.msg_id]
+    table.sent(later)
+    table.take_changes()
+    assert table.requeue() == ([], [own, interrupted])
+    assert released(table) == [later]
+    table.validate()
 
 
 def test_of_a_kernel_that_is_gone_every_request_gets_a_reply() -> None:

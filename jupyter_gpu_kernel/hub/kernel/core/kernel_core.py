@@ -134,9 +134,8 @@ class KernelCore:
             return self._take_before_start(request)
         if is_away and (known := relay.placeholder.answer(request)):
             return relay.send(known)
-        if self.life.lost_cause and has_reply(request) and not needs_owner(request):
-            reason = relay.notice.for_user(self.life.lost_cause)
-            return relay.send(relay.placeholder.fail(request, reason))
+        if self.life.lost_cause and has_reply(request):
+            return relay.answer_lost(request)
         relay.take(request)
 
     def _take_before_start(self, request: Message) -> None:

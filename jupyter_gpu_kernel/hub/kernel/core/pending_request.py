@@ -50,6 +50,7 @@ class PendingRequest:
     has_input: Whether front ends have received the input of this cell.
     has_output: Whether front ends have received output of this cell.
     repeated: Whether a killed hub has sent this request already, or was about to send it.
+    interrupted: Whether the user has interrupted the kernel since this cell was sent.
     delivery: What front ends get of the kernel's later messages about the request.
     """
 
@@ -59,6 +60,7 @@ class PendingRequest:
     has_input: bool = False
     has_output: bool = False
     repeated: bool = False
+    interrupted: bool = False
     delivery: Delivery = Delivery.ALL
 
     def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ from .request_table import RequestTable
 _INTERRUPTED = (
     "the node is out of reach; the cell is interrupted when it is back, and shows its output until then"
 )
+_REPLACED = "the kernel was replaced by another one before the interrupt had ended the cell"
 _UNKNOWN = "the local hub was killed, and it is not known whether the kernel has got this request"
 _RUNS = ("starting", "waiting", "idle", "busy")
 """The states in which the placeholder answers for the kernel."""
@@ -126,7 +127,7 @@ class HubRelay:
         canceled = self.table.cancel_waiting()
         self.show(self.notice.update())
         self.send(self.placeholder.cancel(canceled))
-        cells = self.table.in_flight_ids
+        cells = self.table.interrupt()
         if late:
             self._end_interrupted()
         self.command("interrupt", cells=cells, late=late)
@@ -187,7 +188,7 @@ class HubRelay:
         if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
             self.pacer.end_replay()
             self._life.shutdown_requested(restart=requests.wants_restart(request))
-        if type_of(request) == "interrupt_request" and (cells := self.table.in_flight_ids):
+        if type_of(request) == "interrupt_request" and (cells := self.table.interrupt()):
             self.command("cancel", cells=cells)  # the interrupt may overtake those that it is for
         self.table.sent(request)
         self.show(self.displays.cell_sent(request))
@@ -337,6 +338,16 @@ class HubRelay:
             self.send(self.placeholder.fail(pending.message, text, is_idle=pending.is_idle))
         self.save()
 
+    def answer_lost(self, request: Message) -> None:
+        """Answer a request to a kernel that does not exist any more: there is nothing to interrupt or to end."""
+        if type_of(request) == "interrupt_request":
+            return self.send(self.placeholder.acknowledge(request))
+        if type_of(request) == "shutdown_request":
+            restart = requests.wants_restart(request)
+            self._life.shutdown_requested(restart=restart)
+            return self.send(self.placeholder.reply(request, {"status": "ok", "restart": restart}))
+        self.send(self.placeholder.fail(request, self.notice.for_user(self._life.lost_cause)))
+
     def kernel_taken(self, by: str, remedy: str) -> None:
         """Another computer has the kernel: answer the requests to which there is no reply."""
         self.flush()  # replies may be waiting
@@ -349,11 +360,13 @@ class HubRelay:
 
     def change_kernel(self, use: Effect) -> None:
         """From now on exchange messages with the keeper of another kernel, by this effect. That keeper gets the
-        requests that have no reply."""
+        requests that have no reply, but no cell that was interrupted."""
         self.flush()
         self.placeholder.kernel_gone()
         self.effects.append(use)
-        for interrupt in self.table.requeue():
+        interrupts, cells = self.table.requeue()
+        self.send(self.placeholder.end_cells(cells, "KeyboardInterrupt", _REPLACED))
+        for interrupt in interrupts:
             self.send(self.placeholder.acknowledge(interrupt.message, is_idle=interrupt.is_idle))
         self.save()
         self.release()

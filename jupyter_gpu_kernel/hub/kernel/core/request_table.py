@@ -100,8 +100,7 @@ class RequestTable:
     @property
     def in_flight_ids(self) -> list[str]:
         """The msg_ids of the cells in flight to which front ends have no reply; of very many cells only the newest."""
-        cells = [one.message for one in self._in_flight() if one.delivery is Delivery.ALL]
-        return list(map(id_of, cells))[-_MAX_NAMED:]
+        return [id_of(one.message) for one in self._unanswered_cells()][-_MAX_NAMED:]
 
     @property
     def first_cell(self) -> PendingRequest | None:
@@ -117,6 +116,10 @@ class RequestTable:
         for one in self._requests.values():
             if one.is_cell and not one.waits and one.delivery is not Delivery.OUTPUT:
                 yield one
+
+    def _unanswered_cells(self) -> list[PendingRequest]:
+        """Return the cells in flight to which front ends have no reply."""
+        return [one for one in self._in_flight() if one.delivery is Delivery.ALL]
 
     # -------------------------------------------------------------------------------------- requests of front ends
 
@@ -213,6 +216,12 @@ class RequestTable:
             self.end(one.message)
         return own_code + interrupts, cells
 
+    def interrupt(self) -> list[str]:
+        """The user interrupts the kernel. Return the msg_ids of the cells that the interrupt is for."""
+        for one in self._unanswered_cells():
+            one.interrupted = True
+        return self.in_flight_ids
+
     def cancel_waiting(self) -> list[Message]:
         """The kernel is interrupted, or does not start. Forget the cells of users that wait, and return them. They stay
         in the file until they are `answered`, one by one."""
@@ -251,17 +260,22 @@ class RequestTable:
             elif one.msg_type == "shutdown_request" and not one.waits:
                 self._changes.append((key, None))
 
-    def requeue(self) -> list[PendingRequest]:
-        """Another kernel gets the requests to which there is no reply: they wait again. Return interrupts, which the
-        hub answers, as they are for no other kernel."""
+    def requeue(self) -> tuple[list[PendingRequest], list[Message]]:
+        """Another kernel gets the requests to which there is no reply: they wait again. Return what the hub ends, as it
+        is for no other kernel: the interrupts, and the cells that were interrupted. These cells stay in the file until
+        they are `answered`, one by one."""
         sent = [one for one in self._requests.values() if not one.waits]
+        interrupted = [one for one in self._unanswered_cells() if one.interrupted]
         for one in sent:
-            if one.message.channel is Channel.SHELL and one.delivery is not Delivery.OUTPUT:
+            if one.interrupted and one.delivery is Delivery.ALL:
+                self._remove(header_key(one.message))
+            elif one.message.channel is Channel.SHELL and one.delivery is not Delivery.OUTPUT:
                 one.queue_again()
                 self._note(one)
             else:
                 self._forget(one)
-        return [one for one in sent if one.msg_type == "interrupt_request"]
+        interrupts = [one for one in sent if one.msg_type == "interrupt_request"]
+        return interrupts, [one.message for one in interrupted]
 
     def _cells_before(self, interrupts: list[PendingRequest]) -> list[str]:
         """Return the msg_ids of the cells that were in flight when the last of these requests was sent."""
