@@ -105,7 +105,7 @@ class View:
         if msg_type == "status":
             state = content["execution_state"]
             self.busy += state == "busy"
-            self.idle += state == "idle"
+            self.idle += state == "idle" and not (self.idle and self._may_have_another_idle)
             if (self.busy > 1 or self.idle > 1) and not self._answered_by_killed_hub:
                 raise Failure(
                     "two states", f"{self.client} got {self.busy} busy, {self.idle} idle of {self.name}"
@@ -122,6 +122,12 @@ class View:
                 raise Failure("two inputs", f"{self.client}: {self.name}")
         elif msg_type in OUTPUTS:
             self._output(number, msg_type, content)
+
+    @property
+    def _may_have_another_idle(self) -> bool:
+        """Whether the hub repeats the idle status of this request when a client subscribes late."""
+        request = self.client.world.all_requests.get(self.name)
+        return request is not None and request.msg_type == "kernel_info_request"
 
     @property
     def _answered_by_killed_hub(self) -> bool:
