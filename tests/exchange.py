@@ -163,6 +163,8 @@ class Tally:
                 continue  # asked again and again until the front end was ready, which is not all heard
             due = ["busy", "idle", *([f"{kind}_reply"] if own and not kind.startswith("comm_") else [])]
             counts = {what: self._came[request, what] for what in due}
+            if kind == "kernel_info":  # its idle status is repeated for clients that subscribe late
+                counts["idle"] = min(counts["idle"], 1)
             if set(counts.values()) != {1} or self._came[request, "execute_input"] > 1:
                 found.append(f"{kind}: {counts}")
         return found

@@ -26,9 +26,8 @@ class LateSubscribers:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._answered: deque[tuple[float, bytes]] = deque(
-            maxlen=_MAX_REQUESTS
-        )  # time and header of each request
+        self._answered = deque[tuple[float, bytes]](maxlen=_MAX_REQUESTS)
+        """The time of each idle status, and the header of its request."""
 
     def observe(self, message: Message) -> None:
         """Take note of a message to front ends."""
