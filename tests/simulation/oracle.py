@@ -104,8 +104,10 @@ class View:
         """A message has come."""
         if msg_type == "status":
             state = content["execution_state"]
+            if state == "idle" and (self.idle or not self.busy) and self._may_have_another_idle:
+                return
             self.busy += state == "busy"
-            self.idle += state == "idle" and not (self.idle and self._may_have_another_idle)
+            self.idle += state == "idle"
             if (self.busy > 1 or self.idle > 1) and not self._answered_by_killed_hub:
                 raise Failure(
                     "two states", f"{self.client} got {self.busy} busy, {self.idle} idle of {self.name}"
