@@ -28,7 +28,7 @@ def test_a_kernel_that_aborts_what_it_is_asked_is_asked_again_after_a_pause(tmp_
     states: List[str] = []
     kernel = context(loop, tmp_path, id="k", gpus=0)
     manager = GpuManager(kernel, NO_CALLBACKS._replace(evaluate=requests.evaluate, on_state=states.append))
-    manager._inform_kernel()
+    manager._acquired()
     for times in (1, 2, 3):
         loop.advance()
         assert len(asked) == times, "asked again at once"

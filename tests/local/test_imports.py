@@ -16,10 +16,10 @@ def loaded_by(code: str) -> set[str]:
 
 @pytest.mark.parametrize("module", ["jupyter_gpu_kernel.server.extension", "jupyter_gpu_kernel.provisioner"])
 def test_a_jupyter_server_loads_no_ssh(module: str) -> None:
-    """At its start; paramiko takes 50 ms. The form for a new machine loads it."""
+    """At its start; paramiko takes 50 ms. To read the user's ssh configuration takes no paramiko."""
     loaded = loaded_by(f"import {module}")
     assert module in loaded
-    assert not loaded & {"paramiko", "cryptography", "jupyter_gpu_kernel.hub.ssh.config.route"}
+    assert not loaded & {"paramiko", "cryptography", "jupyter_gpu_kernel.hub.ssh.connector"}
 
 
 def test_a_launcher_loads_little() -> None:

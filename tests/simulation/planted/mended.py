@@ -108,8 +108,14 @@ MENDED = [
     Mutant(
         "an interrupt that comes late hits the next cell",
         "agent.core.relay",
+        "        return self._is_up and self.busy and waits is None\n",
+        "        return self._is_up and waits is None\n",
+    ),
+    Mutant(
+        "an interrupt that arrives with its cell is ignored by the kernel",
+        "agent.core.relay",
+        "        return self._is_up and self.busy and waits is None\n",
         "        return self._is_up and self.busy and self.waiting.first_cell is None\n",
-        "        return self._is_up and self.waiting.first_cell is None\n",
     ),
     Mutant(
         "a cell that comes while the reply of a failed one is held runs",
