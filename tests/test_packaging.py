@@ -104,7 +104,7 @@ def test_a_wheel_carries_what_the_front_ends_need(checkout: Checkout) -> None:
     assert not any(name.endswith(".orig") for name in names)
     assert installs(names, LABEXTENSION + "install.json")
     assert installs(names, SERVER_CONFIG)
-    assert "jupyter_gpu_kernel/agent/__init__.py" in names  # deploy reads it as data
+    assert "jupyter_gpu_kernel/agent/__init__.py" in names  # the hub reads it as data
     assert "jupyter_gpu_kernel/py.typed" in names
     assert "jupyter_gpu_kernel/kernelspecs/logos/logo-svg.svg" in names
 

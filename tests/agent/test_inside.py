@@ -45,6 +45,18 @@ def test_an_interrupt_ends_a_call_that_the_signal_does_not_reach(kernel):
     kernel.run("signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})")
 
 
+def test_a_cell_that_is_interrupted_before_its_code_begins_has_a_reply(kernel):
+    """IPython transforms the code before it is ready for an interrupt; ipykernel would send no reply."""
+    kernel.run("""
+def interrupt(lines):
+    get_ipython().input_transformers_cleanup.remove(interrupt)
+    raise KeyboardInterrupt
+get_ipython().input_transformers_cleanup.append(interrupt)
+""")
+    assert kernel.finish(kernel.start("print('not run')"))["ename"] == "KeyboardInterrupt"
+    assert kernel.run("print('runs')") == "runs\n"
+
+
 def test_only_the_users_own_cells_are_activity(kernel):
     def active():
         last = {"last": "__import__('gpu_kernel')._guard.usage._last_active"}

@@ -223,3 +223,63 @@ def test_an_interrupt_that_waits_for_its_cell_outlives_the_keeper(tmp_path: Path
     successor.is_("busy", cell)
     has_input(successor, cell)
     assert interrupts(successor) == 1
+
+
+def test_an_interrupt_that_waits_for_a_cell_that_had_waited_for_gpus_outlives_the_keeper(
+    tmp_path: Path,
+) -> None:
+    """Front ends had the busy status of that cell from the keeper, before the kernel has begun it."""
+    killed = Exchange(tmp_path)
+    killed.lose_gpus()
+    cell = killed.asks("execute_request", code="f()")
+    killed.get_gpus()
+    killed.interrupt()
+    killed.runner.log_file.flush()
+    successor = Exchange(tmp_path, taken_over=True)
+    successor.handle(KernelUp({"status": "ok"}))
+    has_input(successor, cell)
+    assert interrupts(successor) == 1
+
+
+def test_without_a_log_an_interrupt_goes_to_the_kernel_at_once(tmp_path: Path) -> None:
+    """Nobody knows whether the kernel has begun the cells that it had from a killed keeper."""
+    successor = Exchange(tmp_path, taken_over=True)
+    successor.handle(KernelUp({"status": "ok"}))
+    successor.asks("execute_request", code="f()")
+    successor.interrupt()
+    assert interrupts(successor) == 1
+
+
+def test_an_interrupt_while_a_kernel_is_taken_over_reaches_the_running_cell(tmp_path: Path) -> None:
+    killed = Exchange(tmp_path)
+    has_input(killed, runs(killed))
+    killed.runner.log_file.flush()
+    successor = Exchange(tmp_path, taken_over=True)
+    successor.asks("interrupt_request", Channel.CONTROL)
+    assert interrupts(successor) == 0
+    successor.handle(KernelUp({"status": "ok"}))
+    assert interrupts(successor) == 1
+
+
+def test_an_interrupt_is_for_the_users_cell_of_those_that_the_kernel_has_not_begun(
+    exchange: Exchange,
+) -> None:
+    own = exchange.asks("execute_request", code="1", store_history=False)
+    cell = exchange.asks("execute_request", code="f()")
+    exchange.interrupt()
+    exchange.is_("busy", own)
+    ends(exchange, own)
+    assert interrupts(exchange) == 0
+    exchange.is_("busy", cell)
+    has_input(exchange, cell)
+    assert interrupts(exchange) == 1
+
+
+def test_an_interrupt_does_not_hit_the_cell_after_the_one_that_it_was_for(exchange: Exchange) -> None:
+    """The reply comes on another socket, and may overtake the cell's input."""
+    cell = exchange.asks("execute_request", code="f()")
+    exchange.interrupt()
+    exchange.sends(Channel.SHELL, "execute_reply", {"status": "ok", "execution_count": 1}, cell)
+    exchange.is_("busy", cell)
+    has_input(exchange, cell)
+    assert interrupts(exchange) == 0

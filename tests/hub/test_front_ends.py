@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 import zmq
@@ -12,6 +13,7 @@ from runtimes import RUNTIME, make
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.hub.front_end import front_ends as fronts_module
+from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEnds, FrontEndSpec
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -21,7 +23,7 @@ BULK = Message(Channel.IOPUB, 0, make("stream", {"name": "stdout", "text": "x" *
 class Kernel:
     """`fronts` on it, and raw clients of theirs; `received`: the requests of these clients."""
 
-    def __init__(self) -> None:
+    def __init__(self, delivered: Delivered | None = None) -> None:
         self.received: list[Message] = []
         self.subscribed = 0
         self.fronts = FrontEnds(
@@ -30,7 +32,7 @@ class Kernel:
             self._subscribes,
             lambda: None,
             lambda: None,
-            None,
+            delivered,
         )
         self._context = zmq.Context()
 
@@ -66,9 +68,9 @@ class Kernel:
         self._context.destroy(linger=0)
 
 
-def on(test: Callable[[Kernel], Awaitable[None]]) -> None:
+def on(test: Callable[[Kernel], Awaitable[None]], delivered: Delivered | None = None) -> None:
     async def main() -> None:
-        kernel = Kernel()
+        kernel = Kernel(delivered)
         try:
             await test(kernel)
         finally:
@@ -92,6 +94,15 @@ def test_no_front_end_gets_the_number_of_another() -> None:
         assert list(kernel.fronts) == [second, third, fifth, adopted, again, last]
 
     on(test)
+
+
+def test_numbers_of_front_ends_have_16_bits(tmp_path: Path) -> None:
+    (tmp_path / f"k.{(1 << 16) - 1}.clients").touch()  # of a killed hub
+
+    async def test(kernel: Kernel) -> None:
+        assert 0 < kernel.add().number < (1 << 16) - 1
+
+    on(test, Delivered(tmp_path / "k"))
 
 
 def test_a_reply_goes_to_the_client_that_asked_and_to_nobody_else() -> None:

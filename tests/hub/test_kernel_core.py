@@ -376,3 +376,11 @@ def states(done: list[Effect]) -> list[tuple[str, str]]:
     """The statuses to front ends: each state, and the key of the request that it is about."""
     sent = [one.message for one in done if isinstance(one, effects.ToFrontEnds)]
     return [(one.content()["execution_state"], one.parent_key) for one in sent if one.msg_type == "status"]
+
+
+def test_a_kernel_that_was_lost_while_busy_is_shown_as_idle(core: Core) -> None:
+    running = cell()
+    core.sends(running)
+    core.arrives(about(running, "status", execution_state="busy"))
+    assert states(core(events.KeeperLost(GONE)))[-1] == ("idle", "")
+    assert states(core(events.Subscribed())) == [("idle", "")]

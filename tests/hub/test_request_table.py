@@ -257,6 +257,10 @@ def test_an_outage_is_noticed_in_the_first_cell_of_a_user_that_has_not_ended() -
     assert not table.interrupted
 
 
+def requeued(table: RequestTable) -> list[Message]:
+    return [one.message for one in table.requeue()]
+
+
 def test_another_kernel_gets_the_requests_and_no_interrupt() -> None:
     own, ended, last = own_code(), cell(), interrupt()
     table = known(own, ended)
@@ -264,9 +268,8 @@ def test_another_kernel_gets_the_requests_and_no_interrupt() -> None:
     asked = [cell(), request("complete_request")]
     for one in (*asked, last):
         table.sent(one)
-    interrupts, cells = table.requeue()
-    assert ([one.message for one in interrupts], cells) == ([last], [])
-    assert released(table) == [own, *asked] and table.requeue() == ([], [])
+    assert requeued(table) == [last]
+    assert released(table) == [own, *asked] and requeued(table) == []
 
 
 def test_another_kernel_gets_no_cell_that_was_interrupted() -> None:
@@ -275,9 +278,24 @@ def test_another_kernel_gets_no_cell_that_was_interrupted() -> None:
     assert table.interrupt() == [own.msg_id, interrupted.msg_id]
     table.sent(later)
     table.take_changes()
-    assert table.requeue() == ([], [own, interrupted])
+    assert requeued(table) == [own, interrupted]
     assert released(table) == [later]
     table.validate()
+
+
+def test_no_hub_gives_another_kernel_a_cell_that_was_interrupted() -> None:
+    interrupted, later = cell(), cell()
+    killed = known(interrupted)
+    killed.interrupt()
+    killed.sent(later)
+    assert requeued(successor(killed)) == [interrupted]
+
+
+def test_another_kernel_gets_no_request_on_the_control_channel() -> None:
+    debug = Message(Channel.CONTROL, 1, make("debug_request", {}))
+    shutdown = Message(Channel.CONTROL, 1, make("shutdown_request", {"restart": True}))
+    table = known(debug, shutdown)
+    assert requeued(table) == [debug] and released(table) == []
 
 
 def test_of_a_kernel_that_is_gone_every_request_gets_a_reply() -> None:

@@ -68,6 +68,7 @@ class Relay:
         self._was_taken_over = taken_over
         self._busy_with.clear()
         self.waiting.may_pin = not taken_over
+        self.waiting.knows_begun = self._log.found or not taken_over
         self.answers.clear()
         if taken_over:
             self._kernel_taken_over()
@@ -97,8 +98,7 @@ class Relay:
             self.waiting.add(pending.request, Reason.KERNEL)
         elif pending.is_cell:
             self._latest_header = pending.request.parts[0]
-            cell = self.waiting.add(pending.request, Reason.REPLY)
-            cell.has_begun, cell.is_idle = pending.state == "busy", pending.state == "idle"
+            self.waiting.add(pending.request, Reason.REPLY).take_over(pending)
 
     def _send_again(self) -> None:
         """Send the kernel the requests that a killed keeper has sent, or was about to send. The kernel drops those that
@@ -280,13 +280,14 @@ class Relay:
         elif first is not None:
             self.fail_cells("KeyboardInterrupt", first.reason.value, only_first=True)
         elif next_cell is not None:
+            next_cell.is_interrupted = True
             self._log.add("requests.interrupt", next_cell.key)
 
     def _interrupt_kernel(self) -> None:
         self._log.effects.append(ToKernel(interruption(self._log.runtime)))
 
     def _cell_begins(self, key: str, has_input: bool) -> None:
-        if self.waiting.begin(key, has_input) and self._log.state.requests.is_interrupted(key):
+        if self.waiting.begin(key, has_input):
             self._interrupt_kernel()
 
     def _interrupt_waiting(self, interrupt: Message) -> None:
@@ -301,7 +302,7 @@ class Relay:
         """Whether there is something to interrupt in the kernel. If it is idle, an interrupt that comes late, after an
         outage, could hit the next cell on its way through the kernel's sockets, or be ignored before that begins."""
         waits = self.waiting.first_cell or self.waiting.next_cell(self._busy_with)
-        return self._is_up and self.busy and waits is None
+        return (self._is_up or self._was_taken_over) and self.busy and waits is None
 
     # -------------------------------------------------------------------------------------- from the kernel
 

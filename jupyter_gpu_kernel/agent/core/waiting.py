@@ -14,7 +14,7 @@ from typing import AbstractSet, Dict, Iterator, List, Optional
 
 from ...wire.kernel_messages.compose import is_user_cell
 from ...wire.messages import Message
-from ..log.requests import is_failure, stops_others
+from ..log.requests import ReceivedRequest, is_failure, stops_others
 from .code_request import is_only_request, requested_revision
 
 
@@ -49,7 +49,7 @@ class WaitingRequest:
     place: The number of the request in the order of arrival.
     by_user: Whether the request is a cell that a user has run.
     names_code: Whether the cell begins with `%gpu code REV`. only_names_code: Whether it has nothing else.
-    has_begun: Whether the kernel runs the cell, or has run it.
+    has_begun: Whether the kernel runs the cell, or has run it. is_interrupted: Whether it is to be interrupted then.
     reply: The kernel's reply, which is held until the kernel is idle again. A reply and the output before it come from
         the kernel on different sockets, and a reply must not overtake the output: nbclient drops what comes later.
     is_idle: Whether the kernel is idle again after the cell, so that only its reply is missing.
@@ -64,9 +64,15 @@ class WaitingRequest:
         code = request.content().get("code") if self.by_user else ""
         self.names_code = bool(requested_revision(code))
         self.only_names_code = is_only_request(code)
-        self.has_begun = False
+        self.has_begun = self.is_interrupted = False
         self.reply: Optional[Message] = None
         self.is_idle = False
+
+    def take_over(self, pending: ReceivedRequest) -> None:
+        """Take what the log of a killed keeper has of this cell, which the kernel has."""
+        is_busy = pending.state == "busy"  # also while a user's cell waits for GPUs
+        self.has_begun = pending.count is not None or (is_busy and not self.by_user)
+        self.is_idle, self.is_interrupted = pending.state == "idle", pending.is_interrupted
 
     @property
     def has_failed(self) -> bool:
@@ -89,6 +95,8 @@ class Waiting:
         self._last_place = 0
         self.may_pin = False
         """Whether no user cell of the kernel's process has passed yet, so that the next one may name code."""
+        self.knows_begun = True
+        """Whether it is known which cells the kernel has begun."""
 
     def __repr__(self) -> str:
         return f"<Waiting {self.line}>"
@@ -130,12 +138,14 @@ class Waiting:
         return bool(self._by_reason[Reason.REPLY])
 
     def next_cell(self, busy_with: AbstractSet[str]) -> Optional[WaitingRequest]:
-        """Return the cell that the kernel will begin next, if the kernel runs no cell, and no other request either.
+        """Return the cell that the kernel will begin next, if it is known that the kernel runs nothing.
         `busy_with`: the keys of the requests that the kernel is busy with."""
         cells = self.all(Reason.REPLY)
         pending = [one for one in cells if one.reply is None and not one.is_idle]
         runs = any(one.has_begun for one in pending) or busy_with - {one.key for one in cells}
-        return pending[0] if pending and not runs else None
+        if not pending or runs or not self.knows_begun:
+            return None
+        return next((one for one in pending if one.by_user), pending[0])
 
     def is_behind_failure(self, cell: Message) -> bool:
         """Return whether the cell must not run, as an earlier cell of the same client has failed whose reply is held.
@@ -209,13 +219,13 @@ class Waiting:
         return (one for one in self._by_reason[Reason.REPLY].values() if one.key == key)
 
     def begin(self, key: str, has_input: bool) -> bool:
-        """The kernel is busy with the request with this key, or has sent its input. Return whether a cell begins. Code
-        that a front end runs for itself may have no input."""
+        """The kernel is busy with the request with this key, or has sent its input. Return whether a cell begins that
+        is to be interrupted. Code that a front end runs for itself may have no input."""
         cell = next((one for one in self._executing(key) if not one.has_begun), None)
         if cell is None or (cell.by_user and not has_input):
             return False
         cell.has_begun = True
-        return True
+        return cell.is_interrupted and cell.reply is None
 
     # -------------------------------------------------------------------------------------- who waits no longer
 

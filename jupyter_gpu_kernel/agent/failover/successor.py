@@ -91,6 +91,7 @@ class Successor(Keeper):
         # Without a log, replies wait until the hub has named its requests, and until the kernel is taken over.
         self._replies_wait_for = set() if self.core.log.found else {"requests", "kernel"}
         self._early_replies: List[Message] = []
+        self._took_over = self._interrupt_waits = False
 
     def _lease_queue(self, folder: Path) -> socket.socket:
         return self.loop.runtime.received_socket(self._running.leases)
@@ -120,8 +121,16 @@ class Successor(Keeper):
             for client, *parts in last_replies.get(channel.name.lower(), []):
                 self._from_kernel(Message(channel, int(client), tuple(part.encode() for part in parts)))
         self.gpus.kernel_taken_over()
+        self._took_over = True
         super()._kernel_up()
         self._repeat_replies("kernel")
+        if self._interrupt_waits:
+            super().interrupt()
+
+    def interrupt(self) -> None:
+        self._interrupt_waits = not self._took_over and self.kernel.pid == self._running.pid
+        if not self._interrupt_waits:
+            super().interrupt()
 
     def _from_kernel(self, message: Message) -> None:
         is_same = self.kernel.pid == self._running.pid

@@ -94,6 +94,8 @@ class GpuManager:
         """Take over the leases of the kernel that this one replaces. The kernel must be up."""
         if self.acquisition.receive(passed):
             self._acquired()
+        elif self._cell_waits:
+            self.acquisition.request()
 
     def hand_over(self, folder: Path) -> bool:
         """Pass all leases to the keeper with this folder, whose kernel replaces this one."""

@@ -230,8 +230,11 @@ def kernel_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMe
         by_user = store_history and not silent
         with guard.cell(parent, by_user), window.passing(False):
             begin, started = time.monotonic(), time.time()
-            reply = base.do_execute(self, code, silent, store_history, *rest, **named)
-            content = await reply if inspect.isawaitable(reply) else reply
+            try:
+                reply = base.do_execute(self, code, silent, store_history, *rest, **named)
+                content = await reply if inspect.isawaitable(reply) else reply
+            except KeyboardInterrupt:  # before IPython was ready for it: ipykernel would send no reply
+                content = interrupted(self)
             seconds = time.monotonic() - begin
         if by_user:
             gpu_kernel.done_functions.cell_ended(request, code, content, started, seconds)
@@ -255,6 +258,14 @@ def kernel_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMe
     members.update({NOTICE: notice, TAKEN_OVER: taken_over})
     members.update(**kernel_members(base, window), **unread.input.kernel_members(base))
     return type(base.__name__, (base,), members)
+
+
+def interrupted(kernel: Any) -> Dict[str, Any]:
+    """Show front ends that a cell was interrupted before its code began; return the content of its reply."""
+    error = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt"]}
+    kernel.send_response(kernel.iopub_socket, "error", error)
+    more = {"execution_count": kernel.execution_count, "user_expressions": {}, "payload": []}
+    return {"status": "error", **error, **more}
 
 
 def wake_main_thread() -> None:

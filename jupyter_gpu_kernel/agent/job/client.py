@@ -85,7 +85,7 @@ class JobChild:
 
     def kill(self) -> None:
         """Ask the job's process to kill this process."""
-        with contextlib.suppress(PeerGone):
+        with contextlib.suppress(OSError):  # that process has ended, or does not read
             self._connection.send({"do": "kill"})
 
     def _receive(self, timeout: Optional[float]) -> Optional[int]:

@@ -13,7 +13,7 @@ from ...wire import MAX_PRIORITY, PROTOCOL
 from ...wire.fields import FieldError, items, load_object, number, text, texts
 from ...wire.messages import MAX_CLIENTS, Channel, Message
 from ...wire.stream.queues import MAX_MESSAGE
-from ..core.events import FrontEndReturned, HistoryRead, InterruptRequested, MissedRequested
+from ..core.events import FrontEndReturned, HistoryRead, MissedRequested
 from ..log.requests import MAX_REQUESTS, request_type
 from ..story import Limited
 
@@ -51,7 +51,7 @@ class KernelCommands:
             # The core has carried out the first two: here malformed ones end their connection.
             "cancel": lambda command: texts(command, "cells", MAX_REQUESTS, default=[]),
             "failure_seen": lambda command: text(command, "reply"),
-            "interrupt": lambda _: keeper.handle(InterruptRequested()),
+            "interrupt": lambda _: keeper.interrupt(),
             "restart": self._restart,
             "revive": self._revive,
             "kill": self._signal,

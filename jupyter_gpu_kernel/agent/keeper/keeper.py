@@ -354,6 +354,10 @@ class Keeper:
             self.idle_timer.used()
         self._signals.watch_cell()
 
+    def interrupt(self) -> None:
+        """Interrupt the cell that runs, or that waits."""
+        self.handle(events.InterruptRequested())
+
     def set_unanswered(self, command: Dict[str, Any]) -> None:
         """The hub, whose predecessor was killed, lists the cells that have no reply. Handle those that never came."""
         for cell in read_unanswered(command):

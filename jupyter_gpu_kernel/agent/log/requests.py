@@ -161,10 +161,6 @@ class Requests:
         if key in self.pending:
             self.pending[key].is_interrupted = True
 
-    def is_interrupted(self, key: str) -> bool:
-        """Return whether the cell was interrupted before the kernel had begun it."""
-        return key in self.pending and self.pending[key].is_interrupted
-
     def observe(self, message: Message) -> None:
         """Take note of a message to front ends."""
         pending = self.pending.get(message.parent_key)

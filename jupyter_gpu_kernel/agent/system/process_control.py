@@ -87,8 +87,10 @@ def _be_daemon(work: Callable[[Callable[[], None]], None], write_fd: int, log: P
     os.set_inheritable(write_fd, False)
 
     def started() -> None:
+        nonlocal write_fd
         os.write(write_fd, _STARTED)
         os.close(write_fd)
+        write_fd = -1  # the number may be that of another file soon
 
     status = 0
     try:

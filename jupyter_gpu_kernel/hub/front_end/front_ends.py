@@ -19,6 +19,8 @@ from .sockets import Bind, Sockets
 STALL_TIMEOUT = 10.0
 """Seconds without progress after which a front end that does not read is disconnected, if somebody waits for that."""
 _CLIENTS = 1 << 16
+_NUMBERS = 1 << 16
+"""A front end's number has 16 bits on the wire."""
 """Clients of one front end: a client number on the wire is the front end's number times this, plus its client's."""
 
 
@@ -107,10 +109,10 @@ class FrontEnds:
         self._delivered = delivered
         self._front_ends: dict[int, FrontEnd] = {}
         # A number is not used again: a reply for a front end that has left must not go to another one. The front ends
-        # that have left, in this hub or a killed one, are not known; so the first number is random. It has 16 bits on
-        # the wire.
+        # that have left, in this hub or a killed one, are not known; so the first number is random.
         known = delivered.front_ends if delivered is not None else []
         self._next = max([0, *known]) + runtime.random.randrange(1 << (10 if known else 15)) + 1
+        self._known = frozenset(known)
 
     def __len__(self) -> int:
         return len(self._front_ends)
@@ -134,7 +136,10 @@ class FrontEnds:
 
     def add(self, spec: FrontEndSpec) -> FrontEnd:
         """Add a front end. Raise HubError if its ports cannot be bound."""
-        number = self._next if spec.number is None or spec.number in self._front_ends else spec.number
+        number = spec.number
+        if number is None or number in self._front_ends:
+            number = self._unused_number()
+            self._next = number + 1
 
         def receive(message: Message) -> None:
             self._on_message(front, message.replace(client=number * _CLIENTS + message.client))
@@ -146,9 +151,12 @@ class FrontEnds:
         )
         front = FrontEnd(number, edge, spec)
         self._front_ends[number] = front
-        self._next = max(self._next, number + 1)
         self._on_change()
         return front
+
+    def _unused_number(self) -> int:
+        numbers = (number % _NUMBERS for number in range(self._next, self._next + _NUMBERS))
+        return next(one for one in numbers if one and one not in self._front_ends and one not in self._known)
 
     def reconnect(self, front: FrontEnd, spec: FrontEndSpec) -> None:
         """Another process serves the front end now."""

@@ -7,7 +7,7 @@ import type { ISessionContext } from '@jupyterlab/apputils';
 import { KernelMessage } from '@jupyterlab/services';
 import type { Kernel } from '@jupyterlab/services';
 
-/** The hub's display ids of such notices begin so (`hub/kernel/transient_displays.py`). */
+/** The hub's display ids of such notices begin so (`hub/kernel/core/displays.py`). */
 const OFFLINE = 'jupyter-gpu-kernel-passing-offline-';
 
 export function keepOutHubNotices(sessionContext: ISessionContext, isOurs: (kernel: Kernel.IKernelConnection) => boolean): void {

@@ -108,13 +108,13 @@ MENDED = [
     Mutant(
         "an interrupt that comes late hits the next cell",
         "agent.core.relay",
-        "        return self._is_up and self.busy and waits is None\n",
+        "        return (self._is_up or self._was_taken_over) and self.busy and waits is None\n",
         "        return self._is_up and waits is None\n",
     ),
     Mutant(
         "an interrupt that arrives with its cell is ignored by the kernel",
         "agent.core.relay",
-        "        return self._is_up and self.busy and waits is None\n",
+        "        return (self._is_up or self._was_taken_over) and self.busy and waits is None\n",
         "        return self._is_up and self.busy and self.waiting.first_cell is None\n",
     ),
     Mutant(

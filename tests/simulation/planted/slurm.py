@@ -32,7 +32,7 @@ SLURM = [
     Mutant(
         "what a killed hub has answered in place of a kernel in a job is answered again",
         "hub.kernel.core.pending_request",
-        "if one.waits or not (one.is_cell or one.delivery is Delivery.ALL)]",
+        "if one.waits or one.delivery is not Delivery.ALL]",
         "if one.waits]",
     ),
 ]

@@ -96,11 +96,13 @@ class LeaseTransfer(NamedTuple):
 
     def inherit(self) -> PassedLeases:
         """Return the leases that the killed keeper has kept. They stay kept."""
-        return _receive(self.runtime, self.queue, socket.MSG_PEEK)
+        return _receive(self.runtime, self.queue, socket.MSG_PEEK | socket.MSG_DONTWAIT)
 
     def release(self) -> None:
         """Keep no leases any more; harmless when repeated."""
-        _receive(self.runtime, self.queue).close()
+        _receive(
+            self.runtime, self.queue, socket.MSG_DONTWAIT
+        ).close()  # a cell may have changed the socket's mode
 
 
 def new_queue(runtime: AgentRuntime, folder: Path) -> socket.socket:

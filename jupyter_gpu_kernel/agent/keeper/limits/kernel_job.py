@@ -61,7 +61,7 @@ class KernelJob:
 
     def leave(self) -> None:
         """Report that the kernel has ended, so that the job may end, too."""
-        with contextlib.suppress(PeerGone):
+        with contextlib.suppress(OSError):  # that process has ended, or does not read
             self._process.send({"do": "leave"})
 
     def set_end_time(self, fields: Mapping[str, Any]) -> None:

@@ -141,7 +141,7 @@ class KernelCore:
     def _take_before_start(self, request: Message) -> None:
         """Take a request for a kernel that has not been started, and that a cell of its user starts."""
         relay = self.relay
-        if type_of(request) == "shutdown_request":
+        if type_of(request) == "shutdown_request" and request.channel is Channel.CONTROL:
             restart = wants_restart(request)
             self._end_cells(*_NOT_STARTED)
             relay.send(relay.placeholder.reply(request, {"status": "ok", "restart": restart}))

@@ -29,12 +29,13 @@ class LateSubscribers:
         self._answered = deque[tuple[float, bytes]](maxlen=_MAX_REQUESTS)
         """The time of each idle status, and the header of its request."""
 
-    def observe(self, message: Message) -> None:
-        """Take note of a message to front ends."""
-        header, request, _, content = message.parts[:4]
-        is_idle = message.channel is Channel.IOPUB and b'"status"' in header and b'"idle"' in content
-        if is_idle and b'"kernel_info_request"' in request and len(request) <= MAX_HEADER:
-            self._answered.append((self._runtime.monotonic(), request))
+    def observe(self, *messages: Message) -> None:
+        """Take note of messages to front ends."""
+        for message in messages:
+            header, request, _, content = message.parts[:4]
+            is_idle = message.channel is Channel.IOPUB and b'"status"' in header and b'"idle"' in content
+            if is_idle and b'"kernel_info_request"' in request and len(request) <= MAX_HEADER:
+                self._answered.append((self._runtime.monotonic(), request))
 
     def repeated_idles(self) -> list[Message]:
         """Return the idle statuses of the last seconds once more, as new messages: clients refuse a message that they

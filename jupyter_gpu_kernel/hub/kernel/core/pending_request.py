@@ -11,6 +11,8 @@ from ...front_end.requests import SavedRequest
 
 _WAITS = 4
 """The bit of a mark for a request that waits. The lower bits are its `Delivery`."""
+_INTERRUPTED = 8
+"""The bit of a mark for a cell that was interrupted."""
 
 
 class Delivery(enum.IntEnum):
@@ -74,12 +76,21 @@ class PendingRequest:
     def recalled(cls, saved: SavedRequest) -> PendingRequest:
         """Return the request of a hub that was killed, perhaps before that hub had sent it."""
         sent, delivery = not saved.mark & _WAITS, Delivery(saved.mark & 3)
-        return cls(saved.message, not sent, has_output=sent, repeated=sent, delivery=delivery)
+        is_interrupted = bool(saved.mark & _INTERRUPTED)
+        return cls(
+            saved.message,
+            not sent,
+            has_output=sent,
+            repeated=sent,
+            interrupted=is_interrupted,
+            delivery=delivery,
+        )
 
     @property
     def saved(self) -> SavedRequest:
         """The request as the file keeps it."""
-        return SavedRequest(_WAITS * self.waits | self.delivery, self.message)
+        mark = _WAITS * self.waits | _INTERRUPTED * self.interrupted | self.delivery
+        return SavedRequest(mark, self.message)
 
     @property
     def is_idle(self) -> bool:
@@ -113,7 +124,7 @@ class PendingRequest:
 
 
 def waiting(saved: list[SavedRequest]) -> list[SavedRequest]:
-    """Return those of a killed hub's requests that no kernel has got; and those besides cells that the hub has
-    answered, as the kernel may still exist, and its replies to them are dropped."""
+    """Return those of a killed hub's requests that no kernel has got; and those that the hub has answered: the kernel
+    may still exist, and its replies to them are dropped."""
     recalled = [PendingRequest.recalled(one) for one in saved]
-    return [one.saved for one in recalled if one.waits or not (one.is_cell or one.delivery is Delivery.ALL)]
+    return [one.saved for one in recalled if one.waits or one.delivery is not Delivery.ALL]

@@ -18,6 +18,7 @@ from ....wire.texts import wrapped
 from ...front_end.requests import has_reply, needs_owner, wants_restart
 from .late_subscribers import LateSubscribers
 
+_REPLACED = "the kernel was replaced by another one before this had ended"
 _MAX_KERNEL_INFO = 64 * 1024
 """Bytes of a kernel_info_reply that is remembered."""
 _STATES = ("starting", "restarting", "idle", "busy")
@@ -94,7 +95,17 @@ class Placeholder:
 
     def fail(self, request: Message, reason: str, *, is_idle: bool = False) -> list[Message]:
         """Answer this request with an error, as there is no kernel any more that could answer it."""
-        return self._answers.fail(request, "DeadKernelError", reason, is_idle=is_idle)
+        answer = self._answers.fail(request, "DeadKernelError", reason, is_idle=is_idle)
+        self._late_subscribers.observe(*answer)
+        return answer
+
+    def end_with_kernel(self, request: Message, *, is_idle: bool = False) -> list[Message]:
+        """Answer a request that is not for the kernel that replaces its own: an interrupt, another request on the
+        control channel, or a cell that was interrupted."""
+        if type_of(request) == "interrupt_request":
+            return self.acknowledge(request, is_idle=is_idle)
+        name = "DeadKernelError" if request.channel is Channel.CONTROL else "KeyboardInterrupt"
+        return self._answers.fail(request, name, _REPLACED, is_idle=is_idle)
 
     def deny(self, request: Message, reason: str, *, is_idle: bool = False) -> list[Message]:
         """Answer a request that the kernel does not get, as another front end owns it, or another computer has it."""
@@ -124,8 +135,7 @@ class Placeholder:
     def reply(self, request: Message, content: dict[str, Any], *, is_idle: bool = False) -> list[Message]:
         """Answer a request with this content."""
         answer = self._answers.reply(request, content, is_idle=is_idle)
-        for message in answer:
-            self._late_subscribers.observe(message)
+        self._late_subscribers.observe(*answer)
         return [*answer, *self._repeated_busy()]
 
     def cancel(self, cells: list[Message]) -> list[Message]:

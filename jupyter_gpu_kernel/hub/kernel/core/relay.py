@@ -30,7 +30,6 @@ from .request_table import RequestTable
 _INTERRUPTED = (
     "the node is out of reach; the cell is interrupted when it is back, and shows its output until then"
 )
-_REPLACED = "the kernel was replaced by another one before the interrupt had ended the cell"
 _UNKNOWN = "the local hub was killed, and it is not known whether the kernel has got this request"
 _RUNS = ("starting", "waiting", "idle", "busy")
 """The states in which the placeholder answers for the kernel."""
@@ -336,13 +335,19 @@ class HubRelay:
         text = self.notice.for_user(reason)
         for pending in self.table.clear(waiting=waiting):
             self.send(self.placeholder.fail(pending.message, text, is_idle=pending.is_idle))
+        self._show_idle()
+
+    def _show_idle(self) -> None:
+        """Show that nothing runs any more: the kernel was busy, perhaps with a cell of another front end."""
+        if self.placeholder.state == "busy" and not self.table.waiting_cells:
+            self.send(self.placeholder.show_state("idle"))
         self.save()
 
     def answer_lost(self, request: Message) -> None:
         """Answer a request to a kernel that does not exist any more: there is nothing to interrupt or to end."""
         if type_of(request) == "interrupt_request":
             return self.send(self.placeholder.acknowledge(request))
-        if type_of(request) == "shutdown_request":
+        if type_of(request) == "shutdown_request" and request.channel is Channel.CONTROL:
             restart = requests.wants_restart(request)
             self._life.shutdown_requested(restart=restart)
             return self.send(self.placeholder.reply(request, {"status": "ok", "restart": restart}))
@@ -354,9 +359,7 @@ class HubRelay:
         self.placeholder.kernel_gone()
         for pending in self.table.clear(waiting=True):
             self.send(self.placeholder.deny(pending.message, f"{by}. {remedy}", is_idle=pending.is_idle))
-        if self.placeholder.state == "busy":  # with a cell of another front end, whose end is not shown here
-            self.send(self.placeholder.show_state("idle"))
-        self.save()
+        self._show_idle()
 
     def change_kernel(self, use: Effect) -> None:
         """From now on exchange messages with the keeper of another kernel, by this effect. That keeper gets the
@@ -364,10 +367,8 @@ class HubRelay:
         self.flush()
         self.placeholder.kernel_gone()
         self.effects.append(use)
-        interrupts, cells = self.table.requeue()
-        self.send(self.placeholder.end_cells(cells, "KeyboardInterrupt", _REPLACED))
-        for interrupt in interrupts:
-            self.send(self.placeholder.acknowledge(interrupt.message, is_idle=interrupt.is_idle))
+        for pending in self.table.requeue():
+            self.send(self.placeholder.end_with_kernel(pending.message, is_idle=pending.is_idle))
         self.save()
         self.release()
 

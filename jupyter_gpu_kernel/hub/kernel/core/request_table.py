@@ -220,6 +220,7 @@ class RequestTable:
         """The user interrupts the kernel. Return the msg_ids of the cells that the interrupt is for."""
         for one in self._unanswered_cells():
             one.interrupted = True
+            self._note(one)
         return self.in_flight_ids
 
     def cancel_waiting(self) -> list[Message]:
@@ -260,22 +261,26 @@ class RequestTable:
             elif one.msg_type == "shutdown_request" and not one.waits:
                 self._changes.append((key, None))
 
-    def requeue(self) -> tuple[list[PendingRequest], list[Message]]:
+    def requeue(self) -> list[PendingRequest]:
         """Another kernel gets the requests to which there is no reply: they wait again. Return what the hub ends, as it
-        is for no other kernel: the interrupts, and the cells that were interrupted. These cells stay in the file until
-        they are `answered`, one by one."""
+        is for no other kernel: requests on the control channel, and the cells that were interrupted. These stay in the
+        file until they are `answered`, one by one."""
         sent = [one for one in self._requests.values() if not one.waits]
-        interrupted = [one for one in self._unanswered_cells() if one.interrupted]
+        ended = [one for one in sent if one.delivery is Delivery.ALL and self._ends_with_kernel(one)]
         for one in sent:
-            if one.interrupted and one.delivery is Delivery.ALL:
+            if one in ended:
                 self._remove(header_key(one.message))
             elif one.message.channel is Channel.SHELL and one.delivery is not Delivery.OUTPUT:
                 one.queue_again()
                 self._note(one)
             else:
                 self._forget(one)
-        interrupts = [one for one in sent if one.msg_type == "interrupt_request"]
-        return interrupts, [one.message for one in interrupted]
+        return ended
+
+    @staticmethod
+    def _ends_with_kernel(request: PendingRequest) -> bool:
+        is_control = request.message.channel is Channel.CONTROL and request.msg_type != "shutdown_request"
+        return request.interrupted or (is_control and has_reply(request.message))
 
     def _cells_before(self, interrupts: list[PendingRequest]) -> list[str]:
         """Return the msg_ids of the cells that were in flight when the last of these requests was sent."""
