@@ -165,5 +165,5 @@ def test_what_waits_for_the_node_is_bounded_and_refused_beyond(
         assert len(remote.core.relay.table.waiting) == 1
     finally:
         front.edge.send = send  # type: ignore[method-assign]
-        loop.call(remote.core.relay.table.clear)
+        loop.call(remote.core.relay.table.clear, waiting=True)
         loop.call(remote.resume)
