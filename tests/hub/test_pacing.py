@@ -22,7 +22,7 @@ from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_mess
 from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint, ProtocolError
 
 
-class Timeless(selectors.SelectSelector):
+class Timeless(selectors.DefaultSelector):
     """What waits is due at once: `now` jumps there."""
 
     now = 0.0
