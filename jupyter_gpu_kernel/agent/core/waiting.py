@@ -3,7 +3,8 @@
 A request waits until the kernel's process takes requests. Then a cell waits until the cells of a front end that has
 left have ended, and a user's cell also until the code is pinned and until the kernel has its GPUs. At last the kernel
 has the cell, which waits for its reply. Requests other than cells go to the kernel as soon as it is up, and wait no
-longer. This module decides; `relay.py` sends, answers and pins.
+longer. An interrupt for a cell that the kernel has not begun is a mark of that cell: between cells, ipykernel ignores
+interrupts. This module decides; `relay.py` sends, answers and pins.
 """
 
 from __future__ import annotations

@@ -240,6 +240,14 @@ def kernel_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMe
             gpu_kernel.done_functions.cell_ended(request, code, content, started, seconds)
         return content
 
+    members = {"do_execute": do_execute, **control_members(base, guard, window, unread)}
+    members.update(**kernel_members(base, window), **unread.input.kernel_members(base))
+    return type(base.__name__, (base,), members)
+
+
+def control_members(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMessages) -> Dict[str, Any]:
+    """Return the members of a kernel's class that handle requests on the control channel."""
+
     def notice(self: Any, stream: Any, ident: Any, parent: Any) -> None:
         content = parent["content"]
         guard.notify(str(content["text"]), bool(content["hooks"]), str(content.get("signal", "")))
@@ -253,11 +261,9 @@ def kernel_class(base: Any, guard: Guard, window: OutputWindow, unread: UnreadMe
         for seconds in _WAKES:
             asyncio.get_running_loop().call_later(seconds, wake_main_thread)
 
-    control = [*base.control_msg_types, NOTICE, TAKEN_OVER]
-    members = {"do_execute": do_execute, "control_msg_types": control, "interrupt_request": interrupt_request}
-    members.update({NOTICE: notice, TAKEN_OVER: taken_over})
-    members.update(**kernel_members(base, window), **unread.input.kernel_members(base))
-    return type(base.__name__, (base,), members)
+    types = {NOTICE: notice, TAKEN_OVER: taken_over}
+    control = [*base.control_msg_types, *types]
+    return {"control_msg_types": control, "interrupt_request": interrupt_request, **types}
 
 
 def interrupted(kernel: Any) -> Dict[str, Any]:

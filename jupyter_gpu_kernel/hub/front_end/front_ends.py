@@ -19,9 +19,9 @@ from .sockets import Bind, Sockets
 STALL_TIMEOUT = 10.0
 """Seconds without progress after which a front end that does not read is disconnected, if somebody waits for that."""
 _CLIENTS = 1 << 16
-_NUMBERS = 1 << 16
-"""A front end's number has 16 bits on the wire."""
 """Clients of one front end: a client number on the wire is the front end's number times this, plus its client's."""
+_NUMBERS = 1 << 16
+"""The numbers of front ends are below this: they have 16 bits on the wire. 0 is no number."""
 
 
 class Listener(Protocol):
@@ -108,8 +108,8 @@ class FrontEnds:
         self._bind = bind
         self._delivered = delivered
         self._front_ends: dict[int, FrontEnd] = {}
-        # A number is not used again: a reply for a front end that has left must not go to another one. The front ends
-        # that have left, in this hub or a killed one, are not known; so the first number is random.
+        # A number is used again only after all others, as a reply for a front end that has left must not go to another
+        # one. Who has left while a killed hub had the kernel is not known, so the first number is random.
         known = delivered.front_ends if delivered is not None else []
         self._next = max([0, *known]) + runtime.random.randrange(1 << (10 if known else 15)) + 1
         self._known = frozenset(known)

@@ -336,12 +336,12 @@ class HubRelay:
         for pending in self.table.clear(waiting=waiting):
             self.send(self.placeholder.fail(pending.message, text, is_idle=pending.is_idle))
         self._show_idle()
+        self.save()
 
     def _show_idle(self) -> None:
         """Show that nothing runs any more: the kernel was busy, perhaps with a cell of another front end."""
         if self.placeholder.state == "busy" and not self.table.waiting_cells:
             self.send(self.placeholder.show_state("idle"))
-        self.save()
 
     def answer_lost(self, request: Message) -> None:
         """Answer a request to a kernel that does not exist any more: there is nothing to interrupt or to end."""
@@ -360,6 +360,7 @@ class HubRelay:
         for pending in self.table.clear(waiting=True):
             self.send(self.placeholder.deny(pending.message, f"{by}. {remedy}", is_idle=pending.is_idle))
         self._show_idle()
+        self.save()
 
     def change_kernel(self, use: Effect) -> None:
         """From now on exchange messages with the keeper of another kernel, by this effect. That keeper gets the
