@@ -53,13 +53,7 @@ _SAVE_WITHIN = 2.0
 class Kernels:
     """All kernels of this hub. Iterating yields those that are served."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        nodes: Nodes,
-        schedulers: Schedulers,
-        log: logging.Logger,
-    ) -> None:
+    def __init__(self, runtime: Runtime, nodes: Nodes, schedulers: Schedulers, log: logging.Logger) -> None:
         self._runtime = runtime
         self._nodes = nodes
         self._log = log

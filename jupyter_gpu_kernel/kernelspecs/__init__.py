@@ -266,11 +266,7 @@ def check_name(name: str, *, prefix: Path | str | None = None, replace: bool = F
 
 
 def write(
-    name: str,
-    settings: KernelSettings,
-    *,
-    prefix: Path | str | None = None,
-    replace: bool = False,
+    name: str, settings: KernelSettings, *, prefix: Path | str | None = None, replace: bool = False
 ) -> Kernelspec:
     """Write a kernelspec with its logos. With `prefix`, write one under its share/jupyter, and change no other.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import sys
 import threading
@@ -25,6 +26,7 @@ from jupyter_gpu_kernel.agent.gpus.acquisition import (
     RETRIES,
     RETRY_AFTER,
     Acquisition,
+    AcquisitionCallbacks,
 )
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, SmiError
 from jupyter_gpu_kernel.agent.gpus.devices.smi_runner import TIMEOUT
@@ -34,10 +36,12 @@ from jupyter_gpu_kernel.agent.gpus.sharing import announcements
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, release_all
 from jupyter_gpu_kernel.agent.gpus.sharing.release_watch import INTERVAL
 from jupyter_gpu_kernel.agent.gpus.sharing.turns import UNTAKEN_FOR
+from jupyter_gpu_kernel.agent.kernel_context import KernelContext
 from jupyter_gpu_kernel.agent.system import procfs
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 HANG = SmiError("hang", "nvidia-smi does not answer")
+SILENT = AcquisitionCallbacks(lambda: None, lambda text: None, lambda text: None)
 
 
 def fake_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +60,7 @@ def test_a_lease_answers_before_the_claim_is_granted(tmp_path: Path, monkeypatch
     texts: List[str] = []
     waiting = Acquisition(
         context(loop, tmp_path, id=kernel, gpus=1), lambda: {"state": "starting"},
-        on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
+        AcquisitionCallbacks(lambda: texts.append("acquired"), texts.append, texts.append),
     )  # fmt: skip
     gpu = Gpu(0, new_uuid(), "A100", 40960, 1, utilization=0)
     waiting.request()
@@ -79,10 +83,7 @@ def test_a_lease_answers_before_the_claim_is_granted(tmp_path: Path, monkeypatch
 @pytest.fixture
 def kernel(tmp_path: Path) -> Iterator[Acquisition]:
     """One that needs a GPU; nothing samples any."""
-    acquisition = Acquisition(
-        context(ManualLoop(), tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
-        on_acquired=lambda: None, on_error=lambda text: None, on_waiting=lambda text: None,
-    )  # fmt: skip
+    acquisition = Acquisition(context(ManualLoop(), tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict, SILENT)
     yield acquisition
     acquisition.release()
 
@@ -92,10 +93,7 @@ def test_a_killed_keeper_leaves_its_leases_to_its_successor(tmp_path: Path) -> N
     kernel, uuid = context(ManualLoop(), tmp_path, id="k1", gpus=2), [new_uuid() for _ in range(2)]
 
     def keeper() -> Acquisition:
-        return Acquisition(
-            kernel, dict,
-            on_acquired=lambda: None, on_error=lambda text: None, on_waiting=lambda text: None,
-        )  # fmt: skip
+        return Acquisition(kernel, dict, SILENT)
 
     killed = keeper()
     assert killed.receive(passed_leases(uuid))
@@ -103,7 +101,7 @@ def test_a_killed_keeper_leaves_its_leases_to_its_successor(tmp_path: Path) -> N
     assert [take_lease(one, {"id": "other"}) for one in uuid] == [None, None]
     for _ in range(2):  # the first one is killed, too
         successor = keeper()
-        successor.inherit()
+        successor.inherit([])
         assert successor.acquired and (successor.uuids, successor.held_since) == (uuid, 5.0)
         assert {holder.id for holder in read_leases(uuid, timeout=0.0).values()} <= {"k1", "?"}
         release_all(successor._leases)
@@ -111,8 +109,73 @@ def test_a_killed_keeper_leaves_its_leases_to_its_successor(tmp_path: Path) -> N
     successor.release()
     assert not read_leases(uuid)
     later = keeper()
-    later.inherit()
+    later.inherit([])
     assert not later.acquired
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Iterator[Killed]:
+    killed = Killed(tmp_path)
+    yield killed
+    killed.successor.release()
+
+
+class Killed:
+    """A kernel with two GPUs, `uuids`, whose keeper was killed, and its successor. `queue` keeps the leases."""
+
+    def __init__(self, folder: Path) -> None:
+        self.uuids = [new_uuid(), new_uuid()]
+        context = self._context(folder)
+        keeper = Acquisition(context, dict, SILENT)
+        assert keeper.receive(passed_leases(self.uuids))
+        release_all(keeper._leases)
+        self.queue = context.lease_queue
+        self.successor = Acquisition(context, dict, SILENT)
+
+    @staticmethod
+    def _context(folder: Path) -> KernelContext:
+        return context(ManualLoop(), folder, id="k1", gpus=2)
+
+    def lose_leases(self, folder: Path) -> None:
+        """The kernel has closed the socket that kept them."""
+        self.queue.close()
+        assert not read_leases(self.uuids, timeout=0.0)
+        self.successor = Acquisition(self._context(folder), dict, SILENT)
+
+
+def test_leases_that_were_lost_are_taken_again(tmp_path: Path, killed: Killed) -> None:
+    killed.lose_leases(tmp_path)
+    killed.successor.inherit(killed.uuids)
+    assert killed.successor.acquired and killed.successor.uuids == killed.uuids
+    release_all(killed.successor._leases)  # killed, too
+    assert list(read_leases(killed.uuids, timeout=0.0)) == killed.uuids
+
+
+def test_leases_that_were_lost_and_that_another_kernel_has_are_not_taken(
+    tmp_path: Path, killed: Killed
+) -> None:
+    killed.lose_leases(tmp_path)
+    other = take_lease(killed.uuids[1], {"id": "other"})
+    assert other is not None
+    killed.successor.inherit(killed.uuids)
+    assert not killed.successor.acquired
+    assert list(read_leases(killed.uuids, timeout=0.0)) == killed.uuids[1:]
+    other.release()
+
+
+@pytest.mark.parametrize("knows_gpus", [True, False])
+def test_leases_for_which_descriptors_are_missing_are_released(killed: Killed, knows_gpus: bool) -> None:
+    """Else nobody could ever have these GPUs, not even their kernel."""
+    lowest = os.dup(0)
+    os.close(lowest)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 1, before[1]))
+    try:
+        killed.successor.inherit(killed.uuids if knows_gpus else [])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert not killed.successor.acquired and not killed.successor.uuids
+    assert not read_leases(killed.uuids, timeout=0.0)
 
 
 def test_leases_that_the_system_does_not_keep_are_an_error_of_the_cell(kernel: Acquisition) -> None:
@@ -138,7 +201,7 @@ def test_a_lease_that_the_system_refuses_is_an_error_of_the_cell(
     errors: List[str] = []
     waiting = Acquisition(
         context(loop, tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
-        on_acquired=lambda: errors.append("acquired"), on_error=errors.append, on_waiting=lambda text: None,
+        AcquisitionCallbacks(lambda: errors.append("acquired"), errors.append, lambda text: None),
     )  # fmt: skip
     gpu = Gpu(0, f"GPU-{'0' * 200}", "A100", 40960, 1, utilization=0)
     waiting.request()
@@ -156,7 +219,7 @@ def test_only_failures_in_a_row_end_the_cell(tmp_path: Path, monkeypatch: pytest
     texts: List[str] = []
     waiting = Acquisition(
         context(loop, tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
-        on_acquired=lambda: errors.append("acquired"), on_error=errors.append, on_waiting=texts.append,
+        AcquisitionCallbacks(lambda: errors.append("acquired"), errors.append, texts.append),
     )  # fmt: skip
     busy = Gpu(0, new_uuid(), "A100", 40960, 30000, utilization=90)
     waiting.request()
@@ -187,7 +250,7 @@ def test_a_place_that_nobody_takes_does_not_hold_the_queue_for_ever(
     loop.clock.seconds = began = RUNTIME.time()  # so that the place's time is plausible
     waiting = Acquisition(
         context(loop, tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
-        on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
+        AcquisitionCallbacks(lambda: texts.append("acquired"), texts.append, texts.append),
     )  # fmt: skip
     name = f"{round(began * 1000):011x}.0.{gpus}.99.ffffffffffffffff.{uuid.uuid4().hex[:12]}"
     place = announcements.bind(RUNTIME, "jupyter-gpu-kernel/wait/" + name)
@@ -213,7 +276,7 @@ def test_a_move_of_the_queue_is_noticed_although_the_place_was_read_meanwhile(
     loop.clock.seconds = began = RUNTIME.time()
     waiting = Acquisition(
         context(loop, tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
-        on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
+        AcquisitionCallbacks(lambda: texts.append("acquired"), texts.append, texts.append),
     )  # fmt: skip
     busy = Gpu(0, new_uuid(), "A100", 40960, 30000, utilization=90)
     procfs.user_name(os.getuid())  # as a sample does
@@ -240,7 +303,7 @@ def test_a_kernel_behind_others_does_not_look_all_the_time_after_a_lease_was_rel
     loop.clock.seconds = began = RUNTIME.time()
     waiting = Acquisition(
         context(loop, tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
-        on_acquired=lambda: None, on_error=lambda reason: None, on_waiting=lambda text: None,
+        SILENT,
     )  # fmt: skip
     name = f"{round(began * 1000):011x}.0.1.99.ffffffffffffffff.{uuid.uuid4().hex[:12]}"
     place = announcements.bind(RUNTIME, "jupyter-gpu-kernel/wait/" + name)
@@ -269,7 +332,7 @@ def test_places_that_come_and_go_do_not_make_a_kernel_read_the_gpus_all_the_time
     texts: List[str] = []
     waiting = Acquisition(
         context(loop, tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
-        on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
+        AcquisitionCallbacks(lambda: texts.append("acquired"), texts.append, texts.append),
     )  # fmt: skip
 
     def pass_time(seconds: float) -> None:

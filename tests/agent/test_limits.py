@@ -195,7 +195,7 @@ HOLDER_BESIDE = OTHERS_PLACE + textwrap.dedent("""
     from contexts import context
     from leases import passed_leases
     from runtimes import ManualLoop
-    from jupyter_gpu_kernel.agent.gpus.acquisition import Acquisition
+    from jupyter_gpu_kernel.agent.gpus.acquisition import Acquisition, AcquisitionCallbacks
     from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu
     from jupyter_gpu_kernel.agent.gpus.sampler import Sample
     from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder
@@ -209,7 +209,7 @@ HOLDER_BESIDE = OTHERS_PLACE + textwrap.dedent("""
     nothing = lambda *_: None
     holder = Acquisition(
         context(loop, Path(sys.argv[1]), id="holder", gpus=1), dict,
-        on_acquired=nothing, on_error=nothing, on_waiting=nothing,
+        AcquisitionCallbacks(nothing, nothing, nothing),
     )
     assert holder.receive(passed_leases([gpus[0].uuid]))
     leases = {gpus[0].uuid: Holder("me", os.getpid(), "holder", None, os.getuid(), yours=True)}

@@ -16,7 +16,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, List, NamedTuple
+from typing import IO, Any, Callable, Dict, List, NamedTuple, Sequence
 
 from ...wire.kernel_messages.compose import make
 from ...wire.messages import Channel, Lane, Message, keeper_message
@@ -43,7 +43,8 @@ LOCK_TIMEOUT = 10.0
 class RunningKernel(NamedTuple):
     """The kernel to take over.
 
-    leases: The descriptor of the socket that keeps the kernel's leases.
+    leases: The descriptor of the socket that keeps the kernel's leases; -1 if user code has closed it.
+    gpus: The GPUs that the kernel knows it has.
     guard: Whether the kernel's guard against SIGTERM is on.
     """
 
@@ -51,6 +52,7 @@ class RunningKernel(NamedTuple):
     leases: int
     guard: bool
     settings: KernelSettings
+    gpus: Sequence[str] = ()
 
     @classmethod
     def read(cls, stream: IO[str]) -> RunningKernel:
@@ -94,12 +96,14 @@ class Successor(Keeper):
         self._took_over = self._interrupt_waits = False
 
     def _lease_queue(self, folder: Path) -> socket.socket:
+        if self._running.leases < 0:
+            return super()._lease_queue(folder)
         return self.loop.runtime.received_socket(self._running.leases)
 
     def _begin(self) -> None:
         self.requests.reset()
         self.handle(KernelStarting(taken_over=True))
-        self.gpus.acquisition.inherit()
+        self.gpus.inherit(self._running.gpus)
         facts = self.exit_report.process_started(self._running.pid, self._running.guard)
         process = self.system.running_process(self.loop, self._running.pid, self._reap)
         self.kernel.adopt(process, self._new_pipe)

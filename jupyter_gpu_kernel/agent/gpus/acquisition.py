@@ -9,7 +9,7 @@ import enum
 import math
 from collections import deque
 from pathlib import Path
-from typing import Callable, Deque, Dict, List, Optional, Sequence
+from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence
 
 from ..kernel_context import KernelContext
 from ..system import procfs
@@ -44,6 +44,21 @@ class _Need(enum.Enum):
     ACQUIRED = "the kernel has its GPUs"
 
 
+class AcquisitionCallbacks(NamedTuple):
+    """What is called while GPUs are acquired.
+
+    on_acquired: Called when the GPUs that were requested are ours.
+    on_error: Called with the reason when they cannot be had.
+    on_waiting: Called with a text for the user while the cell waits.
+    on_given: Called when it is known which GPUs the scheduler has given to the job in which the kernel runs.
+    """
+
+    on_acquired: Callable[[], None]
+    on_error: Callable[[str], None]
+    on_waiting: Callable[[str], None]
+    on_given: Callable[[], None] = lambda: None
+
+
 class Acquisition:
     """Call `prepare` when the kernel starts, and `request` when a cell needs the GPUs."""
 
@@ -53,24 +68,8 @@ class Acquisition:
     _timer: Optional[Timer] = None
     _failures = 0
 
-    def __init__(
-        self,
-        context: KernelContext,
-        details: Details,
-        *,
-        on_acquired: Callable[[], None],
-        on_error: Callable[[str], None],
-        on_waiting: Callable[[str], None],
-        on_given: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Create the acquisition of the GPUs of one kernel.
-
-        details: Return what the leases report about this kernel to the user's other kernels.
-        on_acquired: Called when the GPUs that were requested are ours.
-        on_error: Called with the reason when they cannot be had.
-        on_waiting: Called with a text for the user while the cell waits.
-        on_given: Called when it is known which GPUs the scheduler has given to the job in which the kernel runs.
-        """
+    def __init__(self, context: KernelContext, details: Details, callbacks: AcquisitionCallbacks) -> None:
+        """`details`: returns what the leases report about this kernel to the user's other kernels."""
         loop, settings = context.loop, context.settings.now
         self.uuids: List[str] = []
         self.ignored_leases: Dict[str, str] = {}
@@ -78,11 +77,10 @@ class Acquisition:
         self._in_job = bool(settings.job)
         self._job_gpus: Optional[Dict[str, str]] = None
         """The names of the job's GPUs, by UUID; {} while they are being read, None before."""
-        self._on_given = on_given
         self._count = 0 if self._in_job else settings.gpus
         self._state = _Need.ACQUIRED if self._count == 0 else _Need.IDLE
         self._loop = loop
-        self._on_acquired, self._on_error, self._on_waiting = on_acquired, on_error, on_waiting
+        self._callbacks = callbacks
         self._leases: List[Lease] = []
         self._transfer = LeaseTransfer(loop.runtime, settings.id, context.lease_queue)
         self._early_times: Deque[float] = deque([-math.inf] * EARLY_SAMPLES, EARLY_SAMPLES)
@@ -143,12 +141,26 @@ class Acquisition:
         """Return the variables of the kernel's process for the GPUs that it has. In a job Slurm has set them."""
         return {} if self._in_job else variables(self.uuids, self._allocation.variable)
 
-    def inherit(self) -> None:
-        """Go on with the leases of a killed keeper."""
+    def inherit(self, gpus: Sequence[str]) -> None:
+        """Go on with the leases of a killed keeper. If they were lost, take those of these GPUs, which its kernel may
+        use: no sample can show whether anybody else does."""
         passed = self._transfer.inherit()
-        self._leases = self._taker.take_over(passed.sockets)
-        if self._leases:
-            self._hold(passed.since or self._loop.runtime.time())
+        leases = self._taker.take_over(passed.sockets)
+        if leases and len(leases) == self._count:
+            self._leases = leases
+            return self._hold(passed.since or self._loop.runtime.time())
+        release_all(leases)  # this process may have had no descriptors left for the others
+        self._transfer.release()
+        if not self.acquired and len(gpus) == self._count:
+            self._lease_again(gpus)
+
+    def _lease_again(self, gpus: Sequence[str]) -> None:
+        try:
+            leases = self._taker.take_all(gpus)
+            if leases:
+                self._keep(leases)
+        except OSError:
+            self.release()
 
     def receive(self, passed: PassedLeases) -> bool:
         """Take over leases from the kernel that this one replaces.
@@ -239,7 +251,7 @@ class Acquisition:
         """The scheduler has given the GPUs with these names, by UUID."""
         if names:
             self._job_gpus, self.uuids = names, list(names)
-            self._on_given()
+            self._callbacks.on_given()
 
     def _keep(self, leases: List[Lease], since: Optional[float] = None) -> None:
         """Hold these leases, also if this keeper is killed. Raises OSError if the system refuses it."""
@@ -277,18 +289,20 @@ class Acquisition:
             outcome = self._claim.decide(ahead, limit)
             self._note_untaken(ahead, verdicts)
             if isinstance(outcome, ClaimPending):
-                self._on_waiting(outcome.text)
+                self._callbacks.on_waiting(outcome.text)
                 return self._sample_in(max(outcome.delay, pause))
             self._keep(outcome.leases)
         except SmiError as error:
             return self._failed(error)
         except OSError as error:
             self.release()
-            return self._on_error(str(SmiError("system", f"the GPUs cannot be leased: {error}", WITHOUT)))
+            return self._callbacks.on_error(
+                str(SmiError("system", f"the GPUs cannot be leased: {error}", WITHOUT))
+            )
         self.ignored_leases.update({uuid: str(holder) for uuid, holder in outcome.ignored.items()})
         self._leave_queue()
         self._stop_sampling()
-        self._on_acquired()
+        self._callbacks.on_acquired()
 
     def _note_untaken(self, ahead: List[WaitingKernel], verdicts: Sequence[Verdict]) -> None:
         free = [one.gpu.uuid for one in verdicts if one.free]
@@ -320,10 +334,10 @@ class Acquisition:
         self._failures += 1
         if self._failures <= RETRIES.get(error.code, 0):
             self._queue.withdraw()
-            self._on_waiting(str(error))
+            self._callbacks.on_waiting(str(error))
             return self._sample_in(RETRY_AFTER)
         self.cancel()
-        self._on_error(str(error))
+        self._callbacks.on_error(str(error))
 
     def _sample_in(self, seconds: float) -> None:
         if self._timer is not None:

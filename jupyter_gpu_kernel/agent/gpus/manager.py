@@ -7,13 +7,13 @@ This module does not know sockets, which cells wait, or how GPUs are acquired.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from ...wire.texts import STOP_HINT, duration, with_program
 from ..core.events import CellsFailed, Event, GpusChanged
 from ..core.internal_requests import Evaluate
 from ..kernel_context import KernelContext
-from .acquisition import Acquisition
+from .acquisition import Acquisition, AcquisitionCallbacks
 from .hours import GpuTime
 from .judge import WAITING
 from .sharing.announcements import Details
@@ -52,14 +52,8 @@ class GpuManager:
         self.notice = ""
         self._evaluate, self._handle = callbacks.evaluate, callbacks.handle
         self._on_state, self._on_given = callbacks.on_state, callbacks.on_given
-        self.acquisition = Acquisition(
-            context,
-            callbacks.details,
-            on_acquired=self._acquired,
-            on_error=self._failed,
-            on_waiting=self._waiting,
-            on_given=self._given,
-        )
+        reports = AcquisitionCallbacks(self._acquired, self._failed, self._waiting, self._given)
+        self.acquisition = Acquisition(context, callbacks.details, reports)
         self.gpu_time = GpuTime(
             loop.time, self._story, lambda: self.acquisition.uuids, lambda: self.acquisition.names
         )
@@ -89,6 +83,13 @@ class GpuManager:
         text = f"priority {priority}: the kernel is {where} in the queue"
         self._story.tell("priority", text, priority=priority)
         return place
+
+    def inherit(self, gpus: Sequence[str]) -> None:
+        """Go on with the leases of a killed keeper; `gpus`: those that its kernel knows it has."""
+        self.acquisition.inherit(gpus)
+        if gpus and not self.acquisition.acquired:
+            text = "and they cannot be leased again: the next cell waits for free GPUs"
+            self._story.tell("gpu", f"the leases of {', '.join(gpus)} were lost, {text}")
 
     def receive(self, passed: PassedLeases) -> None:
         """Take over the leases of the kernel that this one replaces. The kernel must be up."""

@@ -22,7 +22,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 from ..exit.descendants import ROOT, TAG, end_all, find_descendants
 from ..job.client import job_is_over
@@ -41,18 +41,37 @@ START_TIMEOUT = 50.0
 _RETRY_INTERVAL = 0.2
 
 
+class KeptLeases:
+    """What the kernel's process has of its leases of GPUs. Processes that the kernel forks do not keep them."""
+
+    def __init__(self, fd: int, gpus: Callable[[], List[str]]) -> None:
+        """`fd`: the descriptor of the socket that keeps the leases; `gpus()`: the GPUs that the kernel knows it has."""
+        os.set_inheritable(fd, False)
+        self._fd, self._file, self.gpus = fd, os.fstat(fd), gpus
+        os.register_at_fork(after_in_child=self._close)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor; -1 if user code has closed it, whose number another file may have now."""
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(self._fd), self._file):
+                return self._fd
+        return -1
+
+    def _close(self) -> None:
+        if self.fd >= 0:
+            os.close(self._fd)
+
+
 def watch(
-    pipe: int, leases: int, guard: Guard, report_socket: str, window: OutputWindow, limit: float = LIMIT
+    pipe: int, leases: KeptLeases, guard: Guard, report_socket: str, window: OutputWindow, limit: float
 ) -> None:
     """Watch in a thread.
 
     pipe: The descriptor of the pipe.
-    leases: The descriptor of the socket that keeps the leases of GPUs. Forked processes close it.
     report_socket: The path of the socket to which the guard reports.
     """
     os.set_inheritable(pipe, False)
-    os.set_inheritable(leases, False)
-    os.register_at_fork(after_in_child=socket.socket(fileno=leases).close)
     path = Path(report_socket)
     story = Story(path.parents[2] / "stories" / (path.parent.name + ".jsonl"), time.time)
     keeper_watch = KeeperWatch(guard, story, leases, window, limit)
@@ -63,8 +82,9 @@ def watch(
 class KeeperWatch:
     """Starts a successor after each end of a keeper; if none can be started, ends the kernel."""
 
-    def __init__(self, guard: Guard, story: Story, leases: int, window: OutputWindow, limit: float) -> None:
-        """`leases`: the descriptor of the socket that keeps the leases of GPUs, which each successor inherits."""
+    def __init__(
+        self, guard: Guard, story: Story, leases: KeptLeases, window: OutputWindow, limit: float
+    ) -> None:
         self._guard = guard
         self._leases = leases
         self._window = window
@@ -72,6 +92,8 @@ class KeeperWatch:
         self._limit = limit
         self._successor: Dict[str, Any] = {}  # {command, environ, cwd, settings}
         self._starts: List[float] = []
+        self._no_forks = forks = threading.RLock()  # held while a thread forks
+        os.register_at_fork(before=forks.acquire, after_in_parent=forks.release, after_in_child=forks.release)
 
     def watch(self, pipe: int) -> None:
         """Replace each keeper that dies. When that is not possible any more, end the kernel."""
@@ -129,19 +151,10 @@ class KeeperWatch:
         Its end of the pipe is never in this process: a process that a cell forks could hold that end open.
         """
         try:
-            ours, theirs = socket.socketpair()
+            process, ours = self._start_process()
         except OSError as failure:  # the user's code may have opened too many files
             return -1, str(failure)
         with ours:
-            try:
-                with theirs:
-                    process = subprocess.Popen(
-                        self._successor["command"], cwd=self._successor["cwd"], env=self._successor["environ"],
-                        stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                        pass_fds=[self._leases], start_new_session=True,
-                    )  # fmt: skip
-            except OSError as failure:
-                return -1, str(failure)
             error = self._wait_for(process, ours)
             if process.returncode == 0:
                 with contextlib.suppress(OSError):
@@ -149,6 +162,27 @@ class KeeperWatch:
                         return pipe, ""
                 return -1, "the kernel has no descriptor left for the pipe to it"
         return -1, error.decode("utf-8", "replace").strip()[-500:]
+
+    def _start_process(self) -> Tuple[subprocess.Popen[bytes], socket.socket]:
+        """Return the process that starts a successor, and our end of the socket that is its stdin.
+
+        No thread forks meanwhile: its child would hold the pipes open whose ends `Popen` and `communicate` wait for.
+        """
+        leases = self._leases.fd
+        with self._no_forks:
+            ours, theirs = socket.socketpair()
+            try:
+                process = subprocess.Popen(
+                    self._successor["command"], cwd=self._successor["cwd"], env=self._successor["environ"],
+                    stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                    pass_fds=[leases] if leases >= 0 else [], start_new_session=True,
+                )  # fmt: skip
+            except OSError:
+                ours.close()
+                raise
+            finally:
+                theirs.close()
+            return process, ours
 
     def _wait_for(self, process: subprocess.Popen[bytes], sock: socket.socket) -> bytes:
         """Tell the process what it needs to know, and wait until it has started the successor; return its errors."""
@@ -163,8 +197,9 @@ class KeeperWatch:
 
     def _successor_input(self) -> bytes:
         """The kernel, as the successor reads it: see `failover.successor.RunningKernel`."""
-        info = {"pid": os.getpid(), "leases": self._leases, "guard": self._guard.on}
-        return json.dumps(dict(info, settings=self._successor["settings"])).encode() + b"\n"
+        leases, settings = self._leases, self._successor["settings"]
+        info = {"pid": os.getpid(), "leases": leases.fd, "gpus": leases.gpus(), "guard": self._guard.on}
+        return json.dumps(dict(info, settings=settings)).encode() + b"\n"
 
     # -------------------------------------------------------------------------------------- no successor
 

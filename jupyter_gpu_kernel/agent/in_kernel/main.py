@@ -77,7 +77,8 @@ def run(argv: List[str]) -> None:
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_ORPHAN", keeper_watch.LIMIT))
     gpu_kernel.bind(guard)
     if keeper:
-        keeper_watch.watch(int(keeper), int(leases), guard, report_socket, window, limit)
+        kept = keeper_watch.KeptLeases(int(leases), gpu_kernel.given_gpus)
+        keeper_watch.watch(int(keeper), kept, guard, report_socket, window, limit)
     ready = os.environ.pop("JUPYTER_GPU_KERNEL_READY_FD", "")
     modules = os.environ.pop(MODULES_VARIABLE, "")
     handlers = log_handlers()

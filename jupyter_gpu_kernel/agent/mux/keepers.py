@@ -48,12 +48,7 @@ class Keepers:
     """
 
     def __init__(
-        self,
-        runtime: AgentRuntime,
-        root: Root,
-        policy: Path,
-        timeout: float,
-        successor_timeout: float,
+        self, runtime: AgentRuntime, root: Root, policy: Path, timeout: float, successor_timeout: float
     ) -> None:
         self.root = root
         self.leftovers = Leftovers(runtime, root)

@@ -40,12 +40,7 @@ class JobKernels:
     """All kernels in jobs: `starter` starts each of them, and the operations of commands ask about all."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        nodes: Nodes,
-        schedulers: Schedulers,
-        files: JobFiles,
-        log: logging.Logger,
+        self, runtime: Runtime, nodes: Nodes, schedulers: Schedulers, files: JobFiles, log: logging.Logger
     ) -> None:
         self._runtime = runtime
         self._nodes = nodes

@@ -41,12 +41,7 @@ class JobTable:
     """All jobs that this hub knows."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        schedulers: Schedulers,
-        files: JobFiles,
-        nodes: JobNodes,
-        log: logging.Logger,
+        self, runtime: Runtime, schedulers: Schedulers, files: JobFiles, nodes: JobNodes, log: logging.Logger
     ) -> None:
         self._runtime = runtime
         self.files = files

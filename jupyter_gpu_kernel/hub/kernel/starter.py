@@ -140,11 +140,7 @@ class Starter(ABC):
         remote.report(StatusKnown({"state": "waiting", "since": self._runtime.time()}, wanted=True))
 
     async def _start_on(
-        self,
-        remote: RemoteKernel,
-        link: NodeLink,
-        settings: KernelSettings,
-        within: float | None = None,
+        self, remote: RemoteKernel, link: NodeLink, settings: KernelSettings, within: float | None = None
     ) -> bool:
         """Start the kernel on the node of the link. Return whether the kernel can be used; if not, `_lost` is the
         reason, unless the start is not wanted any more, or has taken more than `within` seconds."""

@@ -66,12 +66,7 @@ host cannot be reached or refuses the sign-in."""
 class SharedConnection:
     """`run(call, work)` calls `work` with the connection. With `asks` False the user is never asked for anything."""
 
-    def __init__(
-        self,
-        settings: RouteSettings,
-        connect: Connect,
-        asks: bool = True,
-    ) -> None:
+    def __init__(self, settings: RouteSettings, connect: Connect, asks: bool = True) -> None:
         self._settings, self._name = settings, settings.name
         self._open_connection = connect
         self._asks = asks

@@ -154,12 +154,7 @@ class Followed:
     """One hop to which an ssh process connects: its log, and the questions that ssh asks about the hop."""
 
     def __init__(
-        self,
-        connector: OpenSSHConnector,
-        hop: Hop,
-        ask: TimedAsker | None,
-        jump: str,
-        before: SSHLog | None,
+        self, connector: OpenSSHConnector, hop: Hop, ask: TimedAsker | None, jump: str, before: SSHLog | None
     ) -> None:
         """`jump`: what messages call the previous hop. `before`: the log of the ssh that leads to that hop."""
         self.hop, self.log = hop, SSHLog()

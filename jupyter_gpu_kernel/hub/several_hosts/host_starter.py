@@ -155,11 +155,7 @@ class HostStarter(Starter):
             remote.wake()
 
     async def _start_at(
-        self,
-        remote: RemoteKernel,
-        link: NodeLink,
-        settings: KernelSettings,
-        within: float | None = None,
+        self, remote: RemoteKernel, link: NodeLink, settings: KernelSettings, within: float | None = None
     ) -> None:
         """Start the kernel on the host of the link. Raises the reason if that fails. `within`: the seconds in which the
         kernel must have been started; None: as many as it takes, also until the host can be reached."""

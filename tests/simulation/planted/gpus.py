@@ -26,8 +26,8 @@ GPUS = [
     Mutant(
         "a kernel that has its GPUs stays in the queue",
         "agent.gpus.acquisition",
-        "        self._leave_queue()\n        self._stop_sampling()\n        self._on_acquired()\n",
-        "        self._stop_sampling()\n        self._on_acquired()\n",
+        "        self._leave_queue()\n        self._stop_sampling()\n        self._callbacks.on_acquired()\n",
+        "        self._stop_sampling()\n        self._callbacks.on_acquired()\n",
     ),
     Mutant(
         "a successor does not take over the kernel's leases",
