@@ -12,6 +12,7 @@ from . import (
     keepers_killed,
     kernels_lost,
     rare,
+    rare_gpus,
     two_computers,
 )
 from .common import BASE
@@ -26,6 +27,7 @@ _SUBJECTS = (
     keepers_killed,
     kernels_lost,
     rare,
+    rare_gpus,
     two_computers,
 )
 PLANS: dict[str, Plan] = {name: plan for subject in _SUBJECTS for name, plan in subject.PLANS.items()}
