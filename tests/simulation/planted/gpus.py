@@ -32,8 +32,8 @@ GPUS = [
     Mutant(
         "a successor does not take over the kernel's leases",
         "agent.gpus.acquisition",
-        "        self._leases = self._taker.take_over(passed.sockets)\n",
-        "        self._leases = []\n",
+        "        passed = self._transfer.inherit()\n        leases = self._taker.take_over(passed.sockets)\n",
+        "        passed = self._transfer.inherit()\n        leases = []\n",
     ),
     Mutant(
         "the leases of a killed keeper are released",
@@ -44,8 +44,8 @@ GPUS = [
     Mutant(
         "released leases are still kept",
         "agent.gpus.acquisition",
-        "        self._transfer.release()\n",
-        "",
+        "        self._stop_sampling()\n        self._transfer.release()\n",
+        "        self._stop_sampling()\n",
     ),
     Mutant(
         "a successor does not tell the kernel which GPUs it has",
