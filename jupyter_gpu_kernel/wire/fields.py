@@ -28,7 +28,7 @@ def load_object(data: bytes, errors: str = "strict") -> Dict[str, Any]:
         raise FieldError(f"malformed JSON: {error}") from None
     if end < len(decoded) or not isinstance(value, dict):
         raise FieldError("the JSON value is not an object")
-    if decoded.count("{") + decoded.count("[") > DEPTH and _is_deeper(value, DEPTH):
+    if end > DEPTH and decoded.count("{") + decoded.count("[") > DEPTH and _is_deeper(value, DEPTH):
         raise FieldError(f"JSON of more than {DEPTH} levels")
     return value
 

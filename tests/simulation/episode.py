@@ -27,6 +27,8 @@ PATIENCE = 240.0
 """Seconds in which everything must have come to rest once all faults have ended."""
 LINK_DEAD = 15.0
 """Seconds after which a link that is dead is up again."""
+_TRIES_AGAIN = 0.5
+"""Seconds after which the user tries to start a kernel again."""
 
 
 class Episode(Users, Notebooks, Faults, Endings):
@@ -64,6 +66,7 @@ class Episode(Users, Notebooks, Faults, Endings):
         """Those by a command of the owner's program."""
         self._healed = False
         self._interrupt_at = 0.0
+        self._observed_steps = -1
         self._numbers = 1
         for node in self.node.all if isinstance(self.node, Hosts) else [self.node]:
             node.on_death, node.on_kill_due = self.disturb, self._kill_keeper
@@ -135,7 +138,9 @@ class Episode(Users, Notebooks, Faults, Endings):
         self.computers[0].hub.start(self.fronts[0])
 
     def _observe(self) -> None:
-        self.world.states.add(invariants.state(self))
+        if self.world.steps > self._observed_steps:
+            self._observed_steps = self.world.steps
+            self.world.states.add(invariants.state(self))
         for front_end in self._all_fronts():
             invariants.check_lost(front_end)
             self._restart_if_dead(front_end)
@@ -190,7 +195,7 @@ class Episode(Users, Notebooks, Faults, Endings):
         front_end.client.leave()
         if front_end is self.fronts[0]:
             self.fronts[0] = self._new_front_end()
-            hub.start(self.fronts[0])
+            self.world.later(_TRIES_AGAIN, front_end.computer.in_hub, self._return, self.fronts[0])
         else:
             self.fronts.remove(front_end)
 

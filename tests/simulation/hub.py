@@ -170,7 +170,7 @@ class HubProcess(Process):
         self._files: list[Delivered] = []
         self.kernels: list[RemoteKernel] = []
         self._placed: Placement | None = None
-        self.log = logging.Logger("hub")
+        self.log = logging.Logger("hub", logging.ERROR)
         self.log.addHandler(_Log(self))
         self.link: Link | None = None
         self.nodes = NodesOfHub(self) if computer.plan.hosts or computer.plan.slurm else None

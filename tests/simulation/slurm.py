@@ -109,7 +109,7 @@ class Slurm:
 
     def _answer(self, text: str) -> str:
         if "sbatch --parsable" in text:
-            name = re.findall(r"^#SBATCH --job-name=(\S+)$", text, re.MULTILINE)[0]
+            name = text.partition("\n#SBATCH --job-name=")[2].partition("\n")[0]
             known = next((job for job in self.active if job.name == name), None)
             return f"{(known or self._submit(name)).id}\n"
         if "scancel" in text:

@@ -273,6 +273,7 @@ class AsyncLoop:
 
     def __init__(self, process: Process) -> None:
         self._process, self._world = process, process.world
+        self._tasks: list[asyncio.Task[Any]] = []
         process.loop = self
 
     def time(self) -> float:
@@ -296,7 +297,9 @@ class AsyncLoop:
 
     def create_task(self, coroutine: Coroutine[Any, Any, Any], **_: Any) -> asyncio.Task[Any]:
         self._world.coroutines.append(coroutine)
-        return asyncio.Task(coroutine, loop=self)  # type: ignore[arg-type]
+        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=self)  # type: ignore[arg-type]
+        self._tasks.append(task)
+        return task
 
     def run_in_executor(self, _: Any, work: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         future = self.create_future()
@@ -318,7 +321,7 @@ class AsyncLoop:
         do at their end they find this loop."""
         asyncio._set_running_loop(self)  # type: ignore[arg-type]
         try:
-            for task in asyncio.all_tasks(self):  # type: ignore[arg-type]
+            for task in (one for one in self._tasks if not one.done()):
                 with contextlib.suppress(RuntimeError):  # it waits for something at its end
                     task.get_coro().close()  # type: ignore[union-attr]
         finally:
@@ -369,8 +372,7 @@ class KeeperLoop(Loop):
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Any:
         """Call it after so many seconds, or after what else is ready in this turn of the loop."""
-        turn = self._random.uniform(0, _TURN)
-        return self._world.later(seconds or turn, callback, process=self._process)
+        return self._world.later(seconds or self._random.uniform(0, _TURN), callback, process=self._process)
 
     def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Do the work now, as a thread would: its result comes later."""

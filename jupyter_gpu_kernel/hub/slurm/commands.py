@@ -10,6 +10,7 @@ over the socket of `agent job`, which the script becomes.
 from __future__ import annotations
 
 import base64
+import functools
 import math
 import re
 import shlex
@@ -62,8 +63,6 @@ _OUTPUT = (
     "unset out",
 )
 """Opens the file for the job's output. `agent job` moves the file into our folder, which is not known yet."""
-_LINE = 76
-"""Characters in a line of the packed agent."""
 
 
 # --- the login node
@@ -212,7 +211,7 @@ def batch_script(settings: KernelSettings, kernel_id: str, package: Package) -> 
         "",
         *_OUTPUT,
         *settings.setup,
-        *_agent(package.packed("zlib")),
+        _agent(package),
     ]
     return "\n".join(parts).encode() + b"\n" + script_head(package, python, command="job") + package.install
 
@@ -250,7 +249,7 @@ def gres(gpus: int, kind: str) -> str:
     return f"gpu:{kind}:{gpus}" if kind else f"gpu:{gpus}"
 
 
-def _agent(data: bytes) -> list[str]:
-    """Return the lines that put the agent into the variable that install.sh reads."""
-    text = base64.b64encode(data).decode()
-    return ["agent='", *(text[at : at + _LINE] for at in range(0, len(text), _LINE)), "'"]
+@functools.lru_cache(maxsize=1)
+def _agent(package: Package) -> str:
+    """Return the lines that put the agent into the variable that install.sh reads. They are the same for all jobs."""
+    return f"agent='\n{base64.encodebytes(package.packed('zlib')).decode()}'"
