@@ -118,9 +118,8 @@ class HubClient:
 
     def _read(self) -> None:
         error: GpuKernelError = _hub_ended()
-        with contextlib.suppress(
-            OSError, EOFError, ValueError, TypeError, KeyError
-        ):  # closed, by either side
+        # An error tells that either side has closed the connection.
+        with contextlib.suppress(OSError, EOFError, ValueError, TypeError, KeyError):
             while True:
                 message = json.loads(self._connection.recv_bytes())
                 if "id" in message or "event" in message:

@@ -101,9 +101,8 @@ class _Launcher:
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._kernel = ServedKernel(start, self._events.put)
         self._parent = os.getppid()
-        self._at_server = (
-            start.arguments["front_end_kind"] == "server"
-        )  # its users' next cell restarts an ended kernel
+        # The next cell of its user restarts an ended kernel.
+        self._at_server = start.arguments["front_end_kind"] == "server"
         self._shutdown_requested = self._kernel_ended = False
         self._login_deadline = time.monotonic() + _SIGN_IN_TIMEOUT
 

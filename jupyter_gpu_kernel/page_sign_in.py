@@ -57,9 +57,8 @@ class PageSignIn:
             client.close()
 
     def _ask(self, address: str, key_file: Path) -> None:
-        with contextlib.suppress(
-            GpuKernelError, OSError
-        ):  # that server ends, has no page, or we do not ask any more
+        # That server ends, has no page, or we do not ask any more.
+        with contextlib.suppress(GpuKernelError, OSError):
             client = _connected(address, key_file)
             with self._lock:
                 self._clients.append(client)

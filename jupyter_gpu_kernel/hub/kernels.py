@@ -24,7 +24,6 @@ from .front_end.front_ends import FrontEnd, FrontEndSpec
 from .jobs.job_files import JobFiles
 from .jobs.job_kernels import JobKernels
 from .kernel.core.events import StartFailed
-from .kernel.core.pending_request import waiting
 from .kernel.kernel_info import KernelInfoCache
 from .kernel.kernel_state import NO_CELLS, HubContext, Origin
 from .kernel.remote_kernel import RemoteKernel
@@ -34,7 +33,7 @@ from .kernel.vscode.pending_stops import PendingStops
 from .kernel.vscode.sessions import VSCodeSession, VSCodeSessions
 from .kernel_settings import KernelSettings
 from .node.node import Node
-from .node.node_link import NodeLink, NoLink
+from .node.node_link import NodeLink
 from .node.nodes import Nodes, conflict
 from .node.shared_connection import RouteSettings
 from .paths import data_folder, hub_folder, owner
@@ -152,8 +151,6 @@ class Kernels:
         try:
             if how != "adopt":
                 delivered.requests.replace([])  # nobody waits for the replies of another front end
-            elif isinstance(link, NoLink):  # what was sent, was sent to a kernel that may not exist any more
-                delivered.requests.replace(waiting(delivered.requests.recall()))
             origin = replace(origin, delivered=delivered)
             remote = RemoteKernel(self._context, kernel_id, settings, front_end_of(call), link, origin)
         except BaseException:

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.errors import AuthError, SettingsError
 from jupyter_gpu_kernel.hub.background import DiskThread
 from jupyter_gpu_kernel.hub.jobs import job_starter
-from jupyter_gpu_kernel.hub.jobs.job_files import JobFiles
+from jupyter_gpu_kernel.hub.jobs.job_files import JobFile, JobFiles
 from jupyter_gpu_kernel.hub.jobs.job_nodes import JobNodes
 from jupyter_gpu_kernel.hub.jobs.job_starter import JobStarter
 from jupyter_gpu_kernel.hub.jobs.job_table import JobTable
@@ -42,6 +43,9 @@ class Pending(KernelState):
         self.shown: list[str] = []
         self.failures: list[Exception] = []
         self.not_started, self.start_wanted = True, False
+        self.must_be_found = False
+        self.attach_timing = SimpleNamespace(begun=asyncio.Event())
+        self.attach_timing.begun.set()
 
     def report(self, event: Event) -> None:
         if isinstance(event, WaitExplained):
@@ -55,6 +59,26 @@ class Pending(KernelState):
         """Nothing was started."""
 
 
+class Used(Pending):
+    """A kernel that a hub has used which was killed. `problems`: why it cannot be looked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.not_started, self.must_be_found = False, True
+        self.core = SimpleNamespace(ownership=SimpleNamespace(revives=True))
+        self.problems: list[Exception] = []
+
+    def detached(self, _: str) -> None:
+        assert self.link.problem is not None
+        self.problems.append(self.link.problem)
+
+    def end(self, error: Exception) -> None:
+        self.failures.append(error)
+        self.must_be_found = False
+        self.life.set_phase(Phase.CLOSED)
+        self.wake()
+
+
 Test = Callable[[JobStarter, Any], Coroutine[Any, Any, None]]
 
 
@@ -64,14 +88,12 @@ def login(tmp_path: Path) -> LoginNode:
 
 
 @pytest.fixture
-def with_starter(
-    login: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Test], Pending]:
+def with_starter(login: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pending]:
     """Run a coroutine function with a kernel and its starter, which tries again at once; return the kernel."""
     monkeypatch.setattr(job_starter, "_RETRY", 0.01)
 
-    async def run(test: Test) -> Pending:
-        log, kernel = logging.getLogger("test"), Pending()
+    async def run(test: Test, kernel: Pending) -> Pending:
+        log = logging.getLogger("test")
         nodes = Nodes(RUNTIME, login, log)  # type: ignore[arg-type]
         schedulers = Schedulers(RUNTIME, nodes, log)
         job_nodes = JobNodes(nodes, schedulers, log)
@@ -80,13 +102,14 @@ def with_starter(
             starter = JobStarter(RUNTIME, nodes, table, schedulers.of(SETTINGS), job_nodes, log)
             await asyncio.wait_for(test(starter, kernel), DEADLINE)
         finally:
-            kernel.life.set_phase(Phase.CLOSED)
+            if not kernel.closed:
+                kernel.life.set_phase(Phase.CLOSED)
             kernel.wake()
             schedulers.close()
             await nodes.hang_up(unused_only=False)
         return kernel
 
-    return lambda test: asyncio.run(run(test))
+    return lambda test, kernel=None: asyncio.run(run(test, kernel or Pending()))
 
 
 def test_a_job_is_looked_for_when_the_user_has_signed_in(login: LoginNode, with_starter: Any) -> None:
@@ -108,6 +131,56 @@ def test_a_job_is_looked_for_when_the_user_has_signed_in(login: LoginNode, with_
 
     kernel = with_starter(test)
     assert [error.cause for error in kernel.failures] == ["a code is needed"] * 2 and kernel.shown == []
+
+
+def test_a_kernel_whose_job_has_ended_while_its_hub_was_killed_ends(
+    login: LoginNode, with_starter: Any
+) -> None:
+    """No other job is submitted for it: what it was running must not run again."""
+    login.slurm("echo 18", "")
+    login.program("scontrol", "echo slurm_load_jobs error: Invalid job id specified >&2; exit 1")
+
+    async def test(starter: JobStarter, kernel: Any) -> None:
+        await starter._table.files.loaded()
+        starter._table.files.save(JobFile("k1", job="17", login="login"))
+        kernel.start_wanted = True
+        starter.begin(kernel, adopted=True)
+        await kernel.until(lambda: False)
+
+    kernel = with_starter(test, Used())
+    (error,) = kernel.failures
+    assert "job 17" in error.cause
+    assert login.calls("sbatch") in ([], ["--version"])
+
+
+def test_a_kernel_of_a_killed_hub_of_which_no_job_is_known_ends(login: LoginNode, with_starter: Any) -> None:
+    login.slurm("echo 18", "")
+
+    async def test(starter: JobStarter, kernel: Any) -> None:
+        starter.begin(kernel, adopted=True)
+        await kernel.until(lambda: False)
+
+    (error,) = with_starter(test, Used()).failures
+    assert error.cause == "Slurm lists no job of this kernel any more"
+
+
+def test_a_kernel_of_a_killed_hub_is_away_until_the_user_has_signed_in(
+    login: LoginNode, with_starter: Any
+) -> None:
+    login.refusal = AuthError("a code is needed", hop="login", login=True)
+    login.slurm("", "")
+
+    async def test(starter: JobStarter, kernel: Any) -> None:
+        starter.begin(kernel, adopted=True)
+        while not kernel.problems:
+            await asyncio.sleep(0.01)
+        assert not kernel.failures
+        login.refusal = None
+        await starter._job_nodes.login(SETTINGS).connected(None)
+        await kernel.until(lambda: False)
+
+    kernel = with_starter(test, Used())
+    assert [error.cause for error in kernel.problems] == ["a code is needed"] and len(kernel.failures) == 1
 
 
 def test_a_submission_waits_for_the_controller_and_says_so(login: LoginNode, with_starter: Any) -> None:

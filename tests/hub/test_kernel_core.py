@@ -8,7 +8,7 @@ import pytest
 from runtimes import make
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.hub.front_end.requests import FrontEndFacts
+from jupyter_gpu_kernel.hub.front_end.requests import FrontEndFacts, SavedRequest
 from jupyter_gpu_kernel.hub.kernel.core import effects, events, late_subscribers
 from jupyter_gpu_kernel.hub.kernel.core.effects import Effect
 from jupyter_gpu_kernel.hub.kernel.core.kernel_core import KernelCore
@@ -127,6 +127,15 @@ def test_a_lost_kernel_ends_all_cells_also_one_that_cannot_be_read(core: Core) -
     core.sends(cell())
     assert shown(core(events.KeeperLost(GONE))).count("execute_reply") == 2
     assert core.life.link_state is LinkState.LOST
+
+
+def test_what_a_killed_hub_has_sent_ends_once_with_the_kernel_that_is_not_found() -> None:
+    core, sent = Core(), cell()
+    core(events.Recalled([SavedRequest(0, sent)]))
+    core(events.Detached(None, 0.0, "12:00:00", was_attached=True, waits=False))
+    done = core(events.KeeperLost(GONE, for_good=True))
+    assert shown(done) == ["status", "execute_input", "error", "execute_reply", "status"]
+    assert shown(core(events.KeeperLost(GONE, for_good=True))) == []
 
 
 def test_what_was_decided_before_a_bug_is_done_and_the_rest_is_written(core: Core) -> None:

@@ -25,11 +25,13 @@ from jupyter_gpu_kernel.errors import (
 )
 from jupyter_gpu_kernel.hub import kernels
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
+from jupyter_gpu_kernel.hub.front_end.requests import SavedRequest, header_key
 from jupyter_gpu_kernel.hub.jobs import job_kernels
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.starter import LeftKernel
-from jupyter_gpu_kernel.hub.kernel.states import Phase
+from jupyter_gpu_kernel.hub.kernel.states import LinkState, Phase
 from jupyter_gpu_kernel.hub.kernel.vscode import pending_stops
 from jupyter_gpu_kernel.hub.kernel.vscode.pending_stops import PendingStops
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
@@ -203,6 +205,27 @@ def test_the_hub_that_adopts_a_kernel_of_vs_code_knows_that_it_is_one(play: Any)
         await hub.operations.op_adopt(call)
         (adopted,) = hub.kernels
         assert adopted is not first and adopted.is_of_vs_code
+
+    play(test)
+
+
+def test_what_a_kernel_in_a_job_was_sent_is_known_to_the_next_hub(play: Any) -> None:
+    """Whether the kernel exists is known only when its job is found."""
+    cell = Message(Channel.SHELL, 1, make("execute_request", {"code": "1"}))
+    settings = {"route": ["login"], "slurm": True, "python": "/usr/bin/python3"}
+
+    async def test(hub: Hub) -> None:
+        call = hub.call("adopt", settings=settings, name="n")
+        path = hub.kernels._delivered(call.settings, "k1")
+        Delivered(path).requests.write([(header_key(cell), SavedRequest(0, cell))])
+        await hub.operations.op_adopt(call)
+        (adopted,) = hub.kernels
+        assert adopted.must_be_found and adopted.link_state is LinkState.AWAY
+        assert adopted.core.relay.table.in_flight == [cell]
+        adopted.start_on(hub.nodes.of(KernelSettings(("node",))).begin_link("python", None), adopted.settings)
+        assert not adopted.must_be_found and "create" not in adopted.open_request()
+        sent = map(Message.decode, adopted.endpoint.outbox.withdraw())
+        assert [one.content()["do"] for one in sent if one.channel is Channel.KEEPER] == ["unanswered"]
 
     play(test)
 

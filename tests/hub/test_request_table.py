@@ -8,7 +8,7 @@ from typing import Any
 from runtimes import make
 
 from jupyter_gpu_kernel.hub.front_end.delivered import SavedRequest
-from jupyter_gpu_kernel.hub.kernel.core.pending_request import Decision, Taken, waiting
+from jupyter_gpu_kernel.hub.kernel.core.pending_request import Decision, Taken
 from jupyter_gpu_kernel.hub.kernel.core.request_table import (
     _MAX_ANSWERED,
     _MAX_OTHERS,
@@ -460,16 +460,6 @@ def test_a_shutdown_is_repeated_only_if_nothing_was_sent_since() -> None:
     table = known(shutdown, cell())
     assert successor(table).release() == []
     assert cleared(table)[0] == shutdown, "if the kernel is lost, the request still gets a reply"
-
-
-def test_what_no_kernel_has_got_is_known_as_such() -> None:
-    """A job may have another kernel by now."""
-    waits, sent = cell(), cell()
-    table = known(sent)
-    table.not_started = True
-    table.add(waits)
-    saved = [one for _, one in table.take_changes() if one is not None]
-    assert [one.message for one in waiting(saved)] == [waits]
 
 
 def test_a_request_on_the_control_channel_may_have_the_id_of_a_cell() -> None:

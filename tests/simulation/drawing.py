@@ -13,9 +13,8 @@ _HOSTS = 0.1
 _SLURM = 0.1
 """The part of the seeds in which the kernel runs in a job of Slurm."""
 _SLURM_FAULTS = (("job ends", 0.4), ("controller away", 0.3), ("answers lost", 0.2), ("login away", 0.2))
-_NOT_WITH_JOBS = ("node rebooted", "hub killed", "hub killed in a send")
-"""What does not happen while kernels run in jobs: the next hub forgets what was sent to a kernel in a job, and the
-oracle knows no rule for that."""
+_NOT_WITH_JOBS = ("node rebooted",)
+"""What does not happen while kernels run in jobs, which end instead."""
 _OTHER_COMPUTER = 0.12
 """The part of the seeds in which the user goes on at another computer."""
 

@@ -17,6 +17,7 @@ from .oracle import (
     texts,
 )
 from .reasons import Reasons
+from .slurm import WAITS
 from .users import SHUTDOWN_WAIT, execute
 from .world import Failure
 
@@ -30,6 +31,8 @@ UNUSED = 90.0
 """Seconds for what a hub still asks hosts about, before the hub ends because nobody uses it."""
 AWAY = 60.0
 """Seconds in which an interrupt has reached the kernel, also if the link was down."""
+JOB_ENDS = 120.0
+"""Seconds in which a job ends that nobody needs."""
 KEEPER_ENDS = 30.0
 """Seconds in which a keeper ends whose kernel was shut down."""
 
@@ -191,9 +194,9 @@ class Endings(Base):
             60.0,
             "kernel left in the hub",
         )
-        if self.node.slurm is not None and not world.kills:
-            slurm = self.node.slurm
-            self._until(lambda: not slurm.active, 120.0, "job left")
+        if self.node.slurm is not None:  # a killed hub does not cancel its jobs
+            slurm, within = self.node.slurm, JOB_ENDS + (WAITS if world.kills else 0.0)
+            self._until(lambda: not slurm.active, within, "job left")
         if self.plan.hosts or self.plan.slurm:
             world.run(world.now + UNUSED)
         for computer in self.computers:

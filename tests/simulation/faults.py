@@ -100,7 +100,9 @@ class Faults(Base):
     def _job_ended(self, runs: bool) -> None:
         """A job has ended, and not by itself. `runs`: it was running."""
         self.disturb("job ended")
-        self.world.reboots += runs
+        if runs:
+            self.world.reboots += 1
+            self.world.times["kernel gone"].append(self.world.now)
         for computer in self.computers:
             for session in [one for one in computer.host_path(HOST).sessions if not one.over]:
                 session.cut()

@@ -14,13 +14,12 @@ from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEndSpec
 from jupyter_gpu_kernel.hub.front_end.requests import Change
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFiles
 from jupyter_gpu_kernel.hub.jobs.job_kernels import JobKernels
-from jupyter_gpu_kernel.hub.kernel.core.pending_request import waiting
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.starter import Starter
 from jupyter_gpu_kernel.hub.kernel.states import LinkState, Phase
 from jupyter_gpu_kernel.hub.node.link import Link
-from jupyter_gpu_kernel.hub.node.node_link import NodeLink, NoLink
+from jupyter_gpu_kernel.hub.node.node_link import NodeLink
 from jupyter_gpu_kernel.hub.several_hosts.host_starter import HostStarter
 from jupyter_gpu_kernel.hub.several_hosts.placement import Placement
 from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
@@ -270,8 +269,6 @@ class HubProcess(Process):
         adopted = how == "adopt"
         if not adopted:
             delivered.requests.replace([])
-        elif isinstance(link, NoLink):
-            delivered.requests.replace(waiting(delivered.requests.recall()))
         origin = Origin(how, delivered, starter=starter)
         remote = RemoteKernel(
             self.context, kernel_id, settings, front_end.spec(adopted=adopted), link, origin

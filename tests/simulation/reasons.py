@@ -85,6 +85,7 @@ class Reasons:
             failed = self._world.all_requests.get(self._world.aborted.get(request.name, ""))
             yield failed is not None and failed.client not in request.client.former
             yield any(self._is_failure_before(other, request) for other in self._requests)
+            yield any(_was_not_started_before(other, request) for other in self._requests)
 
     def _ends(self, request: Request, since: float, until: float) -> Iterator[bool]:
         """The kernel has ended in this time, or was about to."""
@@ -117,6 +118,13 @@ class Reasons:
             one for one in first.client.requests.values() if first.sent_at < one.sent_at < last.sent_at
         )
         return any(self._runs(one) for one in between)
+
+
+def _was_not_started_before(other: Request, request: Request) -> bool:
+    """Whether no kernel was started for the cell `other` of any client, behind which `request` waited."""
+    name = other.replies[0].get("ename", "") if other.replies else ""
+    is_same = other.client.notebook == request.client.notebook
+    return is_same and name in _OF_AN_END and other.sent_at < request.sent_at <= other.replied_at
 
 
 def _requested(requests: Iterable[Request]) -> Iterator[Interrupt]:

@@ -22,6 +22,8 @@ LOGIN, HOST = "login", "c0"
 _AWAY = b"slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
 _LOOK_EVERY = 1.0
 _ACTIVE = ("PENDING", "RUNNING")
+WAITS = 1800.0
+"""Seconds that the process of a job waits for its first kernel."""
 
 
 class ModelJob:
@@ -89,7 +91,8 @@ class Slurm:
     def _look(self, job: ModelJob) -> None:
         if job.state != "RUNNING":
             return
-        if job.kernels and not any(self.node.has_processes(one) for one in job.kernels):
+        is_unused = not job.kernels and self.world.now > job.began + WAITS
+        if is_unused or (job.kernels and not any(self.node.has_processes(one) for one in job.kernels)):
             return self.end(job, "COMPLETED")
         self.world.later(_LOOK_EVERY, self._look, job)
 

@@ -215,9 +215,8 @@ def take_gpus(uuids: List[str]) -> bool:
     Returns True if this process has opened the driver already, which may have read the environment before.
     """
     global _given
-    if (
-        uuids != _given
-    ):  # a keeper's successor says it again, and a cell may have changed the environment since
+    # A keeper's successor says it again, and a cell may have changed the environment since.
+    if uuids != _given:
         _given = list(uuids)
         os.environ.update(variables(uuids, device_variable()))
     return bool(procfs.has_opened_gpus(os.getpid()))

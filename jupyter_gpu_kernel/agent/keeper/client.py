@@ -40,11 +40,8 @@ def ask_keeper(path: str, request: Dict[str, Any], timeout: float = TIMEOUT) -> 
     try:
         with contextlib.closing(RequestClient(path, "the keeper", timeout)) as keeper:
             return keeper.ask(request)
-    except (
-        socket.timeout,
-        TimeoutError,
-        BlockingIOError,
-    ):  # the last: the socket's queue of connections is full
+    # BlockingIOError: the socket's queue of connections is full.
+    except (socket.timeout, TimeoutError, BlockingIOError):
         raise KeeperTimeout(f"the keeper did not answer within {timeout:g} s") from None
     except OSError:  # there is no keeper, or another program answers
         return None

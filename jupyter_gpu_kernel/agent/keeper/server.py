@@ -181,9 +181,8 @@ class KeeperServer:
             raise ProtocolError("it sends requests, and does not read the replies")
 
     def _accept(self, _: int) -> None:
-        while (
-            len(self._connections) >= MAX_CONNECTIONS
-        ):  # the oldest; a REQUEST comes on a connection of its own
+        # The oldest is closed; a REQUEST comes on a connection of its own.
+        while len(self._connections) >= MAX_CONNECTIONS:
             self.disconnected(next(one for one in self._connections.values() if one is not self._hub))
         try:
             sock, _address = self._listener.accept()

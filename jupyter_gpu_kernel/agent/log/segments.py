@@ -79,9 +79,8 @@ class Segments:
         self.all: Deque[Segment] = deque()
         self.problems: Set[str] = set()
         self._is_full = False  # whether the disk did not take the last segment
-        self._unused: List[
-            Segment
-        ] = []  # files that the last checkpoint of the log needs, and the next one does not
+        # The files that the last checkpoint of the log needs, and the next one does not:
+        self._unused: List[Segment] = []
         self._number = 0  # of the next file
         self._folder = folder
         self._cap = cap

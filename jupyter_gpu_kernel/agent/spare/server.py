@@ -124,9 +124,8 @@ class SpareServer:
         self._title = title
         self._limit = limit
         self._fitness = fitness
-        self._keepers: Dict[
-            int, Tuple[socket.socket, int]
-        ] = {}  # with the pid of their kernel, by descriptor
+        # With the pid of their kernel, by descriptor:
+        self._keepers: Dict[int, Tuple[socket.socket, int]] = {}
         self._unwatched: List[int] = []  # the pids of forked processes that no keeper watches
         self._last_start = self._now()
         self._poll = select.poll()

@@ -155,7 +155,7 @@ class JobKernels:
             return None
         name = self._table.files.get(state.kernel_id).name
         spec = next((one for one in specs if one.name == name), specs[0])
-        running = [one for one in job.kernels if not one.not_started]
+        running = [one for one in job.kernels if not (one.not_started or one.must_be_found)]
         if running:
             return spec._replace(settings=running[0].settings.replace(slurm=False))
         call.progress(login.name, f"connecting to job {state.id}")

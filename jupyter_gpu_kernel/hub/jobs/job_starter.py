@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from ...errors import AgentError, GpuKernelError, HostKeyError, KernelStartError, SettingsError
 from ...wire.runtime import Runtime
@@ -29,6 +30,7 @@ from .job import Job
 from .job_nodes import JobNodes, Reached
 from .job_table import JobTable
 
+T = TypeVar("T")
 _END_KNOWN_WITHIN = 10.0
 """Seconds until Slurm knows that a job has ended whose kernel is gone."""
 _RESTART_WITHIN = 1.0
@@ -81,8 +83,7 @@ class JobStarter(Starter):
 
     def interrupted(self) -> None:
         """Note that the user has interrupted the kernel: the job is not wanted any more."""
-        if self._ours_to_cancel:
-            self._interrupted = True
+        self._interrupted = True
 
     def lost(self, remote: RemoteKernel, error: GpuKernelError) -> bool:
         """Note that the kernel's keeper does not exist any more. Slurm is asked why, also after the start."""
@@ -93,7 +94,7 @@ class JobStarter(Starter):
         """Note that the kernel's notebook is known now, which may have a job."""
         remote.settings = remote.settings.replace(notebook=notebook)
         if self._job is None:
-            self._search = self._table.may_have(remote, adopted=False)
+            self._search |= self._table.may_have(remote, adopted=False)
             remote.wake()
         return False
 
@@ -120,7 +121,9 @@ class JobStarter(Starter):
         node = self._job_nodes.login(remote.settings)
         login = node.name
         job = await self._find(remote, node)
-        self._ours_to_cancel = job is None or job.state.state == "PENDING"
+        if job is None and remote.must_be_found:
+            return await self._end(remote, self._table.former(remote, login))
+        self._ours_to_cancel = remote.not_started and (job is None or job.state.state == "PENDING")
         if job is None and remote.start_wanted:
             job = await self._submit(remote, login)
             if job is None:
@@ -150,15 +153,14 @@ class JobStarter(Starter):
         return None
 
     async def _wait_for_sign_in(self, remote: RemoteKernel, login: Node, error: GpuKernelError) -> None:
-        """End the cells that wait with the error, as only the user can sign in. Return when another attempt may
-        succeed, or the next cell waits."""
-        remote.report(StartFailed(error))
-        waiting = asyncio.ensure_future(login.sign_in_may_succeed())
-        waiting.add_done_callback(lambda _: remote.wake())
-        try:
-            await remote.until(lambda: waiting.done() or remote.start_wanted)
-        finally:
-            waiting.cancel()
+        """End the cells that wait for the start with the error, as only the user can sign in. Return when another
+        attempt may succeed, or the next cell waits."""
+        if remote.must_be_found:
+            remote.link.problem = error
+            remote.detached("")
+        else:
+            remote.report(StartFailed(error))
+        await _done_unless(lambda: remote.start_wanted, login.sign_in_may_succeed(), remote)
 
     async def _submit(self, remote: RemoteKernel, login: str) -> Job | None:
         """Return a new job, or the job that is shared; None if the job is not wanted any more. While Slurm does not
@@ -186,8 +188,8 @@ class JobStarter(Starter):
 
     def _wanted(self, remote: RemoteKernel) -> bool:
         """Whether the start goes on: somebody waits for the job, or a kernel may run in the job already."""
-        abandoned = remote.end_wanted and self._ours_to_cancel
-        return not (remote.closed or self._interrupted or abandoned)
+        given_up = self._interrupted or remote.end_wanted
+        return not (remote.closed or (given_up and self._ours_to_cancel))
 
     async def _wait_until_running(self, remote: RemoteKernel, job: Job) -> bool:
         """Wait until the job runs, and return True; False if the job was cancelled, or the front ends have left."""
@@ -195,8 +197,7 @@ class JobStarter(Starter):
         while (self._wanted(remote) or await self._restarts(remote)) and not job.state.over:
             if job.state.node and job.state.state == "RUNNING":
                 return True
-            remote.report(StatusKnown({"state": "waiting", "job": job.state.to_json()}, wanted=True))
-            remote.report(WaitExplained(words.waiting_text(job.login, job.state, self._runtime.time())))
+            self._explain(remote, job, words.waiting_text(job.login, job.state, self._runtime.time()))
             await remote.change()
         await self._not_started(remote, job)
         return False
@@ -233,27 +234,24 @@ class JobStarter(Starter):
         """Connect to the job's node; None if the job is not wanted any more, or has ended."""
 
         def tell(step: str) -> None:
-            remote.report(StatusKnown({"state": "waiting", "job": job.state.to_json()}, wanted=True))
-            remote.report(WaitExplained(words.starting_text(job.login, job.state, step)))
+            self._explain(remote, job, words.starting_text(job.login, job.state, step))
 
-        reaching = asyncio.ensure_future(self._job_nodes.reach(remote.settings, job.state, tell))
-        given_up = asyncio.ensure_future(remote.until(lambda: job.state.over or not self._wanted(remote)))
-        try:
-            await asyncio.wait({reaching, given_up}, return_when=asyncio.FIRST_COMPLETED)
-            if not (reaching.done() and self._wanted(remote)):
-                return None
-            reached = reaching.result()
+        reaching = self._job_nodes.reach(remote.settings, job.state, tell)
+        reached = await _done_unless(lambda: job.state.over or not self._wanted(remote), reaching, remote)
+        if reached is not None and self._wanted(remote):
             tell("starting the kernel")
             return reached
-        finally:
-            reaching.cancel()
-            given_up.cancel()
-            # An error that comes now is of no interest, and asyncio would log one that nobody reads.
-            await asyncio.gather(reaching, given_up, return_exceptions=True)
+        return None
+
+    def _explain(self, remote: RemoteKernel, job: Job, text: str) -> None:
+        """Show what a kernel waits for that is to be started in the job, or found there."""
+        if not remote.must_be_found:
+            remote.report(StatusKnown({"state": "waiting", "job": job.state.to_json()}, wanted=True))
+        remote.report(WaitExplained(text))
 
     async def _not_started(self, remote: RemoteKernel, job: Job) -> None:
         """Leave the job, as the kernel was not started in it; raise the reason unless the user knows it."""
-        if remote.closed:
+        if remote.closed or remote.must_be_found:  # `_serve` ends a kernel that was not found
             return
         self._job = None
         if not self._wanted(remote):
@@ -276,7 +274,8 @@ class JobStarter(Starter):
     async def _serve(self, remote: RemoteKernel) -> None:
         """Watch the kernel and its job, until neither exists any more and the next cell may start another one."""
         job, away = self._job, False
-        assert job is not None
+        if job is None:  # it has ended
+            return await super()._serve(remote)
         while not (remote.closed or self._is_over(remote, job) or remote.not_started):
             if remote.link_state is LinkState.AWAY and not away:
                 self._table.look(job)
@@ -334,3 +333,16 @@ class JobStarter(Starter):
         """End the cells that wait with the error, as there is no job, or no kernel in it."""
         self._job = None
         super()._fail(remote, error)
+
+
+async def _done_unless(given_up: Callable[[], bool], work: Awaitable[T], remote: RemoteKernel) -> T | None:
+    """Return the result of the work; None if a change of the kernel lets the caller give the work up before."""
+    working = asyncio.ensure_future(work)
+    working.add_done_callback(lambda _: remote.wake())
+    try:
+        await remote.until(lambda: working.done() or given_up())
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        # An error that comes now is of no interest, and asyncio would log one that nobody reads.
+        await asyncio.gather(working, return_exceptions=True)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from ...errors import GpuKernelError
+from ...errors import AgentError, GpuKernelError
 from ...wire.runtime import Runtime
 from ..background import BackgroundTasks
 from ..kernel.remote_kernel import RemoteKernel
@@ -102,6 +102,16 @@ class JobTable:
             if job_id and not file.over:
                 self.files.save(file._replace(over=True))
         return None
+
+    def former(self, remote: RemoteKernel, login: str) -> Job:
+        """Return the job in which this kernel ran, and which Slurm does not list any more. Raises AgentError if it is
+        not known which job that was."""
+        job_id = self.files.get(remote.kernel_id).job
+        if not job_id:
+            raise AgentError("Slurm lists no job of this kernel any more", hop=login)
+        return self.listed(
+            JobState(job_id, GONE, name=f"{JOB_NAME}{remote.kernel_id}"), remote.settings, login
+        )
 
     def _is_taken(self, job_id: str, login: str, kernel_id: str, replaced: str) -> bool:
         """Whether the job of this kernel is about to end; or the kernel is still used by a front end here, and not
@@ -230,6 +240,10 @@ class JobTable:
                     self.add_event(job, remote, "job", f"job {job.id} is {state.state} {state.node}".rstrip())
             for remote in list(job.kernels):
                 remote.wake()
+            if state.over and job.kept is not None:
+                job.kept.cancel()
+                job.kept = None
+                self._forget(job)
 
         if job.end_watch is None:
             job.end_watch = job.scheduler.watch(job.id, job.slurm_name, changed)

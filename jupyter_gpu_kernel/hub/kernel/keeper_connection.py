@@ -67,6 +67,8 @@ class AttachTiming:
     def __init__(self, link: NodeLink, attachment: Attachment) -> None:
         self._link = link
         self._attachment = attachment
+        self.begun = asyncio.Event()
+        """Whether nobody waits for front ends any more. What they were sent before could be lost."""
         self._is_attached = self._is_closed = self._complete = False
         self._timer: asyncio.TimerHandle | None = None  # while the kernel waits for front ends
 
@@ -103,12 +105,9 @@ class AttachTiming:
         self._link = link
 
     def start(self, link: NodeLink) -> None:
-        """Attach the kernel, which had no node, to this link when its front ends have connected."""
-        if self._timer is not None:
-            self._link = link
-        else:
-            self.move(link)
-            self.attach()
+        """Attach the kernel, which had no node, to this link."""
+        self.move(link)
+        self.attach()
 
     def close(self) -> None:
         """Detach the kernel from the link for good."""
@@ -116,6 +115,7 @@ class AttachTiming:
         self.release()
 
     def _end_wait(self) -> None:
+        self.begun.set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -169,12 +169,8 @@ NO_CELLS = {"priority": 0, "place": None, "cells": 0, "last_cell": None}
 def describe(kernel: KernelState, core: KernelCore, front_ends: int) -> dict[str, Any]:
     """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error", …}, as JSON for clients.
     `front_ends`: how many front ends the kernel has."""
-    settings, link, link_state, shown = (
-        kernel.settings,
-        kernel.link,
-        kernel.link_state,
-        core.relay.placeholder,
-    )
+    settings, link, link_state = kernel.settings, kernel.link, kernel.link_state
+    shown = core.relay.placeholder
     if core.not_started:  # no link is needed before the start
         settings, link_state = settings.before_start(), LinkState.UP
     problem = kernel.error or (link.problem if link_state is LinkState.AWAY else None)

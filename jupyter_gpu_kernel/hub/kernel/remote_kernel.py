@@ -53,8 +53,8 @@ class RemoteKernel(KernelState):
         setup = CoreSetup(id_prefix, link.name, settings, info, self._end.was_up, has_starter)
         self.core = KernelCore(setup, self.life)
         self._timer: asyncio.TimerHandle | None = None
-        self._attach_timing = AttachTiming(link, self)
-        subscribed, complete = partial(self.report, events.Subscribed()), self._attach_timing.complete
+        self.attach_timing = AttachTiming(link, self)
+        subscribed, complete = partial(self.report, events.Subscribed()), self.attach_timing.complete
         calls = (self._receive_request, subscribed, complete, self._front_ends_changed)
         self.front_ends = FrontEnds(self._runtime, *calls, origin.delivered, context.bind)
         self._actions = self._effect_actions()
@@ -62,10 +62,10 @@ class RemoteKernel(KernelState):
         if self.is_of_vs_code:
             self.report(events.VSCodeSeen())
         self.front_ends.add(front_end)
-        if isinstance(link, NoLink):
+        if isinstance(link, NoLink) and not (self._end.was_up or self.core.relay.table.in_flight):
             self.report(events.Unstarted(link.name, ""))
-        self._attach_timing.begin(at_once=origin.how != "adopt")
-        if self.waits_for_link:
+        self.attach_timing.begin(at_once=origin.how != "adopt")
+        if self.waits_for_link or self.must_be_found:
             self.detached("")
 
     def __repr__(self) -> str:
@@ -105,6 +105,11 @@ class RemoteKernel(KernelState):
         return self.core.not_started
 
     @property
+    def must_be_found(self) -> bool:
+        """Whether a hub that was killed has used the kernel, and this hub does not know yet where the kernel is."""
+        return isinstance(self.link, NoLink) and not (self.not_started or self.ended or self.closed)
+
+    @property
     def pending(self) -> bool:
         """Whether the kernel has no node, and a cell of its user may start it."""
         return self.not_started and not (self.closed or self.end_wanted)
@@ -117,20 +122,17 @@ class RemoteKernel(KernelState):
     @property
     def start_wanted(self) -> bool:
         """Whether a cell of the user waits for the start, and the front ends do not get another kernel."""
-        return self.not_started and not self.core.held and bool(self.waiting_cells)
+        return self.not_started and not (self.closed or self.core.held) and bool(self.waiting_cells)
 
-    def start_on(self, link: NodeLink, settings: KernelSettings, kernel_id: str) -> None:
-        """Create the kernel with this id, or find it, on this host."""
-        is_other = kernel_id != self.kernel_id
-        self.link, self.settings = link, settings
-        self.report(events.Switched(link.name, kernel_id if is_other else ""))
-        if is_other:
-            self.notify()  # as the files have the new id from now on
-        self._create()
+    def start_on(self, link: NodeLink, settings: KernelSettings) -> None:
+        """Create the kernel on this host, or find it there. A kernel that a killed hub has used is not created."""
+        creates, self.link, self.settings = self.not_started, link, settings
+        self.report(events.Switched(link.name, ""))
+        self._create() if creates else self.attach_timing.start(link)
 
     def undo_start(self, link: NodeLink, settings: KernelSettings, kernel_id: str) -> None:
         """Return to the state without a kernel, which does not exist any more: a cell starts one with this id."""
-        self._attach_timing.move(link)
+        self.attach_timing.move(link)
         self.link, self.settings = link, settings
         self.report(events.Unstarted(link.name, kernel_id))
 
@@ -156,7 +158,7 @@ class RemoteKernel(KernelState):
     def pause(self) -> None:
         """The front end has gone and may return: the ports stay bound, and the output stays with the keeper."""
         self.hold()
-        self._attach_timing.release()
+        self.attach_timing.release()
 
     def restart(self, *, host_lost: bool = False) -> None:
         """Start a new kernel process, with the same ports, and with the same GPUs unless the kernel's host is lost.
@@ -167,9 +169,9 @@ class RemoteKernel(KernelState):
 
     def switch(self, kernel_id: str) -> None:
         """Give the front ends the kernel with this id, and that kernel the requests without a reply."""
-        self._attach_timing.release()
+        self.attach_timing.release()
         self.report(events.Switched(self.link.name, kernel_id))
-        self._attach_timing.attach()
+        self.attach_timing.attach()
 
     def refuse(self, error: GpuKernelError) -> None:
         """The front end does not get this kernel: answer all its requests, as VS Code waits for the replies."""
@@ -194,7 +196,7 @@ class RemoteKernel(KernelState):
         if self.closed:
             return
         self.report(events.Closed())
-        self._attach_timing.close()
+        self.attach_timing.close()
         self.front_ends.close()
         # Another front end of a killed hub may still be about to adopt the kernel.
         self._end.close(forget=self.front_ends.complete)
@@ -229,7 +231,7 @@ class RemoteKernel(KernelState):
 
     def detached(self, reason: str) -> None:
         """The link is down, and reconnects by itself."""
-        silence = self._runtime.monotonic() - self.link.last_received
+        silence = max(0.0, self._runtime.monotonic() - self.link.last_received)
         since = time.strftime("%H:%M:%S", time.localtime(self._runtime.time() - silence))
         problem, waits = self.link.problem, self.waits_for_link
         self.report(events.Detached(problem, silence, since, self.was_attached, waits))
@@ -311,7 +313,7 @@ class RemoteKernel(KernelState):
             effects.UseKernel: self._use_kernel,
             effects.TakeBack: self._take_back,
             effects.CreateAnew: self._create_anew,
-            effects.AttachKernel: self._attach_timing.attach,
+            effects.AttachKernel: self.attach_timing.attach,
             effects.TellStarter: self._tell_starter,
             effects.LogText: self._log_text,
         }
@@ -342,24 +344,24 @@ class RemoteKernel(KernelState):
     def _use_kernel(self, kernel_id: str) -> None:
         self.kernel_id = kernel_id
         self._end.change_kernel(kernel_id)
+        self.notify()  # at once, as the files have this id from now on
 
     def _take_back(self) -> None:
         self.open_arguments = {"attach": {}}  # so the keeper greets the front end
-        self._attach_timing.release()
+        self.attach_timing.release()
         self._use_kernel(self.kernel_id)
-        self._attach_timing.attach()
+        self.attach_timing.attach()
 
     def _create_anew(self) -> None:
-        self._attach_timing.release()
+        self.attach_timing.release()
         kernel_id = self._runtime.new_id()[:12]
         self.link = self.on_create(kernel_id)
         self._use_kernel(kernel_id)
-        self.notify()
         self._create()
 
     def _create(self) -> None:
         self.open_arguments = {"create": self.settings.to_json()}
-        self._attach_timing.start(self.link)
+        self.attach_timing.start(self.link)
 
     def _tell_starter(self, interrupted: bool) -> None:
         if self.starter is not None:

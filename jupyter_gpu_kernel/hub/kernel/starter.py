@@ -62,6 +62,7 @@ class Starter(ABC):
 
     async def _run(self, remote: RemoteKernel, adopted: bool) -> None:
         """Return when the hub has given up the kernel."""
+        await remote.attach_timing.begun.wait()
         while not remote.closed:
             self._lost = None
             try:
@@ -77,7 +78,7 @@ class Starter(ABC):
         """Start the kernel when a cell waits, or when a place for the kernel is known; return when the kernel does not
         exist any more. Raise the reason if the kernel cannot be started."""
         await remote.until(lambda: not remote.not_started or remote.start_wanted or self._knows_place)
-        if remote.not_started and not remote.closed:
+        if (remote.not_started and not remote.closed) or remote.must_be_found:
             await self._start(remote)
         if not (remote.not_started or remote.closed):
             await self._serve(remote)
@@ -89,8 +90,8 @@ class Starter(ABC):
 
     @abstractmethod
     async def _start(self, remote: RemoteKernel) -> None:
-        """Start the kernel once. Raise the reason if that fails; return without a kernel if the start is not wanted any
-        more."""
+        """Start the kernel once, or find the kernel that a killed hub has used, or end that one if it cannot be found.
+        Raise the reason if the start fails; return without a kernel if the start is not wanted any more."""
 
     async def _serve(self, remote: RemoteKernel) -> None:
         """Return when the kernel, which was started, does not exist any more and the next cell may start another
@@ -144,7 +145,7 @@ class Starter(ABC):
     ) -> bool:
         """Start the kernel on the node of the link. Return whether the kernel can be used; if not, `_lost` is the
         reason, unless the start is not wanted any more, or has taken more than `within` seconds."""
-        remote.start_on(link, settings, remote.kernel_id)
+        remote.start_on(link, settings)
 
         def settled() -> bool:
             return not remote.not_started or self._lost is not None or not self._wanted(remote)
@@ -177,7 +178,9 @@ class Starter(ABC):
         remote.undo_start(no_link, settings, self._runtime.new_id()[:12])
 
     def _fail(self, remote: RemoteKernel, error: GpuKernelError) -> None:
-        """End the cells that wait with the error, as the kernel cannot be started."""
+        """End the cells that wait with the error, as the kernel cannot be started, or found."""
+        if not (remote.not_started or remote.closed):
+            return remote.end(error)
         remote.report(StartFailed(error))
         if not remote.closed:
             self._undo(remote)

@@ -124,9 +124,8 @@ class Attachments:
         self._log = log
         self._stream: StreamThreads | None = None
         self._entries: dict[int, _AttachedKernel] = {}
-        self._ready: dict[
-            int, None
-        ] = {}  # numbers of those that may have something to send, whose turn it is first
+        # The numbers of those that may have something to send, in the order of their turns:
+        self._ready: dict[int, None] = {}
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening = asyncio.Semaphore(MAX_OPENING)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import AgentRefusal
+from ...errors import AgentRefusal, GpuKernelError
 from ...wire.stream.endpoint import Endpoint
 from .attachments import Attachment
 from .link import Link
@@ -14,10 +14,10 @@ class NoLink:
     """The link of a kernel that has no node yet. It carries nothing, and refuses every request."""
 
     state = "connecting"
-    problem = None
+    problem: GpuKernelError | None = None
     round_trip = None
     connection = ""
-    last_received = 0.0
+    last_received = float("inf")
 
     def __init__(self, name: str) -> None:
         """`name`: where the kernel will be started, for messages."""

@@ -31,7 +31,6 @@ class Output(NamedTuple):
             output.decode(errors="replace").replace("\r\n", "\n")
             for output in (completed.stdout, completed.stderr)
         )
-        lines = text.removesuffix("\n").split("\n")[
-            :MAX_LINES
-        ]  # names may contain other ends of line of `splitlines`
+        # Not `splitlines`: names may contain other ends of line.
+        lines = text.removesuffix("\n").split("\n")[:MAX_LINES]
         return cls(completed.returncode, tuple(lines), sanitize.lines(errors, 20))

@@ -30,9 +30,33 @@ SLURM = [
         "            unchanged = 1e9\n            return 1e9\n",
     ),
     Mutant(
-        "what a killed hub has answered in place of a kernel in a job is answered again",
-        "hub.kernel.core.pending_request",
-        "if one.waits or one.delivery is not Delivery.ALL]",
-        "if one.waits]",
+        "a kernel in a job that a killed hub has used counts as one that was not started",
+        "hub.kernel.remote_kernel",
+        " and not (self._end.was_up or self.core.relay.table.in_flight)",
+        "",
+    ),
+    Mutant(
+        "a kernel whose job has ended while its hub was killed is started anew, with what that hub had sent",
+        "hub.jobs.job_starter",
+        "            return await self._end(remote, self._table.former(remote, login))\n",
+        "            return self._undo(remote)\n",
+    ),
+    Mutant(
+        "the next hub answers before all front ends of a killed hub have connected",
+        "hub.kernel.starter",
+        "        await remote.attach_timing.begun.wait()\n",
+        "",
+    ),
+    Mutant(
+        "a kernel that was closed while its job was looked for submits one, and withdraws it",
+        "hub.kernel.remote_kernel",
+        "not (self.closed or self.core.held)",
+        "not self.core.held",
+    ),
+    Mutant(
+        "a job is kept for its notebook after it has ended",
+        "hub.jobs.job_table",
+        "            if state.over and job.kept is not None:\n",
+        "            if False:\n",
     ),
 ]

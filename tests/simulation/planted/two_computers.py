@@ -59,9 +59,9 @@ TWO_COMPUTERS = [
     Mutant(
         "a kernel that was taken is taken back with the endpoint of before",
         "hub.kernel.remote_kernel",
-        "        self._attach_timing.release()\n"
+        "        self.attach_timing.release()\n"
         "        self._use_kernel(self.kernel_id)\n"
-        "        self._attach_timing.attach()\n",
-        "        self._attach_timing.release()\n        self._attach_timing.attach()\n",
+        "        self.attach_timing.attach()\n",
+        "        self.attach_timing.release()\n        self._attach_timing.attach()\n",
     ),
 ]

@@ -100,9 +100,8 @@ class LeaseTransfer(NamedTuple):
 
     def release(self) -> None:
         """Keep no leases any more; harmless when repeated."""
-        _receive(
-            self.runtime, self.queue, socket.MSG_DONTWAIT
-        ).close()  # a cell may have changed the socket's mode
+        # MSG_DONTWAIT: a cell may have changed the socket's mode.
+        _receive(self.runtime, self.queue, socket.MSG_DONTWAIT).close()
 
 
 def new_queue(runtime: AgentRuntime, folder: Path) -> socket.socket:

@@ -290,9 +290,8 @@ class KernelCore:
         self._do(effects.Notify())
 
     def _kernel_taken(self, cause: str, remedy: str) -> None:
-        self.relay.show(
-            self.relay.notice.link_up()
-        )  # the node has answered: no cell waits for the link any more
+        # The node has answered: no cell waits for the link any more.
+        self.relay.show(self.relay.notice.link_up())
         self.life.taken(cause)
         self.relay.kernel_taken(cause, remedy)
         self._do(effects.Notify())
@@ -302,6 +301,7 @@ class KernelCore:
         relay.show(relay.notice.link_up())
         if error is None:
             return
+        relay.explain_wait("")
         if life.phase is Phase.REVIVE and not for_good:  # the keeper was about to exit
             return self._create_anew()
         if not life.ended:
@@ -354,9 +354,9 @@ class KernelCore:
 
     def _started(self) -> None:
         """The kernel can be used: requests do not wait for its start any more."""
+        self.relay.explain_wait("")
         if not self.not_started:
             return
-        self.relay.explain_wait("")
         notes, self._notes = self._notes, []
         for cell in self.relay.table.waiting_cells[:1]:
             for text in notes:

@@ -121,10 +121,3 @@ class PendingRequest:
         """Return {"client", "parts"} for a keeper, which may have to give `parts` to the kernel unchanged."""
         parts = [part.decode("utf-8", "surrogateescape") for part in self.message.parts[:4]]
         return {"client": self.message.client, "parts": parts}
-
-
-def waiting(saved: list[SavedRequest]) -> list[SavedRequest]:
-    """Return those of a killed hub's requests that no kernel has got; and those that the hub has answered: the kernel
-    may still exist, and its replies to them are dropped."""
-    recalled = [PendingRequest.recalled(one) for one in saved]
-    return [one.saved for one in recalled if one.waits or one.delivery is not Delivery.ALL]

@@ -201,9 +201,8 @@ def _none_fits(pythons: Sequence[Python], node: NodeFacts, skipped: Sequence[str
         cause += "\nNot searched: " + "; ".join(skipped)
     usable = [python for python in pythons if at_least(python.version, OLDEST_PYTHON)]
 
-    def effort(
-        python: Python,
-    ) -> tuple[bool, bool]:  # the user's own environments, their conda base, the system's
+    # The user's own environments come first, then their conda base, then the system's.
+    def effort(python: Python) -> tuple[bool, bool]:
         return not _is_own(python, node), python.kind == "conda" and "/envs/" not in python.prefix
 
     remedy = _install_command(min(usable, key=effort), node, hop) if usable else install_python(node, hop)

@@ -1,0 +1,63 @@
+"""Kernels in jobs: their hubs are killed, their jobs end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..plan import Decision
+from .common import BASE, cells
+
+_IN_JOB = replace(BASE, slurm=True, knows_info=False)
+
+PLANS = {
+    "a cell gets no reply whose job ends before the hub after a killed one has found the kernel": replace(
+        _IN_JOB, seed=1
+    ).with_decisions(
+        cells(0.5, [["sleep", 60.0]]),
+        Decision(40.0, "hub killed"),
+        Decision(40.1, "job ends", {"state": "TIMEOUT"}),
+    ),
+    "a cell gets no reply that was sent to a kernel in a job, and was lost with the hub": replace(
+        _IN_JOB, seed=2
+    ).with_decisions(
+        cells(0.5, []),
+        Decision(40.0, "silent cut", {"seconds": 4.0}),
+        cells(40.1, []),
+        Decision(40.5, "hub killed"),
+    ),
+    "the front ends of a kernel whose job has ended get two kernels from the next hub": replace(
+        _IN_JOB, seed=355, delay=0.025, rate=2e5, memory_mib=0.02, rate_limited=False, knows_info=True
+    ).with_decisions(
+        cells(0.534, [], front=1),
+        Decision(0.846, "hub killed in a send", {"seconds": 0.05, "sends": 9, "writes": False}),
+        Decision(3.655, "second front end", {"front": 0}),
+        Decision(3.969, "job ends", {"seconds": 6.0, "state": "TIMEOUT"}),
+        Decision(4.192, "clear", {"front": 0}),
+    ),
+    "a kernel that was closed while its job was looked for cancels the job that its notebook has found": replace(
+        _IN_JOB, seed=1143, delay=0.0003, rate=2e5, unread=20_000, revives=False, knows_info=True
+    ).with_decisions(
+        Decision(2.425196, "hub killed in a send", {"seconds": 1.0, "sends": 11, "writes": False}),
+        Decision(2.528892, "return", {"front": 0}),
+        cells(3.414641, []),
+        Decision(10.356535, "restart", {"front": 0}),
+        Decision(11.660692, "controller away", {"seconds": 15.0, "state": "CANCELLED"}),
+        Decision(13.517585, "return", {"front": 0}),
+    ),
+    "a job that is kept for its notebook is kept after it has ended": replace(
+        _IN_JOB, seed=1845, memory_mib=0.002, rate_limited=False
+    ).with_decisions(
+        cells(3.522, []),
+        Decision(4.309, "return", {"front": 0}),
+        Decision(4.753, "job ends", {"seconds": 6.0, "state": "CANCELLED"}),
+    ),
+    "the hub after a killed one waits for a front end that has left, and starts no kernel": replace(
+        _IN_JOB, seed=69, delay=0.0003, rate=2e5
+    ).with_decisions(
+        Decision(6.726, "hub killed in a send", {"seconds": 4.0, "sends": 1, "writes": False}),
+        Decision(9.409, "second front end", {"front": 1}),
+        cells(15.039, []),
+        Decision(24.134, "hub killed", {"seconds": 1.0}),
+        Decision(25.834, "second leaves"),
+    ),
+}
