@@ -121,6 +121,14 @@ def test_a_second_hello_ends_the_connection(victim: Victim) -> None:
     assert [frame.kind for frame in victim.send(hello + hello)][1:].count(Kind.HELLO) == 0
 
 
+def test_a_computer_from_which_the_kernel_was_taken_since_it_was_opened_cannot_attach(victim: Victim) -> None:
+    victim.ask(b'{"do": "return", "owner": "one", "by": "alice@one"}')
+    hellos = [json_frame(Kind.HELLO, {**HELLO, "owner": owner}).encode() for owner in ("another", "one")]
+    refused, accepted = map(victim.send, hellos)
+    assert refused == [] and accepted[0].kind is Kind.HELLO
+    victim.ask(b'{"do": "return", "owner": "", "by": ""}')
+
+
 DOINGS = ("status", "owner", "missed", "fresh", "journal", "nothing", "return", "stop")
 KEYS = ("why", "notebook", "owner", "by", "cell", "parent", "first", "msg_id", "cell_id")
 

@@ -105,7 +105,8 @@ class Keeper:
         self.requests = KernelRequests(loop, self._to_kernel, self._kernel_up)
         self._rejected_input = RejectedInput(self.story, loop.time)
         hub_events = HubEvents(
-            lambda request: self._commands.answer(request), self._attached, self._detached, self._rejected_input.report
+            lambda request: self._commands.answer(request), self._attached, self._detached, self._rejected_input.report,
+            lambda: self.settings.now.owner,
         )  # fmt: skip
         self.server = KeeperServer(loop, self.folder / "keeper", self.runner, hub_events, self.system.listen)
         self._output_pace = OutputPace(loop, self.server, self.runner, self.kernel.return_mark)

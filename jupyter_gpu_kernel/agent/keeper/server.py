@@ -34,12 +34,13 @@ Bind = Callable[[Path, int], socket.socket]
 
 class HubEvents(NamedTuple):
     """What the keeper does beside its core when hubs come, ask and go. `on_rejected(error)`: a connection was closed,
-    or a request refused, because of what it sent."""
+    or a request refused, because of what it sent. `owner()`: the computer whose hub may attach; "": any."""
 
     on_request: OnRequest
     on_attached: Callable[[], object]
     on_detached: Callable[[], object]
     on_rejected: Callable[[Exception], object]
+    owner: Callable[[], str] = str
 
 
 class RejectedInput:
@@ -110,7 +111,10 @@ class KeeperServer:
         if frame.kind is Kind.HELLO:
             if connection is self._hub:
                 raise ProtocolError("a second HELLO")
-            self.endpoint.check(frame)  # before the present hub is disconnected
+            hello = self.endpoint.check(frame)  # before the present hub is disconnected
+            owner = self._events.owner()  # perhaps another one than when `attach` has asked
+            if owner and hello.owner and owner != hello.owner:
+                raise ProtocolError("another computer has taken the kernel over")
             self._attach(connection)
         if connection is not self._hub:
             raise ProtocolError("data before HELLO")

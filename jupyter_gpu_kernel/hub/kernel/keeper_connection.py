@@ -23,15 +23,15 @@ from .core.events import Arrived
 class ResumableEndpoint:
     """The present `endpoint` of one kernel, and the kernel's file of `requests`."""
 
-    def __init__(self, runtime: Runtime, delivered: Delivered | None) -> None:
-        """`delivered`: the files; None: there are none."""
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, delivered: Delivered | None, owner: str) -> None:
+        """`delivered`: the files; None: there are none. `owner`: the id of this user and computer."""
+        self._runtime, self._owner = runtime, owner
         self._delivered = delivered
         self.requests = RequestFile(None) if delivered is None else delivered.requests
         counts = None if delivered is None else delivered.counts
         self.was_up = counts is not None
         """Whether the kernel was connected to a hub that was killed."""
-        self.endpoint = new_endpoint(runtime, counts)
+        self.endpoint = new_endpoint(runtime, counts, owner)
 
     def arrived(self, data: Data, has_room: Callable[[Message], bool]) -> Arrived:
         """Return the event that this message of the keeper has come. `has_room(message)`: see `Arrived`."""
@@ -47,7 +47,7 @@ class ResumableEndpoint:
 
     def change_kernel(self, kernel_id: str) -> None:
         """From now on exchange messages with the keeper of the kernel with this id."""
-        self.endpoint = new_endpoint(self._runtime, None)
+        self.endpoint = new_endpoint(self._runtime, None, self._owner)
         self.rename(kernel_id)
 
     def rename(self, kernel_id: str) -> None:

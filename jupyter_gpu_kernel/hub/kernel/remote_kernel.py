@@ -46,7 +46,7 @@ class RemoteKernel(KernelState):
         self.owner = dict(context.owner)
         self.on_create: Callable[[str], NodeLink] = lambda kernel_id: self.link
         """Called with the new id when the kernel is created anew; returns the link, which may be another one by now."""
-        self._end = ResumableEndpoint(self._runtime, origin.delivered)
+        self._end = ResumableEndpoint(self._runtime, origin.delivered, self.owner.get("owner", ""))
         self._infos, self._infos_key = context.infos, (link.name, settings.python)
         info = self._infos.get(*self._infos_key) if self._infos is not None else None
         id_prefix, has_starter = self._runtime.new_id(), self.starter is not None

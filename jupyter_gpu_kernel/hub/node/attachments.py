@@ -347,9 +347,8 @@ def open_arguments(how: str, settings: KernelSettings) -> dict[str, Any]:
     return {"attach": {}} if how == "attach" else {}
 
 
-def new_endpoint(runtime: Runtime, delivered: list[int] | None) -> Endpoint:
+def new_endpoint(runtime: Runtime, delivered: list[int] | None, owner: str = "") -> Endpoint:
     """Return the hub's endpoint for one kernel. `delivered`: how many of the kernel's messages a killed hub had
-    delivered, per lane."""
-    return Endpoint(
-        runtime, first=True, delivered=delivered, features=["failure_seen", "unanswered", COMPRESSION]
-    )
+    delivered, per lane. `owner`: the id of this user and computer."""
+    features = ["failure_seen", "unanswered", COMPRESSION]
+    return Endpoint(runtime, first=True, delivered=delivered, features=features, owner=owner)

@@ -43,7 +43,8 @@ class EndpointState(enum.Enum):
 
 
 class Hello(NamedTuple):
-    """What one end says about itself and the other end. `serials` and `delivered` have one number per lane."""
+    """What one end says about itself and the other end. `serials` and `delivered` have one number per lane. `owner`:
+    the computer of a hub; "" if that is not said."""
 
     protocol: int
     session: str
@@ -52,6 +53,7 @@ class Hello(NamedTuple):
     serials: Optional[List[int]]
     delivered: Optional[List[int]]
     features: FrozenSet[str]
+    owner: str
 
     @classmethod
     def read(cls, value: Dict[str, Any]) -> Hello:
@@ -70,6 +72,7 @@ class Hello(NamedTuple):
             serials=numbers(value, "serials", len(Lane)),
             delivered=numbers(value, "delivered", len(Lane)),
             features=frozenset(texts(value, "features", _MAX_FEATURES, default=[], length=_MAX_NAME)),
+            owner=text(value, "owner", "", most=_MAX_NAME),
         )
 
     def to_json(self) -> Dict[str, Any]:
@@ -91,6 +94,7 @@ class Endpoint:
         peer: str = "",
         delivered: Optional[List[int]] = None,
         features: Iterable[str] = (),
+        owner: str = "",
     ) -> None:
         """Create a closed end.
 
@@ -99,6 +103,7 @@ class Endpoint:
         peer: The numbering of the other end that this end's killed predecessor knew; a hub need not say it.
         delivered: Per lane, how many messages that predecessor had delivered.
         features: What this end can do and older ends of this protocol cannot.
+        owner: The computer of this end, if this is the hub's end.
         """
         self._runtime = runtime
         self.first = first
@@ -118,6 +123,7 @@ class Endpoint:
         self._inherited = delivered
         self._inherited_peer = peer
         self._our_features = list(features)
+        self._owner = owner
         self._inbox = self._new_inbox()
         self.features: FrozenSet[str] = frozenset()
         """What the other end can do, by its HELLO."""
@@ -266,7 +272,8 @@ class Endpoint:
         counts = list(self.outbox.serials), self.delivered if is_known else None
         self._acknowledged = self._acknowledgeable  # by this HELLO
         features = frozenset(self._our_features)
-        return Hello(PROTOCOL, self._session, self.peer, self._acknowledged, *counts, features).to_json()
+        numbering = self._session, self.peer, self._acknowledged
+        return Hello(PROTOCOL, *numbering, *counts, features, self._owner).to_json()
 
     def _resumes(self, hello: Hello) -> bool:
         return hello.peer == self._session and bool(hello.session == self.peer or hello.received)

@@ -62,6 +62,12 @@ TWO_COMPUTERS = [
         "        self.attach_timing.release()\n"
         "        self._use_kernel(self.kernel_id)\n"
         "        self.attach_timing.attach()\n",
-        "        self.attach_timing.release()\n        self._attach_timing.attach()\n",
+        "        self.attach_timing.release()\n        self.attach_timing.attach()\n",
+    ),
+    Mutant(
+        "a computer from which the kernel was taken since it asked for the owner attaches",
+        "agent.keeper.server",
+        "            if owner and hello.owner and owner != hello.owner:\n",
+        "            if False:\n",
     ),
 ]

@@ -64,4 +64,19 @@ PLANS = {
         cells(12.979461118948237, [], front=1),
         cells(14.779798495982142, [], front=1),
     ),
+    "a computer attaches to a kernel that was taken from it since it asked for the owner": replace(
+        BASE,
+        seed=202,
+        delay=0.1,
+        cap_mib=0.01,
+        unread=20000,
+        rate_limited=False,
+        revives=False,
+        knows_info=False,
+    ).with_decisions(
+        cells(0.36240380858939025, [["sleep", 8.0]]),
+        Decision(1.0437889132710407, "keeper killed", {"seconds": 4.0, "computer": 0}),
+        Decision(1.0916042046807146, "other computer"),
+        Decision(2.590719986529356, "second leaves"),
+    ),
 }
