@@ -49,7 +49,7 @@ class Cluster(LoginNode):
 class Started(KernelState):
     """A kernel that was started in its job."""
 
-    not_started = False
+    not_started = must_be_found = False
 
 
 @pytest.mark.parametrize(("state", "errors"), [("RUNNING", ["gpu1"]), ("TIMEOUT", [])])
