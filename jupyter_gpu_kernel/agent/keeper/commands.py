@@ -134,11 +134,8 @@ class KernelCommands:
 
     def _owner(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """The owner of this kernel, and the protocol that this keeper speaks."""
-        return {
-            "protocol": PROTOCOL,
-            "owner": self._keeper.settings.now.owner,
-            "by": self._keeper.settings.now.by,
-        }
+        settings = self._keeper.settings.now
+        return {"protocol": PROTOCOL, "owner": settings.owner, "by": settings.by}
 
     def _stop(self, request: Dict[str, Any]) -> None:
         """`replaced_by`: the kernel that the notebook has instead, and that gets the GPUs."""

@@ -45,6 +45,15 @@ PLANS = {
         cells(2.1, [["sleep", 1000.0]]),
         Decision(2.2, "interrupt", {"front": 0}),
     ),
+    "a keeper that knows of an interrupt is killed before the large cell comes, and its log is lost": replace(
+        BASE, seed=1, rate=2e5, delay=0.025
+    ).with_decisions(
+        Decision(2.0, "disk full", {"seconds": 12.0}),
+        cells(2.2, []),
+        cells(2.5, [["comment", "x" * 2_000_000], ["sleep", 1000.0]]),
+        Decision(2.7, "interrupt", {"front": 0}),
+        Decision(6.0, "keeper killed"),
+    ),
     "an interrupt arrives with its cell, after a stall": replace(BASE, seed=0).with_decisions(
         Decision(1.9, "stall", {"seconds": 3.0, "up": True, "down": False}),
         cells(2.0, [["sleep", 1000.0]]),

@@ -303,12 +303,14 @@ class HubRelay:
     def link_up(self, keeper: str) -> None:
         """The link carries the kernel, for the first time or after an outage: send what waited. `keeper`: the keeper's
         numbering."""
+        interrupted = self.table.link_is_up()
         if self._keeper != keeper:
             self._keeper = keeper
             self.pacer.keeper_changed()
             self._save_progress()
+            if interrupted:  # they may still be on their way, and a killed keeper's log may be lost
+                self.command("cancel", cells=interrupted)
         self.pacer.begin_replay(rate_limited=self._ownership.rate_limited)
-        self.table.link_is_up()
         self.release()
 
     def link_down(self, problem: GpuKernelError | None, silence: float, since: str, kernel: str) -> None:

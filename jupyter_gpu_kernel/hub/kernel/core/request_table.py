@@ -193,9 +193,11 @@ class RequestTable:
 
     # -------------------------------------------------------------------------------------- link, interrupt, end
 
-    def link_is_up(self) -> None:
-        """The link carries the kernel."""
+    def link_is_up(self) -> list[str]:
+        """The link carries the kernel. Return the msg_ids of the cells that the user has interrupted."""
         self.link_down, self.interrupted, self._was_up = False, False, True
+        interrupted = (one for one in self._requests.values() if one.is_cell and one.interrupted)
+        return [id_of(one.message) for one in interrupted][-_MAX_NAMED:]
 
     def link_is_down(self) -> tuple[list[PendingRequest], list[str]]:
         """The link is down: from now on requests wait, and what was sent may be lost with the link.
