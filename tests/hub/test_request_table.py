@@ -195,6 +195,17 @@ def test_a_cell_is_in_flight_until_its_reply() -> None:
     assert table.in_flight_ids == [second.msg_id]
 
 
+def test_a_new_keeper_has_to_know_which_cells_were_interrupted() -> None:
+    first, second = cell(), cell()
+    table = known(first)
+    table.interrupt()
+    table.sent(second)
+    for one in (table, successor(table)):
+        assert one.link_is_up() == [first.msg_id]
+    table.received(message_about(first, "execute_reply", status="error"))
+    assert table.link_is_up() == []
+
+
 def test_a_keeper_gets_their_very_text() -> None:
     """Also text that is not UTF-8; without buffers, which no kernel reads of a cell."""
     asked = cell().replace(parts=(*cell().parts[:3], b'{"code": "\xff"}', b"a buffer" * 1000))

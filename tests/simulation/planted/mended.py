@@ -142,6 +142,12 @@ MENDED = [
         "and not self._queue and not pieces\n",
     ),
     Mutant(
+        "a cell that was interrupted on its way runs, as its keeper's log was lost",
+        "hub.kernel.core.relay",
+        '                self.command("cancel", cells=interrupted)\n',
+        "                pass\n",
+    ),
+    Mutant(
         "cells that a kernel may have run before its restart run again, as the log was lost",
         "agent.failover.successor",
         '"arrived" if is_same else "cancel"',
