@@ -92,7 +92,7 @@ class KeeperWatch:
         self._limit = limit
         self._successor: Dict[str, Any] = {}  # {command, environ, cwd, settings}
         self._starts: List[float] = []
-        self._no_forks = forks = threading.RLock()  # held while a thread forks
+        self._fork_lock = forks = threading.RLock()  # held by a thread that forks
         os.register_at_fork(before=forks.acquire, after_in_parent=forks.release, after_in_child=forks.release)
 
     def watch(self, pipe: int) -> None:
@@ -169,7 +169,7 @@ class KeeperWatch:
         No thread forks meanwhile: its child would hold the pipes open whose ends `Popen` and `communicate` wait for.
         """
         leases = self._leases.fd
-        with self._no_forks:
+        with self._fork_lock:
             ours, theirs = socket.socketpair()
             try:
                 process = subprocess.Popen(
