@@ -171,17 +171,14 @@ class KeeperWatch:
         leases = self._leases.fd
         with self._fork_lock:
             ours, theirs = socket.socketpair()
-            try:
+            with theirs, contextlib.ExitStack() as undo:
+                undo.callback(ours.close)
                 process = subprocess.Popen(
                     self._successor["command"], cwd=self._successor["cwd"], env=self._successor["environ"],
                     stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                     pass_fds=[leases] if leases >= 0 else [], start_new_session=True,
                 )  # fmt: skip
-            except OSError:
-                ours.close()
-                raise
-            finally:
-                theirs.close()
+                undo.pop_all()
             return process, ours
 
     def _wait_for(self, process: subprocess.Popen[bytes], sock: socket.socket) -> bytes:
