@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import json
 import struct
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, Union
 
@@ -19,6 +20,9 @@ Data = Union[bytes, bytearray]
 """An encoded message as it was received: it is not copied to become immutable."""
 MAX_CLIENTS = (1 << 32) - 1
 MAX_PARTS = (1 << 16) - 1
+_load_parent = lru_cache(maxsize=32)(load_object)
+_MAX_KEPT = 4096
+"""All messages about one request have the same parent, which is parsed once if it has no more bytes than this."""
 T = TypeVar("T")
 
 
@@ -54,7 +58,7 @@ class Message:
     A parsed part takes several times the memory of its bytes, so queues store `unparsed()` copies.
     """
 
-    __slots__ = ("_msg_type", "_parsed", "channel", "client", "parts")
+    __slots__ = ("_msg_type", "_parent_key", "_parsed", "channel", "client", "parts")
 
     def __init__(self, channel: Channel, client: int, parts: Tuple[bytes, ...]) -> None:
         self.channel = channel
@@ -62,6 +66,7 @@ class Message:
         self.parts = parts
         self._parsed: Dict[int, Dict[str, Any]] = {}
         self._msg_type: Optional[str] = None
+        self._parent_key: Optional[str] = None
 
     def __repr__(self) -> str:
         return f"Message({self.channel!r}, {self.client}, {self.parts!r})"
@@ -72,7 +77,7 @@ class Message:
         return (self.channel, self.client, self.parts) == (other.channel, other.client, other.parts)
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return Message, (self.channel, self.client, self.parts)
+        return _restored, (int(self.channel), self.client, self.parts)
 
     def __hash__(self) -> int:
         return hash((self.channel, self.client, self.parts))
@@ -165,18 +170,27 @@ class Message:
     @property
     def parent_key(self) -> str:
         """The key of the request that this message is about; "" if there is none."""
-        return _key(self.parent())
+        if self._parent_key is None:
+            self._parent_key = _key(self.parent())
+        return self._parent_key
 
     def _json(self, place: int) -> Dict[str, Any]:
         parsed = self._parsed.get(place)
         if parsed is None:
             if len(self.parts) <= place:
                 raise MessageError(f"a message of {len(self.parts)} parts")
+            part = self.parts[place]
+            load = _load_parent if place == 1 and len(part) <= _MAX_KEPT else load_object
             try:
-                parsed = self._parsed[place] = load_object(self.parts[place], "surrogateescape")
+                parsed = self._parsed[place] = load(part, "surrogateescape")
             except FieldError as error:
                 raise MessageError(f"a part of a message: {error}") from None
         return parsed
+
+
+def _restored(channel: int, client: int, parts: Tuple[bytes, ...]) -> Message:
+    """Return a message that was pickled: a Channel takes much longer to be pickled than its number."""
+    return Message(_CHANNELS[channel], client, parts)
 
 
 def _or_empty(read: Callable[[Message], T], empty: Callable[[], T]) -> Callable[[Message], T]:

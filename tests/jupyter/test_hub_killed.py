@@ -65,7 +65,7 @@ def test_cells_that_wait_for_the_link_run_after_the_hub_was_killed(remote: Remot
         replies = [client.get_shell_msg(timeout=DEADLINE)["content"] for _ in cells]
         assert [reply["execution_count"] for reply in replies] == [1, 2, 3, 4]
         assert run(client, "print('fifth')").text == "fifth\n"
-        assert not kept(remote)
+        eventually(lambda: not kept(remote), "nothing is kept")
 
 
 def test_cells_that_wait_for_the_link_can_be_interrupted_after_the_hub_was_killed(remote: Remote) -> None:

@@ -91,6 +91,7 @@ class Waiting:
     def __init__(self) -> None:
         self._line: Dict[int, WaitingRequest] = {}  # by their places
         self._by_reason: Dict[Reason, Dict[int, WaitingRequest]] = {reason: {} for reason in Reason}
+        self._for_code, self._for_gpus = (self._by_reason[reason] for reason in _RESOURCES)
         self._orphaned: Dict[int, WaitingRequest] = {}  # those of front ends that have left
         self._orphaned_keys: AbstractSet[str] = frozenset()
         self._last_place = 0
@@ -130,8 +131,10 @@ class Waiting:
     @property
     def first_cell(self) -> Optional[WaitingRequest]:
         """The first of the cells that wait for code or GPUs, which is shown as busy."""
-        firsts = [first for first in map(self._first, _RESOURCES) if first is not None]
-        return min(firsts, key=lambda one: one.place) if firsts else None
+        if not (self._for_code or self._for_gpus):
+            return None
+        firsts = (first for first in map(self._first, _RESOURCES) if first is not None)
+        return min(firsts, key=lambda one: one.place)
 
     @property
     def is_executing(self) -> bool:

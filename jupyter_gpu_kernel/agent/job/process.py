@@ -14,7 +14,7 @@ import shutil
 import socket
 import sys
 import traceback
-from typing import Any, Dict, Mapping, NamedTuple, Set
+from typing import Any, Dict, Mapping, NamedTuple, Set, Tuple
 
 from ...wire.fields import FieldError, text
 from ...wire.files import private
@@ -117,9 +117,9 @@ class JobProcess:
             connection.number = frame.number
             self._requested(connection, frame.json())
 
-    def due(self, connection: JobClient) -> bytes:
+    def due(self, connection: JobClient) -> Tuple[bytes, bool]:
         """Only replies are written, when they are made."""
-        return b""
+        return b"", False
 
     def disconnected(self, connection: JobClient) -> None:
         """The connection has ended. A kernel whose keeper has not left before has lost that keeper."""

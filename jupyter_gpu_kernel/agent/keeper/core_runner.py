@@ -19,7 +19,8 @@ from ..system.loop import Loop, Timer
 
 class CoreRunner:
     """`handle` each event. `log_file` is to be flushed before hub or kernel see what has followed from it; if they see
-    nothing, it is flushed at the end of the loop's turn.
+    nothing, it is flushed at the end of the loop's turn. That the hub has acknowledged messages waits for other
+    changes, or for the hub to leave.
 
     actions: What carries out an effect of this type; it is called with the fields of the effect.
     write_to_hub: Called at the end of the turn, when the file has what has happened: the hub may get it now.
@@ -50,7 +51,8 @@ class CoreRunner:
         for effect in self.core.handle(event, runtime.monotonic(), runtime.time()):
             if isinstance(effect, Logged):
                 self.log_file.add(*effect)  # at once: any flush may write a checkpoint of the state
-                self._flush_soon()
+                if effect.change != "acknowledge":  # a hub tells a successor what it has
+                    self._flush_soon()
             else:
                 self._effects.append(effect)
         if not self._is_carrying_out:

@@ -71,6 +71,7 @@ class Shutdown:
         if not asked and not self._server.attached and self._idle_timer.keeps_ended_kernel():
             self._timer = self._loop.later(DETACHED_INTERVAL, lambda: self.begin(asked))
         else:
+            self._server.tell_what_hub_reads()  # which may have come together with the request to end
             self._wait(self._log_file.unacknowledged, self._loop.time() + FETCH_TIMEOUT)
 
     def cancel(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import traceback
 from pathlib import Path
-from typing import Any, Callable, Dict, NamedTuple, Optional
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from ...wire.fields import FieldError
 from ...wire.messages import Lane, Message, MessageError
@@ -74,8 +74,9 @@ class KeeperServer:
         for lane in Lane:
             self.endpoint.outbox.restore(lane, state.serials[lane], state.lanes[lane])
         runner.actions.update({ToHub: self.endpoint.send, WithdrawFromHub: self.endpoint.withdraw})
-        runner.write_to_hub = self._write
+        runner.write_to_hub = self._write_new
         self._hub_reads: Optional[HubReads] = None  # what the core knows of it
+        self._heard_hub = False  # whether the hub may have acknowledged more than the core knows of
         self._events = events
         self._hub: Optional[FrameConnection] = None  # the one that has the attachment
         self._connections: Dict[int, FrameConnection] = {}
@@ -87,6 +88,13 @@ class KeeperServer:
     def attached(self) -> bool:
         """Whether a hub has the attachment."""
         return self._hub is not None
+
+    def tell_what_hub_reads(self) -> None:
+        """Tell the core if the hub has acknowledged messages, or may get more or less at once."""
+        reads = HubReads(list(self.endpoint.outbox.serials), self.endpoint.outbox.window)
+        if reads != self._hub_reads:
+            self._hub_reads = reads
+            self.runner.handle(reads)
 
     def detach(self) -> None:
         """Close the connection that has the attachment."""
@@ -120,23 +128,28 @@ class KeeperServer:
             raise ProtocolError("data before HELLO")
         for data in self.endpoint.receive(frame):
             self.runner.handle(HubSent(self.endpoint.delivered, Message.decode(data)))
-        self._tell_what_hub_reads()
+        self._heard_hub = True
         if frame.kind is Kind.HELLO:
+            self.tell_what_hub_reads()
             self.runner.handle(HubAttached(self.endpoint.peer, self.endpoint.delivered))
             self._events.on_attached()
             self._hub_reads = None
-            self._tell_what_hub_reads()
+            self.tell_what_hub_reads()
 
-    def due(self, connection: FrameConnection) -> bytes:
-        """The next bytes for this connection, about one chunk."""
+    def due(self, connection: FrameConnection) -> Tuple[bytes, bool]:
+        """The next bytes for this connection, about one chunk, and whether more may be due then."""
         if connection is not self._hub or self.endpoint.state is not EndpointState.OPEN:
-            return b""
-        self.runner.log_file.flush()  # before the hub gets messages and acknowledgements
-        data = b"".join(frame.encode() for frame in self.endpoint.outgoing(CHUNK))
+            return b"", False
+        if self._heard_hub:  # after the requests that have come with it, which the kernel should get at once
+            self._heard_hub = False
+            self.tell_what_hub_reads()
+        frames = self.endpoint.outgoing(CHUNK)
+        if frames:
+            self.runner.log_file.flush()  # before the hub gets messages and acknowledgements
         if self.endpoint.owes_acknowledgement and not self._acknowledges:
             self._acknowledges = True
             self.loop.later(ACKNOWLEDGE_WITHIN, self._acknowledge)
-        return data
+        return b"".join(frame.encode() for frame in frames), self.endpoint.has_more
 
     def disconnected(self, connection: FrameConnection) -> None:
         """The connection has ended."""
@@ -152,13 +165,6 @@ class KeeperServer:
 
     # -------------------------------------------------------------------------------------- internal
 
-    def _tell_what_hub_reads(self) -> None:
-        """Tell the core if the hub has acknowledged messages, or may get more or less at once."""
-        reads = HubReads(list(self.endpoint.outbox.serials), self.endpoint.outbox.window)
-        if reads != self._hub_reads:
-            self._hub_reads = reads
-            self.runner.handle(reads)
-
     def _remove(self, connection: FrameConnection) -> None:
         self._connections.pop(id(connection), None)
         connection.close()
@@ -166,6 +172,7 @@ class KeeperServer:
             self._hub = None
             self.endpoint.closed()
             self.runner.handle(HubDetached())
+            self.runner.log_file.flush()  # also what this hub has acknowledged
 
     def _attach(self, connection: FrameConnection) -> None:
         if self._hub is not None:
@@ -199,6 +206,10 @@ class KeeperServer:
         self._acknowledges = False
         self.endpoint.acknowledge_overdue()
         self._write()
+
+    def _write_new(self) -> None:
+        if self.endpoint.outbox.has_new:
+            self._write()
 
     def _write(self) -> None:
         if self._hub is not None:

@@ -161,7 +161,7 @@ class LogFile:
     def _report_problems_of_queue(self) -> None:
         """Report what went wrong with the files of the messages that wait. A successor that repeats the changes might
         not meet the same problems, so it gets a checkpoint of what is there now."""
-        if not self.queue:
+        if self._reported and not self.queue:
             self._reported.clear()
         problems = self.queue.segments.problems
         while problems:

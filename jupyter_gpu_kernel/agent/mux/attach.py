@@ -88,7 +88,7 @@ class Router:
 
     def _read_hub(self, reader: FrameReader) -> bool:
         """Handle what the hub has sent. Returns whether the stream goes on."""
-        data = os.read(self._stdin, 4 * CHUNK)
+        data = os.read(self._stdin, CHUNK)
         if not data:
             return False
         self._on_data()
@@ -140,7 +140,7 @@ class Router:
             self._drop(attachment.number, str(error))
 
     def _from_keeper(self, attachment: KeeperLink) -> None:
-        data = attachment.sock.recv(2 * CHUNK)
+        data = attachment.sock.recv(CHUNK)
         if not data:
             raise EOFError("the keeper closed the connection")
         frames = attachment.reader.feed(data)

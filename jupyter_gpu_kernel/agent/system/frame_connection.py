@@ -6,7 +6,7 @@ This module does not know what the frames mean.
 from __future__ import annotations
 
 import socket
-from typing import Any, Protocol
+from typing import Any, Protocol, Tuple
 
 import zmq
 
@@ -24,8 +24,8 @@ class FrameServer(Protocol):
     def received(self, connection: Any, frame: Frame) -> None:
         """Take a frame. An exception ends the connection: see `rejected`."""
 
-    def due(self, connection: Any) -> bytes:
-        """Return what is to be written behind what is pending, about one chunk."""
+    def due(self, connection: Any) -> Tuple[bytes, bool]:
+        """Return what is to be written behind what is pending, about one chunk, and whether more may be due then."""
 
     def disconnected(self, connection: Any) -> None:
         """The connection has ended, and is to be closed."""
@@ -69,20 +69,28 @@ class FrameConnection:
             return
         more = True
         for _ in range(most):
-            if len(self.pending) < CHUNK:
-                self.pending += self._server.due(self)
-            more = bool(self.pending)
+            more = self._fill()
+            try:
+                if self.pending:
+                    del self.pending[: self.sock.send(self.pending)]
+            except (BlockingIOError, InterruptedError):
+                more = True
+                break
+            more = more or bool(self.pending)
             if not more:
                 break
-            try:
-                sent = self.sock.send(self.pending)
-            except (BlockingIOError, InterruptedError):
-                break
-            del self.pending[:sent]
         if more != self._writing:
             self._writing = not self._writing
             events = zmq.POLLIN | zmq.POLLOUT if self._writing else zmq.POLLIN
             self._loop.watch(self.sock.fileno(), self._ready, events)
+
+    def _fill(self) -> bool:
+        """Add what is due, if there is room. Return whether more may be due."""
+        if len(self.pending) >= CHUNK:
+            return True
+        data, more = self._server.due(self)
+        self.pending += data
+        return more
 
     def close(self) -> None:
         """Close the socket."""

@@ -70,8 +70,7 @@ class RequestFile:
             self.recall()
 
     def tidy(self) -> None:
-        """Make the file empty, if there is a reply to every request. This takes longer than to write a record, so it is
-        called when front ends have the reply."""
+        """Make the file empty, if there is a reply to every request."""
         if self._written and not self._sizes and self._fd >= 0:
             try:
                 os.ftruncate(self._fd, 0)

@@ -19,6 +19,10 @@ from ..node.node_link import NodeLink
 from ..validate import message
 from .core.events import Arrived
 
+_TIDY_AFTER = 1.0
+"""Seconds after an event until the file of requests is made empty, which takes longer than to write a record: of many
+short cells not each one waits for that."""
+
 
 class ResumableEndpoint:
     """The present `endpoint` of one kernel, and the kernel's file of `requests`."""
@@ -32,6 +36,7 @@ class ResumableEndpoint:
         self.was_up = counts is not None
         """Whether the kernel was connected to a hub that was killed."""
         self.endpoint = new_endpoint(runtime, counts, owner)
+        self._tidies = False  # whether `_tidy` is about to be called
 
     def arrived(self, data: Data, has_room: Callable[[Message], bool]) -> Arrived:
         """Return the event that this message of the keeper has come. `has_room(message)`: see `Arrived`."""
@@ -44,6 +49,16 @@ class ResumableEndpoint:
         self.endpoint.hold_acknowledgements(oldest, waiting)
         if self._delivered is not None:
             self._delivered.save(self.endpoint.delivered, pieces or self._delivered.pieces)
+
+    def tidy_soon(self) -> None:
+        """Make the file of requests empty in a moment, if there is a reply to every request."""
+        if not self._tidies:
+            self._tidies = True
+            asyncio.get_running_loop().call_later(_TIDY_AFTER, self._tidy)
+
+    def _tidy(self) -> None:
+        self._tidies = False
+        self.requests.tidy()
 
     def change_kernel(self, kernel_id: str) -> None:
         """From now on exchange messages with the keeper of the kernel with this id."""

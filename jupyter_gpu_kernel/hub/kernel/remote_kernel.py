@@ -267,7 +267,7 @@ class RemoteKernel(KernelState):
                 self._actions[type(effect)](*effect)
             except Exception:
                 self._log.exception("kernel %s: %s failed", self.kernel_id, type(effect).__name__)
-        self._end.requests.tidy()
+        self._end.tidy_soon()
 
     def _front_ends_changed(self) -> None:
         self.report(events.FrontEndsChanged(self.front_ends.facts))

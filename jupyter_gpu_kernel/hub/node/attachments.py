@@ -183,11 +183,14 @@ class Attachments:
             number = next(iter(self._ready))
             del self._ready[number]
             entry = self._entries.get(number)
-            frames = entry.attachment.endpoint.outgoing(CHUNK) if entry is not None else []
-            if frames:
+            if entry is None:
+                continue
+            endpoint = entry.attachment.endpoint
+            if frames := endpoint.outgoing(CHUNK):
                 stream.write(b"".join(frame.encode() for frame in frames))  # one write: one packet of SSH
-                self._ready[number] = None  # behind the others
-            elif entry is not None and entry.attachment.endpoint.owes_acknowledgement:
+                if endpoint.has_more:
+                    self._ready[number] = None  # behind the others
+            elif endpoint.owes_acknowledgement:
                 self._acknowledge_soon(number)
 
     def _acknowledge_soon(self, number: int) -> None:

@@ -127,6 +127,8 @@ class Endpoint:
         self._inbox = self._new_inbox()
         self.features: FrozenSet[str] = frozenset()
         """What the other end can do, by its HELLO."""
+        self.has_more = False
+        """Whether there may be more to write than the last call of `outgoing` has returned."""
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.state.value} received={self._inbox.received} {self.outbox!r}>"
@@ -237,6 +239,7 @@ class Endpoint:
         received data is acknowledged together with data: an acknowledgement alone costs both ends as much as a message.
         """
         frames: List[Frame] = []
+        self.has_more = False
         if self._hello_due:
             self._hello_due = False
             frames.append(json_frame(Kind.HELLO, self._our_hello(), self.attachment))
@@ -246,7 +249,8 @@ class Endpoint:
                 data.append(Frame(Kind.DATA, self.attachment, number, flags, payload))
                 # Compressing takes time, however little it leaves.
                 limit -= max(len(payload), CHUNK // 4) if flags & COMPRESSED else len(payload)
-                if limit <= 0:
+                self.has_more = limit <= 0
+                if self.has_more:
                     break
             waits = not data and not self._acknowledge_now and self._unacknowledged < CHUNK
             if self.owes_acknowledgement and not waits:

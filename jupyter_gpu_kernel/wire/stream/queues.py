@@ -108,7 +108,7 @@ class Outbox:
         while self._resend:
             self._sent.append(self._resend.popleft())
             yield self._sent[-1].chunk
-        while any(self._lanes.values()):
+        while self.has_new:
             more = OVERTAKING if self._lanes[Lane.URGENT] or self._lanes[Lane.PROMPT] else 0
             if self._in_flight >= self._window.size + more:
                 return self._window.full()
@@ -117,6 +117,11 @@ class Outbox:
             chunk = self._cut()
             self._window.sent(chunk.number)
             yield chunk
+
+    @property
+    def has_new(self) -> bool:
+        """Whether messages wait that were not sent, or not completely."""
+        return any(self._lanes.values())
 
     def acknowledge(self, number: int) -> None:
         """The peer has every chunk up to `number`."""

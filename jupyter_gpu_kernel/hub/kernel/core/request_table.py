@@ -54,7 +54,6 @@ class RequestTable:
         self._requests: dict[bytes, PendingRequest] = {}  # by `header_key`, oldest first
         self._by_key: dict[str, dict[bytes, PendingRequest]] = {}  # these by their keys, then by `header_key`
         self._ended: dict[str, Delivery] = {}  # by the keys of requests that are in the table no more
-        self._parent = (b"", "")  # the parent of the kernel's last message: header, key
         self._changes: list[Change] = []
 
     def __repr__(self) -> str:
@@ -301,9 +300,7 @@ class RequestTable:
         header = message.parts[0]
         is_reply = message.channel in (Channel.SHELL, Channel.CONTROL)
         is_output = not is_reply and b'"status"' not in header
-        if message.parts[1] != self._parent[0]:  # most messages have the same parent as the one before
-            self._parent = message.parts[1], parent_key_of(message)
-        parent = self._parent[1]
+        parent = parent_key_of(message)
         # The kernel executes requests in order, so of several with one key it is the oldest.
         pending = next(iter(self._by_key.get(parent, {}).values()), None)
         delivery = self._ended.get(parent, Delivery.ALL) if pending is None else pending.delivery
