@@ -13,7 +13,7 @@ from played_agent import Socket, World
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.ssh import Attempt
-from jupyter_gpu_kernel.hub.transport.stream import CommandStream
+from jupyter_gpu_kernel.hub.transport.stream import CommandStream, Ends
 
 TOOLS = "awk cat env grep head id od sed sh sort tail tr"
 
@@ -97,7 +97,7 @@ class AgentConnection(LoginNode):
         return CommandStream(_Started(self._world.dial(False)))
 
 
-class _Started:
+class _Started(Ends):
     """The ends of the played agent's stream. The script that would start the agent is read first."""
 
     def __init__(self, stream: Socket) -> None:

@@ -16,6 +16,7 @@ from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
+from jupyter_gpu_kernel.hub.transport.stream import Stream
 from jupyter_gpu_kernel.wire.messages import MessageError
 from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.stream.frames import CHUNK, MAGIC, Frame, FrameReader, Kind, json_frame
@@ -29,7 +30,7 @@ BIG = bytes(3 * CHUNK) * 10
 log = logging.getLogger("tests")
 
 
-class Socket:
+class Socket(Stream):
     """One end of a socket pair as a stream."""
 
     def __init__(self, sock: socket.socket) -> None:

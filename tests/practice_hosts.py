@@ -36,14 +36,14 @@ from jupyter_gpu_kernel.hub.rpc import Call
 from jupyter_gpu_kernel.hub.several_hosts import host_starter
 from jupyter_gpu_kernel.hub.several_hosts.placement import Offer
 from jupyter_gpu_kernel.hub.ssh import Attempt
-from jupyter_gpu_kernel.hub.transport.stream import CommandStream
+from jupyter_gpu_kernel.hub.transport.stream import CommandStream, Ends
 
 NO_LAPSE = """from jupyter_gpu_kernel.agent.keeper.limits import housekeeping
 housekeeping.LAPSES_AFTER = 600.0"""
 """In the agent: what the hub forgets to end would end by itself only after the test."""
 
 
-class Command:
+class Command(Ends):
     """A command that carries a stream."""
 
     def __init__(self, command: str, env: dict[str, str]) -> None:

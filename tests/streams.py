@@ -39,6 +39,7 @@ from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.vscode.sessions import VSCodeSession
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
+from jupyter_gpu_kernel.hub.transport.stream import Stream
 
 T = TypeVar("T")
 QUICK = LinkTimeouts(ping_every=0.1, dead_after=0.6, greeting_within=20.0, retry=0.01, retry_most=0.05)
@@ -50,7 +51,7 @@ def wait_for(condition: Callable[[], T], what: str = "it") -> T:
     return eventually(condition, what)
 
 
-class Pipe:
+class Pipe(Stream):
     """A stream to an `attach` process, as a rule of this checkout."""
 
     def __init__(self, root: Path, env: dict[str, str], program: list[str]) -> None:
@@ -102,7 +103,7 @@ class Faults(NamedTuple):
         return cls(rng, read_limit, int(10 ** rng.uniform(2.5, 4.2)), rng.random() < 0.3)
 
 
-class Breakable:
+class Breakable(Stream):
     """A stream that tears what it carries, and may be cut or stalled, by the test or by its faults."""
 
     def __init__(self, stream: Pipe, faults: Faults | None = None) -> None:

@@ -16,7 +16,7 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.hub.front_end.sockets import MAX_UNREAD, _UnreadBytes
 from jupyter_gpu_kernel.hub.node.stream_threads import StreamThreads
 from jupyter_gpu_kernel.hub.ssh.transport import WINDOW, BufferedSocket
-from jupyter_gpu_kernel.hub.transport.stream import READ_SIZE
+from jupyter_gpu_kernel.hub.transport.stream import READ_SIZE, Stream
 from jupyter_gpu_kernel.wire.stream.frames import CHUNK, MAGIC, Frame, Kind
 
 pytestmark = pytest.mark.full
@@ -70,7 +70,7 @@ def test_a_read_of_the_link_leaves_nothing_in_the_channels_buffer() -> None:
 # ---------------------------------------------------------------------------------------------- the link's stream
 
 
-class Pieces:
+class Pieces(Stream):
     """A stream that is read in these pieces. It ends when it is closed, as what was not processed then is dropped."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:

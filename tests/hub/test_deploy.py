@@ -19,14 +19,14 @@ from installed import files_of, unpack
 
 from jupyter_gpu_kernel.errors import AgentError, ConnectError
 from jupyter_gpu_kernel.hub.node import install
-from jupyter_gpu_kernel.hub.transport.stream import CommandStream
+from jupyter_gpu_kernel.hub.transport.stream import CommandStream, Ends
 from jupyter_gpu_kernel.wire.stream.frames import MAGIC, FrameReader, Kind, json_frame
 
 pytestmark = [pytest.mark.full, pytest.mark.skipif(sys.platform != "linux", reason="a work node has Linux")]
 SHELLS = {"dash": ["dash"], "bash": ["bash"], "bash as sh": ["bash", "--posix"], "busybox": ["busybox", "sh"]}
 
 
-class Shell:
+class Shell(Ends):
     """A command on the node that carries a stream, as an SSH channel does."""
 
     def __init__(self, command: list[str], env: dict[str, str]) -> None:

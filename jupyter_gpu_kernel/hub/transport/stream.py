@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from ...wire.stream.frames import MAX_NOISE
@@ -17,11 +17,23 @@ _LONGEST_MARK = 64  # bytes of what `read_until` looks for
 _LAST_STDERR = 1.0  # seconds for the last bytes of stderr to come after the end of stdout
 
 
-class Stream(Protocol):
-    """A byte stream to the node. Tests replace it with a pipe."""
+class Readable(Protocol):
+    """What can be read, by blocking; a subclass may also be read without that."""
 
     def read(self, size: int, /) -> bytes:
-        """Block for up to `size` bytes; b"" at the end."""
+        """Block for 1 to `size` bytes; b"" at the end, or when closed."""
+
+    def read_now(self) -> bytes | None:
+        """Return what has come: b"" at the end, None if nothing has. Raises BlockingIOError if this could block."""
+        raise BlockingIOError
+
+    def watch(self, on_data: Callable[[], object], /) -> None:
+        """Call `on_data()`, in any thread, whenever there is something for `read_now`, unless that would block."""
+        return None
+
+
+class Stream(Readable, Protocol):
+    """A byte stream to the node. Tests replace it with a pipe."""
 
     def write(self, data: bytes, /) -> None:
         """Block until all data is sent. Raises OSError if the stream has ended."""
@@ -33,11 +45,8 @@ class Stream(Protocol):
         """Return the end of what the command behind the stream has written to stderr; "" if there is none."""
 
 
-class Ends(Protocol):
-    """What carries a command: an SSH channel, or a process of this machine. Methods block."""
-
-    def read(self, size: int) -> bytes:
-        """Return 1 to `size` bytes of stdout; b"" at the end, or when closed."""
+class Ends(Readable, Protocol):
+    """What carries a command, whose stdout is read: an SSH channel, or a process of this machine. Methods block."""
 
     def read_stderr(self, size: int) -> bytes:
         """Return 1 to `size` bytes of stderr; b"" at the end, or when closed."""
@@ -55,7 +64,7 @@ class Ends(Protocol):
         """End the command, from any thread."""
 
 
-class CommandStream:
+class CommandStream(Readable):
     """The stdin and stdout of one command as a byte stream, for one reader and one writer; `close` from any thread."""
 
     def __init__(self, ends: Ends) -> None:
@@ -76,6 +85,16 @@ class CommandStream:
                 data = self._ends.read(max(size, 1))
         self._ended = not data
         return data
+
+    def read_now(self) -> bytes | None:
+        """Return what has come, as `Readable.read_now` does."""
+        data = self.read() if self._unread else self._ends.read_now()
+        self._ended = data == b""
+        return data
+
+    def watch(self, on_data: Callable[[], object], /) -> None:
+        """Report what comes, as `Readable.watch` does."""
+        self._ends.watch(on_data)
 
     def unread(self, data: bytes) -> None:
         """Let the next `read` return this data, which was read before."""
