@@ -195,6 +195,12 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         """Longer than for a local kernel: the link has a round trip, and the keeper its own timeout."""
         return max(recommended, self.shutdown_wait)
 
+    async def name_notebook(self, path: str) -> None:
+        """The front end says which notebook uses the kernel."""
+        before, self._notebook = self._notebook, path
+        if before != path:
+            await self._call("renamed", before=before, after=path)
+
     @classmethod
     def served(cls) -> dict[str, str]:
         """Jupyter's id of each kernel that a provisioner of this process serves, by ours."""

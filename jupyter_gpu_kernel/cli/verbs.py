@@ -14,6 +14,7 @@ from ..wire.texts import printable
 from .arguments import MONTH, span
 from .kernelspecs import List, Remove
 from .running.kernels import Attach, Logs, Priority, Ps, Stop
+from .serve import Serve
 from .show import slurm as slurm_tables
 from .show import tables
 from .show.watch import WatchedVerb
@@ -154,5 +155,5 @@ class DemoVerb(Verb):
 
 
 ALL: tuple[type[Verb], ...] = (
-    *(List, Remove, CheckVerb, Login, Gpus, Ps, Attach, Stop, Priority, Logs, Launch, DemoVerb),
+    *(List, Remove, CheckVerb, Login, Gpus, Ps, Attach, Stop, Priority, Logs, Serve, Launch, DemoVerb),
 )

@@ -1,0 +1,113 @@
+"""The server: jupyter_server's application, with its handlers of kernels, kernelspecs and sessions, and nothing else.
+
+It reads no configuration of the user's own Jupyter server, loads no extension, serves no files, and writes no file.
+Only who has the token gets more than the version of jupyter_server.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from jupyter_server.auth.identity import IdentityProvider, User
+from jupyter_server.serverapp import ServerApp
+from traitlets.config import Config
+
+from ...errors import SettingsError
+from ...provisioner import RemoteGPUProvisioner
+from ..extension import forget_failed_starts
+from .kernels import RemoteKernels, RemoteKernelSpecs, RemoteSessions
+from .websocket import PageConnection
+
+ADDRESS = "127.0.0.1"
+
+
+class TokenOnly(IdentityProvider):
+    """Each request needs the token. No cookie is set, so that none can be valid."""
+
+    async def get_user_token(self, handler: Any) -> User | None:
+        """Return a user if the request has the token."""
+        sent = self.get_token(handler) or ""
+        is_right = hmac.compare_digest(sent.encode(), self.token.encode())
+        return self.generate_anonymous_user(handler) if is_right else None
+
+    def should_check_origin(self, handler: Any) -> bool:
+        """Also a page with the token has to be one of this server."""
+        return True
+
+    def set_login_cookie(self, handler: Any, user: User) -> None:
+        """No cookie is needed."""
+
+
+class HubServer(ServerApp):
+    """The server. `start` returns when it was stopped."""
+
+    default_services = ("api", "kernels", "kernelspecs", "sessions")  # type: ignore[assignment]
+
+    def load_config_file(self, *arguments: Any, **options: Any) -> None:
+        """Read no file: those are for the user's own Jupyter server."""
+
+    def init_signal(self) -> None:
+        """Ctrl-C and SIGTERM stop the server at once: no kernel ends by that."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: self.stop(from_signal=True))
+
+    def write_server_info_file(self) -> None:
+        """Write no file with the token."""
+
+    def write_browser_open_files(self) -> None:
+        """Write no file with the token."""
+
+    async def cleanup_kernels(self) -> None:
+        """Leave the kernels, which go on."""
+        await RemoteGPUProvisioner.leave_all()
+        await forget_failed_starts(self.kernel_manager)
+        await super().cleanup_kernels()
+
+
+def run(port: int, token: str, config: Config, on_ready: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM. `on_ready(url)` is called when the server listens. `port`: 0 for a free one.
+
+    Raises SettingsError if the port cannot be used.
+    """
+    # Traits of other classes are for the user's own Jupyter server.
+    own = Config({name: config[name] for name in ("PageConnection", "RemoteGPUProvisioner")})
+    own.IdentityProvider.token = token
+    own.ContentsManager.files_handler_class = None  # else the files of this folder are served
+    own.ZMQChannelsWebsocketConnection.limit_rate = False  # the kernel waits for a slow page
+    server = HubServer(
+        config=own,
+        ip=ADDRESS,
+        port=_usable_port(port),
+        port_retries=0,
+        allow_root=True,
+        allow_unauthenticated_access=False,
+        cookie_secret=token.encode(),
+        log_level=logging.WARNING,
+        identity_provider_class=TokenOnly,
+        kernel_manager_class=RemoteKernels,
+        kernel_spec_manager_class=RemoteKernelSpecs,
+        session_manager_class=RemoteSessions,
+        kernel_websocket_connection_class=PageConnection,
+        extra_services=[PageConnection.__module__],
+        # Requests are not logged. The time in ms is the longest that tornado does not report for each websocket.
+        tornado_settings={"log_function": lambda handler: None, "ws_ping_timeout": 30_000},
+    )
+    server.initialize(argv=[], find_extensions=False)
+    server.io_loop.add_callback(on_ready, f"http://{ADDRESS}:{server.port}/")
+    server.start()
+
+
+def _usable_port(port: int) -> int:
+    """Return the port, or a free one for 0."""
+    try:
+        with socket.create_server((ADDRESS, port)) as probe:
+            return int(probe.getsockname()[1])
+    except (OSError, OverflowError) as error:
+        cause = f"the server cannot listen on port {port}: {getattr(error, 'strerror', None) or error}"
+        remedy = "Choose another port, or leave --port out to get a free one."
+        raise SettingsError(cause, remedy=remedy) from None

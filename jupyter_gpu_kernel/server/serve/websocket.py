@@ -1,0 +1,141 @@
+"""The websocket of one page. While no page is there, nothing reads the kernel's messages, which stay in its log; the
+next page gets them from the first one on that no page has confirmed.
+
+A page confirms by the pong to a ping that is sent behind a message. VS Code resumes the output of the last cell
+after its window was loaded anew: when a message of that cell comes, VS Code begins to listen, and shows what comes
+later. So a page that follows another one gets a busy status of the cell a few times, and then the messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1
+from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
+from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
+from traitlets import Float
+
+from ...hub.background import BackgroundTasks
+from ...hub.kernel.vscode.notebook import is_file, title_of
+from ...wire.kernel_messages.compose import is_user_cell
+from ...wire.messages import Channel, Message, id_of
+from .delivery import CellDelivery
+
+CONFIRM = b"confirm"
+_BUSY_INTERVAL = 0.5
+"""Seconds between two busy statuses: the first may come before VS Code listens."""
+
+
+class PageConnection(ZMQChannelsWebsocketConnection):
+    """Joins the websocket to the kernel's sockets."""
+
+    resume_pause = Float(3.0, config=True, help="Seconds in which a new window of VS Code begins to listen.")
+    delivery: CellDelivery
+    """What this page, or the page before it, has not received of its last cell."""
+    _tasks = BackgroundTasks()
+    _resumes = False
+    """Whether this connection goes on with the sockets of an earlier one."""
+    _holds = False
+    """Whether the last cell's messages wait for the page to be ready."""
+    _asked = False
+    """Whether the page is asked to confirm a message."""
+
+    def connect(self) -> Any:
+        """Join the websocket, which is open now, to the kernel."""
+        self.websocket_handler.set_nodelay(True)
+        self._resumes = self.kernel_id in self.multi_kernel_manager.left
+        self.delivery = self.multi_kernel_manager.deliveries.pop(self.kernel_id, None) or CellDelivery()
+        self._holds = not self.delivery.is_finished
+        if self._holds:
+            self._tasks.spawn(self._resume())
+        return super().connect()
+
+    def disconnect(self) -> None:  # type: ignore[override]
+        """The page has left: the next page gets what this one has not confirmed."""
+        self.multi_kernel_manager.deliveries[self.kernel_id] = self.delivery
+        super().disconnect()  # type: ignore[no-untyped-call]
+        self.channels = {}  # the next page has them
+
+    def nudge(self) -> Any:
+        """jupyter_server takes a message of a new socket to know that it is subscribed; an earlier socket is."""
+        if not self._resumes:
+            return super().nudge()
+        subscribed = asyncio.get_running_loop().create_future()
+        subscribed.set_result(None)
+        return subscribed
+
+    def handle_incoming_message(self, incoming_msg: Any) -> None:
+        """The page sends a request."""
+        if self.subprotocol and b"execute_request" in incoming_msg:
+            self._note_cell(deserialize_msg_from_ws_v1(incoming_msg)[1])  # type: ignore[no-untyped-call]
+        super().handle_incoming_message(incoming_msg)
+
+    def _note_cell(self, parts: list[bytes]) -> None:
+        request = Message(Channel.SHELL, 0, tuple(parts))
+        if is_user_cell(request):
+            self.delivery.asked.append(id_of(request))
+        if is_file(notebook := title_of(request)):
+            self._tasks.spawn(self.kernel_manager.provisioner.name_notebook(notebook))
+
+    def handle_outgoing_message(self, stream: Any, outgoing_msg: list[Any]) -> None:
+        """The kernel sends a message."""
+        parts: list[Any] = self.session.feed_identities(outgoing_msg)[1]
+        header, parent, delivery = json.loads(parts[1]), json.loads(parts[2]), self.delivery
+        if header["msg_type"] == "execute_input" and parent.get("msg_id") in delivery.asked:
+            delivery.begin(parent, header["session"])
+        elif delivery.request.get("msg_id") == parent.get("msg_id", "") and stream.channel != "stdin":
+            is_idle = header["msg_type"] == "status" and json.loads(parts[4]).get("execution_state") == "idle"
+            delivery.add((stream.channel, outgoing_msg), is_idle)
+            return self._deliver()
+        super().handle_outgoing_message(stream, outgoing_msg)
+
+    def _deliver(self) -> None:
+        """Send the next message of the cell, and ask the page to confirm it. No more output is read until then."""
+        if self._holds or self._asked or not self.delivery.unconfirmed:
+            return
+        channel, parts = self.delivery.unconfirmed[0]
+        super().handle_outgoing_message(self.channels[channel], parts)
+        self._asked = True
+        self.channels["iopub"].stop_on_recv()
+        self.websocket_handler.ping(CONFIRM)
+
+    def confirmed(self) -> None:
+        """The page has received the message."""
+        self.delivery.unconfirmed.popleft()
+        self._asked = False
+        if self.channels:
+            self.channels["iopub"].on_recv_stream(self.handle_outgoing_message)
+            self._deliver()
+
+    async def _resume(self) -> None:
+        """Send the busy status of the cell until the page is ready, then what no page has received."""
+        for _ in range(int(self.resume_pause / _BUSY_INTERVAL)):
+            busy = self.session.msg("status", {"execution_state": "busy"}, parent=self.delivery.request)
+            busy["header"]["session"] = self.delivery.session  # pages drop messages of another session
+            if self.channels:
+                super().handle_outgoing_message(self.channels["iopub"], self.session.serialize(busy))
+            await asyncio.sleep(_BUSY_INTERVAL)
+        self._holds = False
+        if self.channels:
+            self._deliver()
+
+
+class PageHandler(KernelWebsocketHandler):
+    """Serves the websocket of a kernel, which may be one that another front end has started."""
+
+    async def pre_get(self) -> None:
+        """The page is signed in."""
+        await self.kernel_manager.attach(self.kernel_id)  # type: ignore[attr-defined]
+        await super().pre_get()  # type: ignore[no-untyped-call]
+
+    def on_pong(self, data: bytes) -> None:
+        """The page has answered a ping."""
+        super().on_pong(data)  # type: ignore[no-untyped-call]
+        if data == CONFIRM and self.connection is not None:
+            self.connection.confirmed()
+
+
+default_handlers = [(r"/api/kernels/(?P<kernel_id>\w+-\w+-\w+-\w+-\w+)/channels", PageHandler)]
+"""jupyter_server reads this name."""
