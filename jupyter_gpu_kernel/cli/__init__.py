@@ -2,7 +2,7 @@
 
 app: the application, which runs a verb; verb, verbs: the base of the verbs, and the short verbs; arguments: the types
 of their arguments; terminal: progress and questions; add, kernelspecs, create_env and wheels: kernelspecs and their
-environments. running/: the verbs for running kernels; show/: tables.
+environments; serve: the Jupyter server for editors. running/: the verbs for running kernels; show/: tables.
 
 The exit status is 0; 1 after an error, with a message on stderr; 2 for bad usage.
 """
