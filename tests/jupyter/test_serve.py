@@ -124,6 +124,27 @@ def states(server: HubServer) -> list[str]:
 
 
 @full
+def test_the_hub_is_killed_while_no_window_is_there(remote: Remote, end: Path) -> None:
+    with HubServer(remote) as server:
+        kernel_id = server.open("a.ipynb")
+        editor = server.editor(kernel_id)
+        asked = editor.execute(PRINT.format(end=str(end)))
+        editor.until(lambda: len(editor.printed(asked)) > 50)
+        received = editor.printed(asked)
+        editor.close()
+        hub = psutil.Process(remote.hub_pid())
+        hub.kill()
+        eventually(
+            lambda: states(server) == ["busy"] and not hub.is_running(), "another hub lists the kernel"
+        )
+        editor = server.editor(kernel_id)
+        editor.until(lambda: bool(editor.printed(asked)))
+        end.touch()
+        editor.until(lambda: editor.ended(asked))
+        assert_complete(received + editor.printed(asked))
+
+
+@full
 def test_two_windows_of_one_kernel_get_every_message_once(remote: Remote) -> None:
     with HubServer(remote) as server:
         kernel_id = server.open("a.ipynb")

@@ -7,6 +7,7 @@ page connects to it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from datetime import datetime, timezone
 from typing import Any
@@ -17,11 +18,13 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 from jupyter_server.services.sessions.sessionmanager import SessionManager
 
 from ... import kernelspecs
+from ...errors import GpuKernelError
 from ...program import ATTACH
 from ...provisioner import RemoteGPUProvisioner
 from ..api import hub_client
 from .delivery import CellDelivery
 
+_NOT_LISTED = ("starting", "ended")
 _STATES = {"waiting": "busy", "away": "busy", "detached": "idle", "unresponsive": "unknown"}
 """Jupyter's word for a state of ours, where the words differ."""
 
@@ -89,12 +92,12 @@ class RemoteKernels(AsyncMappingKernelManager):
     async def others(self) -> dict[str, dict[str, Any]]:
         """Ask the nodes, each for 2 s. Return the rows of kernels that this server does not have, by Jupyter's ids."""
         specs = await asyncio.to_thread(kernelspecs.all_for_hub)
-        async with hub_client() as hub:
-            rows = await hub.acall("ps", specs=specs, patience=2.0, timeout=60.0)
+        rows: list[dict[str, Any]] = []
+        with contextlib.suppress(GpuKernelError):  # without a hub the server's own kernels are still listed
+            async with hub_client() as hub:
+                rows = await hub.acall("ps", specs=specs, patience=2.0, timeout=60.0)
         names, served = {spec["name"] for spec in specs}, RemoteGPUProvisioner.served()
-        listed = [
-            row for row in rows if row.get("name") in names and row["state"] not in ("starting", "ended")
-        ]
+        listed = [row for row in rows if row.get("name") in names and row["state"] not in _NOT_LISTED]
         # The id of a kernel that has another one, or none, in another server looks like a UUID.
         self.rows = {served.get(row["id"], f"00000000-0000-0000-0000-{row['id']}"): row for row in listed}
         return {one: row for one, row in self.rows.items() if one not in self}
@@ -103,7 +106,7 @@ class RemoteKernels(AsyncMappingKernelManager):
         """A page connects to this kernel: if this server does not have it, it becomes one of its kernels."""
         async with self._attaching:
             if (row := self.rows.get(kernel_id)) and kernel_id not in self:
-                env = {**os.environ, ATTACH: row["id"], "JPY_SESSION_NAME": str(row["notebook"])}
+                env = {**os.environ, ATTACH: row["id"], "JPY_SESSION_NAME": str(row.get("notebook") or "")}
                 await self.start_kernel(kernel_id=kernel_id, kernel_name=row["name"], env=env)
 
 
@@ -115,7 +118,7 @@ class RemoteSessions(SessionManager):
     async def list_sessions(self) -> list[dict[str, Any]]:
         """All sessions. That of another kernel has the kernel's notebook, and keeps its id when a page connects."""
         for kernel_id, row in (await self.kernel_manager.others()).items():
-            path = str(row["notebook"] or row["id"])
+            path = str(row.get("notebook") or row["id"])
             try:
                 await self.get_session(kernel_id=kernel_id)  # type: ignore[no-untyped-call]
             except tornado.web.HTTPError:

@@ -35,10 +35,6 @@ class PageConnection(ZMQChannelsWebsocketConnection):
     delivery: CellDelivery
     """What this page, or the page before it, has not received of its last cell."""
     _tasks = BackgroundTasks()
-    _resumes = False
-    """Whether this connection goes on with the sockets of an earlier one."""
-    _holds = False
-    """Whether the last cell's messages wait for the page to be ready."""
     _asked = False
     """Whether the page is asked to confirm a message."""
 
@@ -47,7 +43,7 @@ class PageConnection(ZMQChannelsWebsocketConnection):
         self.websocket_handler.set_nodelay(True)
         self._resumes = self.kernel_id in self.multi_kernel_manager.left
         self.delivery = self.multi_kernel_manager.deliveries.pop(self.kernel_id, None) or CellDelivery()
-        self._holds = not self.delivery.is_finished
+        self._holds = not self.delivery.is_finished  # its messages wait until the page is ready
         if self._holds:
             self._tasks.spawn(self._resume())
         return super().connect()
@@ -59,7 +55,7 @@ class PageConnection(ZMQChannelsWebsocketConnection):
         self.channels = {}  # the next page has them
 
     def nudge(self) -> Any:
-        """jupyter_server takes a message of a new socket to know that it is subscribed; an earlier socket is."""
+        """jupyter_server takes a message of a new socket to know that it is subscribed; an earlier page's socket is."""
         if not self._resumes:
             return super().nudge()
         subscribed = asyncio.get_running_loop().create_future()
@@ -69,15 +65,13 @@ class PageConnection(ZMQChannelsWebsocketConnection):
     def handle_incoming_message(self, incoming_msg: Any) -> None:
         """The page sends a request."""
         if self.subprotocol and b"execute_request" in incoming_msg:
-            self._note_cell(deserialize_msg_from_ws_v1(incoming_msg)[1])  # type: ignore[no-untyped-call]
+            parts = deserialize_msg_from_ws_v1(incoming_msg)[1]  # type: ignore[no-untyped-call]
+            request = Message(Channel.SHELL, 0, tuple(parts))
+            if is_user_cell(request):
+                self.delivery.asked.append(id_of(request))
+            if is_file(notebook := title_of(request)):
+                self._tasks.spawn(self.kernel_manager.provisioner.name_notebook(notebook))
         super().handle_incoming_message(incoming_msg)
-
-    def _note_cell(self, parts: list[bytes]) -> None:
-        request = Message(Channel.SHELL, 0, tuple(parts))
-        if is_user_cell(request):
-            self.delivery.asked.append(id_of(request))
-        if is_file(notebook := title_of(request)):
-            self._tasks.spawn(self.kernel_manager.provisioner.name_notebook(notebook))
 
     def handle_outgoing_message(self, stream: Any, outgoing_msg: list[Any]) -> None:
         """The kernel sends a message."""
