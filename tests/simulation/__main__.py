@@ -1,12 +1,13 @@
 """`python -m tests.simulation --seeds 0-9999`: run episodes, and exit with 1 if one of them has shown a bug.
 
 `--seed N --trace` replays one, and prints what happened. A run of a million episodes needs no more memory than one of a
-thousand; it goes on after failures, and prints to stderr how far it is.
+thousand; it goes on after failures, and prints to stderr how far it is. SIGINT ends it with the summary so far.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -47,13 +48,14 @@ def main() -> int:
 
 def _run_all(seeds: range, jobs: int) -> Summary:
     summary = Summary()
-    for result in runner.run_all(seeds, jobs):
-        summary.add(result)
-        if result.failure:
-            print(f"seed {result.seed}: {result.failure}", file=sys.stderr, flush=True)
-        if summary.episodes % _REPORTED == 0:
-            so_far = f"{summary.episodes:,} of {len(seeds):,} episodes, {len(summary.failed)} have failed"
-            print(so_far, file=sys.stderr, flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        for result in runner.run_all(seeds, jobs):
+            summary.add(result)
+            if result.failure:
+                print(f"seed {result.seed}: {result.failure}", file=sys.stderr, flush=True)
+            if summary.episodes % _REPORTED == 0:
+                so_far = f"{summary.episodes:,} of {len(seeds):,} episodes, {len(summary.failed)} have failed"
+                print(so_far, file=sys.stderr, flush=True)
     return summary
 
 

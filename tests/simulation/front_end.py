@@ -238,6 +238,8 @@ class Client:
         self.random = self.world.random(f"client {name}")
         self.requests: dict[str, Request] = {}
         self.views: dict[str, View] = {}
+        self.ended_after: dict[str, int] = {}
+        """How many messages hubs had sent when it was told that the kernel had ended that ran this cell."""
         self.subscribed_at = -1.0
         self.last_status = ""
         self.lossy = False
@@ -429,6 +431,13 @@ class Client:
                 "{}", "{}", json.dumps({"value": "yes", "status": "ok"}),
             ]  # fmt: skip
             self._transmit("stdin", [part.encode() for part in parts])
+
+    def kernel_ended(self) -> None:
+        """Its front end is told that the kernel has ended: the output of the cells that ran was sent before."""
+        for name in self.requests:
+            runs = self.world.executed.get(name)
+            if runs and not runs[-1].status:
+                self.ended_after.setdefault(name, self.world.sends)
 
     def arrived(self, header: bytes) -> None:
         """The hub reads this request."""

@@ -140,6 +140,8 @@ class UserFrontEnd:
             self.taken = event["link"] == "taken"
             places = ("route", "python", "given_python")
             self.place = {key: event[key] for key in places if key in event}
+            if event["state"] == "ended" and self.state != "ended":
+                self.client.kernel_ended()
             self.state, self.asked = str(event["state"]), str(event.get("asked", ""))
             self.started = self.started or self.state in ("idle", "busy", "waiting")
             self.restarts = self.restarts and self.state == "starting"

@@ -157,6 +157,9 @@ class View:
         if is_ours(msg_type, content, shown):
             self.notices.append(shown[1])
             return
+        client = self.client
+        if number > client.ended_after.get(self.name, number) and not (client.lossy or client.world.kills):
+            raise Failure("output behind the end", f"{client} knew that the kernel of {self.name} had ended")
         self.last_output = number
         self.outputs.append(shown)
         if self.idle and not self.client.lossy and not self._answered_by_killed_hub and not self._ended_early:

@@ -59,9 +59,9 @@ MENDED = [
     ),
     Mutant(
         "messages go to clients that have not connected to the next hub",
-        "hub.front_end.front_ends",
-        "        if self.complete and all(front.edge.is_ready for front in self):\n",
-        "        if self.complete:\n",
+        "hub.front_end.edge",
+        "        if known:\n",
+        "        if False:\n",
     ),
     Mutant(
         "what the next hub shows before clients have subscribed again is lost",

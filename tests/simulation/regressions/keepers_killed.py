@@ -17,7 +17,7 @@ PLANS = {
         Decision(24.895, "own code", {"front": 0}),
     ),
     "a request of which front ends have the idle status is answered with a second one when the kernel is lost": replace(
-        BASE, seed=2204, delay=0.0003, unread=4194304, ends_with_shutdown=False
+        BASE, seed=123, delay=0.0003, unread=4194304, ends_with_shutdown=False
     ).with_decisions(
         Decision(2.1832661154374087, "keeper killed", {"seconds": 1.0}),
         Decision(2.5941534281425533, "restart", {"front": 1}),

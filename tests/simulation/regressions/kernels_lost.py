@@ -8,6 +8,13 @@ from ..plan import Decision
 from .common import BASE, cells
 
 PLANS = {
+    "a front end is told that its kernel has ended before it gets the last output": replace(
+        BASE, seed=0
+    ).with_decisions(
+        cells(1.0, [["prints", 3, 20], ["sleep", 1.0], ["prints", 2, 20], ["sleep", 0.5], ["crash"]]),
+        Decision(1.5, "unreachable", {"seconds": 4.0}),
+        Decision(9.0, "info", {"front": 0}),
+    ),
     "a cell for a kernel that is lost waits until the restart, and is forgotten": replace(
         BASE, seed=47, delay=0.025, unread=4194304, revives=False
     ).with_decisions(
