@@ -140,7 +140,8 @@ class UserFrontEnd:
             self.taken = event["link"] == "taken"
             places = ("route", "python", "given_python")
             self.place = {key: event[key] for key in places if key in event}
-            if event["state"] == "ended" and self.state != "ended":
+            is_ended = self.remote is not None and self.remote.ended  # else only for this front end
+            if event["state"] == "ended" and self.state != "ended" and is_ended:
                 self.client.kernel_ended()
             self.state, self.asked = str(event["state"]), str(event.get("asked", ""))
             self.started = self.started or self.state in ("idle", "busy", "waiting")
