@@ -183,6 +183,18 @@ def test_a_kernel_of_a_killed_hub_is_away_until_the_user_has_signed_in(
     assert [error.cause for error in kernel.problems] == ["a code is needed"] and len(kernel.failures) == 1
 
 
+def test_an_interrupt_while_the_job_is_looked_for_does_not_give_up_a_job_that_runs(with_starter: Any) -> None:
+    """A kernel that the notebook has left may run there."""
+
+    async def test(starter: JobStarter, kernel: Any) -> None:
+        starter.interrupted()
+        assert not starter._wanted(kernel)
+        starter._ours_to_cancel = False
+        assert starter._wanted(kernel)
+
+    with_starter(test)
+
+
 def test_a_submission_waits_for_the_controller_and_says_so(login: LoginNode, with_starter: Any) -> None:
     login.slurm(
         f'echo >>tries; [ $(cat tries | sed -n "$=") -ge 3 ] && echo 17 || {{ echo "{AWAY}" >&2; exit 1; }}',

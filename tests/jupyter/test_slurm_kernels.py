@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 from cells import run, started, wait_for
 from jupyter_client.blocking.client import BlockingKernelClient
@@ -103,6 +104,25 @@ def test_a_cell_submits_a_job_waits_runs_and_is_reported_how_the_job_ended(
             lambda: {one["node"] for one in remote.ask("nodes")} <= known,
             "no connection to the job's node is left",
         )
+
+
+def test_cells_in_a_job_get_one_reply_whose_hub_is_killed(
+    remote: Remote, slurm: Slurm, specs: list[dict[str, Any]]
+) -> None:
+    """The next hub finds the kernel; or the job has ended before."""
+    with started(remote, "job") as (_, client):
+        run(client, "import time; x = 5")
+        [job] = ours(slurm)
+        asked = client.execute("time.sleep(5); print(x)")
+        wait_for(client, "execute_input")
+        psutil.Process(remote.hub_pid()).kill()
+        assert reply_to(client, asked)["status"] == "ok"
+        asked = client.execute("time.sleep(600)")
+        wait_for(client, "execute_input")
+        psutil.Process(remote.hub_pid()).kill()
+        slurm.run("scancel", job)
+        error = reply_to(client, asked)
+        assert error["ename"] == "DeadKernelError" and f"job {job}" in error["evalue"], error
 
 
 def test_kernels_share_a_job_that_ends_with_the_last_of_them(
