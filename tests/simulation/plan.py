@@ -121,11 +121,10 @@ def draw(seed: int, *, with_gpus: bool = False) -> Plan:
     random = Random(f"plan {seed}")
     operations = ["run", *(one for one in OPERATIONS[1:] if random.random() < 0.4)]
     faults = [one for one in FAULTS if random.random() < 0.25]
-    length = random.choice((5.0, 15.0, 30.0))
-    decisions = [_operation(random, random.choice(operations), length) for _ in range(random.randint(3, 8))]
-    decisions += [
-        _fault(random, random.choice(faults), length) for _ in range(random.randint(1, 4) if faults else 0)
-    ]
+    length = random.choice((3.0, 3.0, 8.0, 8.0, 30.0))
+    decisions = [_operation(random, random.choice(operations), length) for _ in range(random.randint(3, 7))]
+    times = [_moment(random, decisions, length) for _ in range(random.randint(1, 4) if faults else 0)]
+    decisions += [_fault(random, random.choice(faults), at) for at in times]
     teller = Random(f"story {seed}")
     if teller.random() < _STORIES:
         others = decisions if teller.random() < 0.4 else []
@@ -158,7 +157,8 @@ def _cell(random: Random, kind: str) -> list[Any]:
     for _ in range(random.randint(1, 3)):
         actions.append(["prints", random.randint(1, 4), random.choice((3, 20, 20, 20, 20, 20, 20, 20_000))])
         if random.random() < 0.4:
-            actions.append(["sleep", random.choice((0.05, 0.5, 3.0))])
+            kind = "hold" if random.random() < 0.1 else "sleep"
+            actions.append([kind, random.choice((0.05, 0.5, 3.0))])
         if random.random() < 0.2:
             actions.append(["print", "stderr", f"a warning {random.randint(0, 99)}\n"])
     if kind == "display":
@@ -173,7 +173,7 @@ def _cell(random: Random, kind: str) -> list[Any]:
     elif kind == "ask":
         actions += [["input"], ["prints", 1, 5]]
     elif kind == "sleep":
-        actions += [["sleep", random.choice((5.0, 15.0, 40.0))], ["prints", 1, 5]]
+        actions += [["sleep", random.choice((2.0, 8.0, 25.0))], ["prints", 1, 5]]
     elif kind == "storm":
         for _ in range(random.randint(3, 5)):
             actions += [["prints", 8, random.choice((60, 5000))], ["sleep", 0.05]]
@@ -196,14 +196,21 @@ def _operation(random: Random, kind: str, length: float) -> Decision:
         )
     if kind == "burst":
         cells = [_cell(random, random.choice(("run", "run", "run", "fail", "display"))) for _ in range(3)]
-        gap = random.choice((0.0, 0.01, 0.3))
+        gap = random.choice((0.0, 0.01, 0.15, 0.3))
         return Decision(
             at, "cells", {"front": front, "cells": cells, "stop": random.random() < 0.8, "gap": gap}
         )
     return Decision(at, kind, {"front": front})
 
 
-def _fault(random: Random, kind: str, length: float) -> Decision:
+def _moment(random: Random, operations: list[Decision], length: float) -> float:
+    """Return a time at which something fails: any, or soon after a user has done something."""
+    if random.random() < 0.5:
+        return random.uniform(0.0, length)
+    return random.choice(operations).at + random.expovariate(2.0)
+
+
+def _fault(random: Random, kind: str, at: float) -> Decision:
     arguments: dict[str, Any] = {"seconds": random.choice((0.05, 1.0, 4.0, 12.0))}
     if kind in ("half-open", "stall"):
         arguments["up"], arguments["down"] = random.choice(((True, False), (False, True)))
@@ -212,4 +219,4 @@ def _fault(random: Random, kind: str, length: float) -> Decision:
         arguments["writes"] = arguments["sends"] % 2 == 0
     if kind == "clock jump":
         arguments["by"] = random.choice((-7200.0, -5.0, 5.0, 86400.0))
-    return Decision(random.uniform(0.0, length), kind, arguments)
+    return Decision(at, kind, arguments)

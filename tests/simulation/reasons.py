@@ -74,6 +74,9 @@ class Reasons:
             yield not request.user_cell and any(self._ends(request, 0.0, 1e9))
             yield not request.user_cell and any(one.at_hub >= request.at_hub for one in self._interrupts)
             yield not request.user_cell and request.name in self._world.aborted
+            yield not request.user_cell and any(
+                self._is_failure_before(one, request) for one in self._requests
+            )
             return
         if name in _OF_AN_END:
             yield from self._ends(request, 0.0, request.replied_at)

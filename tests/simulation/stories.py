@@ -7,11 +7,14 @@ from typing import Any
 
 Story = list[tuple[float, str, dict[str, Any]]]
 _SENDS_OF_HUB = 12
+_LASTS = 5.0
+"""Seconds after a story in which its faults last, if nothing else is decided later: then every fault ends."""
 
 
 def draw(random: Random, length: float) -> Story:
-    """Return a story that begins within these seconds."""
-    return random.choice(_STORIES)(random, random.uniform(0.0, length))
+    """Return a story that begins within these seconds, and after which faults last for a while."""
+    story = random.choice(_STORIES)(random, random.uniform(0.0, length))
+    return [*story, (max(at for at, _, _ in story) + _LASTS, "info", {"front": 0})]
 
 
 def _cells(at: float, *cells: list[Any], front: int = 0) -> tuple[float, str, dict[str, Any]]:
@@ -99,7 +102,7 @@ def _returned(random: Random, at: float) -> Story:
 
 def _overtaken(random: Random, at: float) -> Story:
     """Cells are still on their way when the kernel is interrupted."""
-    cells = [[["comment", f"{random.getrandbits(4_000_000):x}"], ["prints", 1, 20]] for _ in range(2)]
+    cells = [[["comment", f"{random.getrandbits(1_200_000):x}"], ["prints", 1, 20]] for _ in range(2)]
     return [*(_cells(at, cell) for cell in cells), (at + 0.2, "interrupt command", {})]
 
 
