@@ -162,10 +162,20 @@ class GpuOracle:
             if is_bound and process is not None:
                 self._check_turn(self._episode.node.sockets.pid_of(process))
                 self._gpus.taken_at = self._world.now
+            elif not is_bound:
+                self._check_passed_on(name[len(PREFIX) + 1 :])
         elif name.startswith("\0" + PLACES) and is_bound:
             self._announced_at.setdefault(name.rpartition(".")[2], self._world.now)
         elif name.startswith("\0" + PLACES):
             self._announced_at.pop(name.rpartition(".")[2], None)
+
+    def _check_passed_on(self, uuid: str) -> None:
+        """The lease of a GPU ends. The GPUs of a kernel that is replaced pass to the next one, if that exists."""
+        keepers = self._episode.node.keepers
+        for keeper in keepers.values():
+            following = keepers.get(invariants.replaced_by(keeper, uuid)) if keeper.alive else None
+            if following is not None and following.alive and not following.system.loop.stopped:
+                self._world.fail("GPU not passed on", f"{uuid} of {keeper.kernel_id}")
 
     def _check_turn(self, pid: int) -> None:
         """A process takes a lease: those who come first must not lack it. All kernels here are of one user."""

@@ -44,6 +44,8 @@ def _notebook(random: Random, number: int, length: float) -> list[Fields]:
         "cells",
         *random.choices(("cells", "interrupt", "restart", "restart now", "shutdown", "close"), k=2),
     ]
+    if random.random() < 0.3:
+        kinds[1:1] = ["replace", "cells"]
     for kind in kinds:
         facts: dict[str, Any] = {"number": number, "do": kind}
         if kind == "cells":

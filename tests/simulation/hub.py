@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable
 from functools import partial
@@ -34,6 +35,8 @@ from .world import AsyncLoop, Killed, Process, SimulatedRuntime
 
 if TYPE_CHECKING:
     from .computer import Computer
+
+REPLACED_WITHIN = 30.0
 
 
 class _Log(logging.Handler):
@@ -107,6 +110,8 @@ class UserFrontEnd:
         self.asked = ""
         self.here = True
         self.priority = 0
+        self.fresh = False
+        """Whether it starts a new kernel also if its notebook has left one."""
         self.taken = False
         """Whether another computer has its kernel."""
         self.attaches = False
@@ -296,8 +301,16 @@ class HubProcess(Process):
 
     def _settings(self, front_end: UserFrontEnd) -> KernelSettings:
         return KernelSettings.from_json(self.computer.plan.settings()).replace(
-            notebook=front_end.notebook, name="gpu", priority=front_end.priority
+            notebook=front_end.notebook, name="gpu", priority=front_end.priority, fresh=front_end.fresh
         )
+
+    async def end_replaced(self, left: RemoteKernel, remote: RemoteKernel) -> None:
+        """Once the kernel `remote` can be used, end the one that it replaces, as `PendingStops` does."""
+        kernel_id = left.kernel_id
+        await remote.until(lambda: remote.status["state"] in ("idle", "busy", "waiting"), REPLACED_WITHIN)
+        with contextlib.suppress(GpuKernelError):
+            why, by = "its notebook has another kernel", remote.kernel_id
+            await left.link.request("stop", kernel=kernel_id, why=why, replaced_by=by)
 
     def join(self, front_end: UserFrontEnd, remote: RemoteKernel, *, adopted: bool = False) -> None:
         """A further front end of the kernel."""

@@ -85,6 +85,14 @@ def waits_for_gpus(process: KeeperProcess) -> bool:
     return keeper.requests.up and bool(keeper.core.relay.waiting.all(Reason.GPUS))
 
 
+def replaced_by(process: KeeperProcess, uuid: str) -> str:
+    """Return the id of the kernel that gets this GPU, which the keeper has leased, after the keeper's kernel; "" if
+    none does."""
+    keeper = process.keeper
+    has_lease = any(lease.uuid == uuid for lease in keeper.gpus.acquisition._leases)
+    return keeper.replacement.replaced_by if has_lease and keeper.replacement._phase.name == "ENDED" else ""
+
+
 def first_waiting_cell(process: KeeperProcess) -> bytes | None:
     """Return the header of the cell that shows what it waits for; None if none does."""
     first = process.keeper.core.relay.waiting.first_cell

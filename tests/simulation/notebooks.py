@@ -63,6 +63,25 @@ class Notebooks(Base):
         self.disturb("shutdown", front_end.notebook)
         self._forget(front_end)
 
+    def _op_replace(self, front_end: UserFrontEnd, _: dict[str, Any]) -> None:
+        """The user restarts the kernel in VS Code, where another kernel starts, to which the GPUs pass."""
+        if front_end.remote is None or not front_end.started:
+            return
+        self.disturb("shutdown", front_end.notebook)
+        self.world.shutdowns += 1
+        self.world.times["kernel gone"].append(self.world.now)
+        following = self.others[self._number(front_end)] = self._new_front_end()
+        following.client.notebook, following.priority = front_end.notebook, front_end.priority
+        following.fresh = True
+        front_end.computer.in_hub(self._replace, front_end, following)
+
+    def _replace(self, front_end: UserFrontEnd, following: UserFrontEnd) -> None:
+        hub, left = following.computer.hub, front_end.remote
+        self._create_other(following)
+        if left is not None and following.remote is not None:
+            hub.async_loop.create_task(hub.end_replaced(left, following.remote))
+        self._leave(front_end)
+
     def _op_shutdown(self, front_end: UserFrontEnd, _: dict[str, Any]) -> None:
         """The user shuts the kernel down: its server waits for the end, and then its launcher leaves."""
         self.disturb("shutdown", front_end.notebook)

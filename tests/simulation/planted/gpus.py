@@ -107,4 +107,10 @@ GPUS = [
         "        pause = 0.0 if ahead is None else LOOK_INTERVAL\n",
         "        pause = 0.0\n",
     ),
+    Mutant(
+        "the GPUs of a kernel are released instead of passed on to the kernel that replaces it",
+        "agent.keeper.lifetime",
+        "        if not is_kernel_id(by) or not self._gpus.hand_over(self._root.kernel(by)):\n",
+        "        if True:\n",
+    ),
 ]
