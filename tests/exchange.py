@@ -106,6 +106,8 @@ def _widget(front: Front) -> Iterator[Item]:
 def _items(cell: Cell) -> Iterator[Item]:
     yield "reply", str(cell.reply["status"])
     for kind, printed in cell.shown:
+        if (kind, printed) == ("display_data", {"text/plain": ""}):
+            continue  # the notice of an outage of over 3 s, which is made empty at its end
         if kind in ("stdout", "stderr"):
             yield from ((kind, line) for line in printed.splitlines(True))
         else:
