@@ -68,6 +68,29 @@ os.kill(*children, 9)
 os.waitpid(*children, 0)
 sys.exit(0 if problem == "it does not start" else problem or "it started")
 """
+FORKS_WHILE_A_START_HANGS = """
+from jupyter_gpu_kernel.agent.in_kernel import keeper_watch as module
+
+def hook(event, args):
+    if event == "subprocess.Popen":
+        hangs.set()
+        forked.wait()
+
+module._FORK_WAIT = 0.1
+watch, hangs, forked = keeper_watch("import sys; sys.exit('it does not start')"), threading.Event(), threading.Event()
+sys.addaudithook(hook)
+starting = threading.Thread(target=watch._start)
+starting.start()
+hangs.wait()
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    grandchild = os.fork()  # which would wait for a thread that is not in this process
+    os._exit(0 if not grandchild else os.waitpid(grandchild, 0)[1])
+forked.set()
+starting.join()
+sys.exit(os.waitpid(child, 0)[1])
+"""
 CLOSES_LEASES = """
 def is_open_in_child():
     child = os.fork()
@@ -100,6 +123,10 @@ def test_a_process_that_a_cell_forks_does_not_hold_a_dead_keepers_pipe_open(tmp_
 
 def test_a_cell_that_forks_while_a_successor_is_started_does_not_hold_up_its_start(tmp_path: Path) -> None:
     run(FORKS_MEANWHILE, str(tmp_path / "unused"))
+
+
+def test_a_start_of_a_successor_that_hangs_does_not_hold_up_a_cell_that_forks(tmp_path: Path) -> None:
+    run(FORKS_WHILE_A_START_HANGS, str(tmp_path / "unused"))
 
 
 def test_a_descriptor_that_a_cell_has_closed_is_not_that_of_the_leases_any_more(tmp_path: Path) -> None:

@@ -180,3 +180,32 @@ def test_the_loop_is_told_of_room_that_it_wanted_and_of_nothing_else() -> None:
     asyncio.run(main())
     ours.close()
     theirs.close()
+
+
+def test_what_came_before_the_end_is_processed() -> None:
+    """Data and the end are both there when the loop looks, as when a connection breaks."""
+    ours, theirs = socket.socketpair()
+
+    class AtOnce(Socket):
+        data = MAGIC + Frame(Kind.PONG).encode()
+
+        def read_now(self) -> bytes:
+            data, self.data = self.data, b""
+            return data
+
+    async def main() -> tuple[list[Kind], bool, str]:
+        got: list[Kind] = []
+        wire = StreamThreads(
+            AtOnce(theirs),
+            asyncio.get_running_loop(),
+            lambda frame: got.append(frame.kind),
+            lambda: None,
+            "gpu2",
+        )
+        reason = await asyncio.wait_for(wire.ended, DEADLINE)
+        wire.close()
+        return got, wire.greeted.exception() is None, reason
+
+    assert asyncio.run(main()) == ([Kind.PONG], True, "the connection was closed")
+    ours.close()
+    theirs.close()

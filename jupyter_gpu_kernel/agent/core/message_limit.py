@@ -29,7 +29,7 @@ _MAX_HEADER = 64 * 1024
 def limit_size(runtime: Runtime, message: Message) -> List[Message]:
     """Return the message, or a notice or an error in its place if it is too large for the hub."""
     size = message.size
-    if size <= _SMALL:
+    if size <= min(MESSAGE_LIMITS.values()):
         return [message]
     limit = MESSAGE_LIMITS[lane_of(message, message.msg_type)]
     if size <= limit:

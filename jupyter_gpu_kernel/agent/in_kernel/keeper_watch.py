@@ -39,6 +39,9 @@ MAX_STARTS, PERIOD = 5, 600.0
 """If so many successors started within so many seconds, something ends every one of them."""
 START_TIMEOUT = 50.0
 _RETRY_INTERVAL = 0.2
+_FORK_WAIT = 5.0
+"""Seconds for which a fork of the user's code waits while a successor is started: in a file system that hangs this can
+take long."""
 
 
 class KeptLeases:
@@ -92,8 +95,12 @@ class KeeperWatch:
         self._limit = limit
         self._successor: Dict[str, Any] = {}  # {command, environ, cwd, settings}
         self._starts: List[float] = []
-        self._fork_lock = forks = threading.RLock()  # held by a thread that forks
-        os.register_at_fork(before=forks.acquire, after_in_parent=forks.release, after_in_child=forks.release)
+        self._fork_lock = threading.RLock()  # held by a thread that forks
+        os.register_at_fork(
+            before=lambda: self._fork_lock.acquire(timeout=_FORK_WAIT),
+            after_in_parent=self._forked,
+            after_in_child=self._is_child,
+        )
 
     def watch(self, pipe: int) -> None:
         """Replace each keeper that dies. When that is not possible any more, end the kernel."""
@@ -104,6 +111,13 @@ class KeeperWatch:
                 return self._end("the job in which it ran is over")
             pipe = self._replace_keeper()
         self._end_without_keeper()
+
+    def _forked(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the wait for the lock was interrupted, or took too long
+            self._fork_lock.release()
+
+    def _is_child(self) -> None:
+        self._fork_lock = threading.RLock()  # no thread of this process may have the other one
 
     def _job_is_over(self) -> bool:
         """Whether the kernel runs in a scheduler's job whose process has ended."""

@@ -170,6 +170,8 @@ class KeeperServer:
         connection.close()
         if connection is self._hub:
             self._hub = None
+            if self._heard_hub:
+                self.tell_what_hub_reads()
             self.endpoint.closed()
             self.runner.handle(HubDetached())
             self.runner.log_file.flush()  # also what this hub has acknowledged

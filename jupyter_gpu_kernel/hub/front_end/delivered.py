@@ -69,9 +69,14 @@ class RequestFile:
         elif self._sizes and self._written > max(_COMPACT, 2 * self._live):
             self.recall()
 
+    @property
+    def is_written(self) -> bool:
+        """Whether the file is open, and not empty."""
+        return self._written > 0 and self._fd >= 0
+
     def tidy(self) -> None:
         """Make the file empty, if there is a reply to every request."""
-        if self._written and not self._sizes and self._fd >= 0:
+        if self.is_written and not self._sizes:
             try:
                 os.ftruncate(self._fd, 0)
                 self._written = 0

@@ -52,7 +52,7 @@ class ResumableEndpoint:
 
     def tidy_soon(self) -> None:
         """Make the file of requests empty in a moment, if there is a reply to every request."""
-        if not self._tidies:
+        if self.requests.is_written and not self._tidies:
             self._tidies = True
             asyncio.get_running_loop().call_later(_TIDY_AFTER, self._tidy)
 

@@ -158,9 +158,9 @@ class StreamThreads:
             self._look()
 
     def _received(self, data: bytes) -> None:
-        if not data:
-            return self.end("the connection was closed")
-        self.last_received = self._loop.time()
+        """Queue what was read; b"" is the end of the stream, which waits behind what has come before."""
+        if data:
+            self.last_received = self._loop.time()
         self._chunks.append(memoryview(data))
 
     def _process(self, until: float) -> bool:
@@ -179,6 +179,9 @@ class StreamThreads:
     def _next_frame(self) -> Frame | None:
         while not self._frames and self._chunks:
             data = self._chunks.popleft()
+            if not data:
+                self.end("the connection was closed")
+                break
             self._frames.extend(self._reader.feed(data[:CHUNK]))
             if len(data) > CHUNK:
                 self._chunks.appendleft(data[CHUNK:])

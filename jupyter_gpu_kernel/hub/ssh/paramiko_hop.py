@@ -97,8 +97,12 @@ class ChannelEnds(Ends):
         channel, size = self._channel, len(self._received)
         if channel.in_window_sofar + size > channel.in_window_threshold:
             raise BlockingIOError
-        is_ended = channel.eof_received or channel.closed
-        return self.read(max(size, 1)) if size or is_ended else None
+        if not size:
+            return self.read(1) if channel.eof_received or channel.closed else None
+        with channel.lock:  # `recv` might tell the server, as the thread that reads stderr counts, too
+            channel.in_window_sofar += size
+        data: bytes = self._received.read(size)
+        return data
 
     def watch(self, on_data: Callable[[], object], /) -> None:
         """Call `on_data()` in paramiko's thread."""
