@@ -20,8 +20,8 @@ MENDED = [
     Mutant(
         "the file of requests is made empty while one of them has no reply",
         "hub.front_end.delivered",
-        "        if self._written and not self._sizes and self._fd >= 0:\n",
-        "        if self._written and self._fd >= 0:\n",
+        "        if self.is_written and not self._sizes:\n",
+        "        if self.is_written:\n",
     ),
     Mutant(
         "a front end that leaves takes the files that another one needs",
