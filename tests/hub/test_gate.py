@@ -23,6 +23,12 @@ from jupyter_gpu_kernel.hub.node.link import Link
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 
 
+def row(loop: LoopThread, link: Link, remote: RemoteKernel) -> dict[str, Any]:
+    """The node's row of the kernel."""
+    listed = loop.run(link.request("list"))["kernels"]
+    return next(one for one in listed if one["id"] == remote.kernel_id)
+
+
 def test_seven_kernels_and_four_gpus(
     loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
 ) -> None:
@@ -33,7 +39,7 @@ def test_seven_kernels_and_four_gpus(
     cells: list[str] = []
     for remote, front in zip(remotes, fronts, strict=True):
         cells.append(front.client.execute(VISIBLE))
-        wait_for(lambda r=remote: r.status["state"] == "waiting" or r.status["gpus"], "a place in line")  # type: ignore[misc]
+        wait_for(lambda r=remote: r.status["gpus"] or row(loop, link, r)["place"], "a place in line")  # type: ignore[misc]
     first = [front.finish(cell).text.strip() for front, cell in zip(fronts[:4], cells[:4], strict=True)]
     assert sorted(first) == sorted(gpus.uuids)
     assert [remote.status["gpus"] for remote in remotes[:4]] == [[name] for name in first]
@@ -156,16 +162,16 @@ def test_a_priority_is_changed_while_kernels_wait(
     assert fronts[0].run(VISIBLE).text.strip() == gpus.uuids[0]
     cells = [front.client.execute(VISIBLE) for front in fronts[1:]]
 
-    def row(remote: RemoteKernel) -> dict[str, Any]:
-        listed = loop.run(link.request("list"))["kernels"]
-        return next(one for one in listed if one["id"] == remote.kernel_id)
-
     def set_priority(remote: RemoteKernel, priority: int) -> Any:
         return loop.run(link.request("priority", kernel=remote.kernel_id, priority=priority))["place"]
 
-    wait_for(lambda: row(remotes[2])["place"] == 2, "the second place")
+    wait_for(lambda: row(loop, link, remotes[2])["place"] == 2, "the second place")
     assert set_priority(remotes[2], 9) == 1 and set_priority(remotes[0], -7) is None
-    assert [(one["priority"], one["place"]) for one in map(row, remotes)] == [(-7, None), (5, 2), (9, 1)]
+    assert [(one["priority"], one["place"]) for one in (row(loop, link, each) for each in remotes)] == [
+        (-7, None),
+        (5, 2),
+        (9, 1),
+    ]
     assert "priority 9: the kernel is number 1 in the queue" in node.story(remotes[2].kernel_id)
     assert "priority -7: the kernel is not in the queue" in node.story(remotes[0].kernel_id)
     with pytest.raises(AgentRefusal, match="not an integer from -99 to 99"):
