@@ -80,6 +80,10 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         min=0.0,
     ).tag(config=True)
 
+    front_end_kind = Unicode(
+        help="What the front end is to the hub (`StartCall.of`), where the kernel's manager does not show it."
+    )
+
     asker: ClassVar[Callable[[str, str], AbstractAsyncContextManager[Asker]] | None] = None
     """How a start in a Jupyter server asks its user, by the names of the kernelspec and of the notebook; None: it does
     not. The server extension sets it."""
@@ -199,7 +203,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         """The front end says which notebook uses the kernel."""
         before, self._notebook = self._notebook, path
         if before != path:
-            await self._call("renamed", before=before, after=path)
+            await self._call("notebook", path=path)
 
     @classmethod
     def served(cls) -> dict[str, str]:
@@ -246,7 +250,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
             notebook=self._notebook,
             kernel_id=self.kernel_id or "",
             connection=_requested_connection(self.parent),
-            front_end_kind="server" if self._is_server else "other",
+            front_end_kind=self.front_end_kind or ("server" if self._is_server else "other"),
             login_wait=self.login_wait,
         )
         self._state = None

@@ -43,8 +43,9 @@ class StartCall(NamedTuple):
         `attach_to`, if that is not "". Reads all kernelspecs for an attachment.
 
         program: How users run our commands. front_end: What the hub is to know of the front end: its connection, its
-        notebook, and `front_end_kind`, which is "server" for a Jupyter server, "other" for a program that loses no
-        message and restarts no kernel, and "" where the program is unknown."""
+        notebook, and `front_end_kind`, which is "server" for a Jupyter server, "serve" for a Jupyter server that
+        limits no rate and leaves messages unread until a page gets them, "other" for a program that loses no message
+        and restarts no kernel, and "" where the program is unknown."""
         spec = replace(spec, settings=spec.settings.replace(program=program))
         arguments = {**front_end, **spec.for_hub}
         if not attach_to:

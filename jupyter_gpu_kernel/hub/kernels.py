@@ -330,14 +330,16 @@ def _ports_of(connection: dict[str, Any]) -> tuple[str, int]:
 def front_end_of(call: Call) -> FrontEndSpec:
     """Return the front end that the call's client serves. One that adopts its kernel had a number at a killed hub."""
     arguments = call.arguments
+    kind = arguments.get("front_end_kind")
     return FrontEndSpec(
         arguments["connection"],
         label=str(arguments.get("notebook") or arguments.get("label") or ""),
         number=int(arguments.get("front", 0)) if call.op == "adopt" else None,
         listener=call.client,
         parent=int(arguments.get("parent") or 0),
-        rate_limited=arguments.get("front_end_kind") != "other",
-        revives=arguments.get("front_end_kind") == "server",
+        rate_limited=kind not in ("other", "serve"),
+        revives=kind in ("server", "serve"),
+        waits_for_page=kind == "serve",
     )
 
 

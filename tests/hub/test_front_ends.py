@@ -39,8 +39,8 @@ class Kernel:
     def _subscribes(self) -> None:
         self.subscribed += 1
 
-    def add(self, index: int | None = None) -> FrontEnd:
-        return self.fronts.add(FrontEndSpec(dict(KEY), number=index))
+    def add(self, index: int | None = None, **spec: bool) -> FrontEnd:
+        return self.fronts.add(FrontEndSpec(dict(KEY), number=index, **spec))
 
     def client(self, front: FrontEnd, channel: str, kind: int = zmq.DEALER) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
@@ -147,5 +147,27 @@ def test_one_that_does_not_read_is_hung_up_on_only_where_somebody_waits_for_that
                 fronts.make_room(BULK)
             assert not fronts.make_room(BULK)
             assert bool(front.edge._omitted) == (who != "alone")
+
+    on(test)
+
+
+def test_a_page_that_comes_after_the_limit_gets_all_that_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first request comes before it has read anything."""
+
+    async def test(kernel: Kernel) -> None:
+        front, fronts = kernel.add(waits_for_page=True), kernel.fronts
+        with kernel.client(front, "iopub", zmq.SUB) as page:
+            page.subscribe(b"")
+            await kernel.until(lambda: kernel.subscribed)
+            for _ in range(40):  # more than all buffers on the way take
+                fronts.send(BULK)
+            monkeypatch.setattr(fronts_module, "STALL_TIMEOUT", -1.0)
+            for _ in range(20):
+                await kernel.asks(front)
+                assert not fronts.make_room(BULK)
+            for _ in range(40):
+                await kernel.until(lambda: page.poll(0))
+                assert len(page.recv_multipart()[-1]) > 1_000_000
+            await kernel.until(lambda: fronts.make_room(BULK))
 
     on(test)

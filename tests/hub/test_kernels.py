@@ -22,6 +22,7 @@ from jupyter_gpu_kernel.errors import (
     AuthError,
     ConnectError,
     GpuKernelError,
+    HubError,
 )
 from jupyter_gpu_kernel.hub import kernels
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
@@ -347,6 +348,36 @@ def test_a_kernel_waits_for_gpus_only_as_long_as_somebody_can_return(
         await until(lambda: not hub.kernels.in_use)
         sent = [Message.decode(data).content().get("do") for data in remote.endpoint.outbox.withdraw()]
         assert ("stop" in sent) is (state == "waiting" and not notebook)
+
+    play(test)
+
+
+@pytest.mark.parametrize("before", ["", "me"])
+def test_nothing_is_renamed_without_an_absolute_path(play: Any, before: str) -> None:
+    async def test(hub: Hub) -> None:
+        call = hub.call("start")
+        remote = hub.start(call, notebook="/me/a.ipynb")
+        with pytest.raises(HubError):
+            await hub.operations.op_renamed(hub.call("renamed", before=before, after="/b"))
+        await hub.operations.op_renamed(hub.call("renamed", before="/me", after="/you"))
+        assert remote.settings.notebook == "/you/a.ipynb"
+
+    play(test)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("server", (True, True, False)),
+        ("serve", (False, True, True)),
+        ("other", (False, False, False)),
+        ("", (True, False, False)),
+    ],
+)
+def test_what_the_hub_knows_of_each_kind_of_front_end(play: Any, kind: str, expected: object) -> None:
+    async def test(hub: Hub) -> None:
+        spec = front_end_of(hub.call("start", front_end_kind=kind))
+        assert (spec.rate_limited, spec.revives, spec.waits_for_page) == expected
 
     play(test)
 

@@ -18,8 +18,12 @@ from cells import all_it_printed, connect, printing, run, started, wait_for
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import AsyncKernelManager, KernelManager
+from jupyter_client.utils import run_sync
 from remote import Remote
 from waiting import DEADLINE, eventually
+
+from jupyter_gpu_kernel.provisioner import RemoteGPUProvisioner
+from jupyter_gpu_kernel.server.serve.kernels import RemoteKernelSpecs
 
 pytestmark = pytest.mark.usefixtures("remote")
 Pair = tuple[KernelManager, BlockingKernelClient]
@@ -191,6 +195,31 @@ def test_the_notebook_is_known(remote: Remote) -> None:
     kernels = {kernel["notebook"] for kernel in remote.ask("kernels")}
     assert "/home/alice/a.ipynb" in kernels
     manager.shutdown_kernel()
+
+
+def test_a_front_end_names_the_notebook_of_its_own_kernel_only(remote: Remote) -> None:
+    """Neither the kernels of other notebooks change theirs, nor another kernel of the notebook of before."""
+    managers = [KernelManager(kernel_name="cpu") for _ in range(3)]
+    try:
+        for manager, notebook in zip(managers, ("", "/me/a.ipynb", "/me/a.ipynb"), strict=True):
+            manager.start_kernel(env={**remote.program_environment(), "JPY_SESSION_NAME": notebook})
+        for manager, notebook in zip(managers, ("/me/b.ipynb", "/me/c.ipynb"), strict=False):
+            assert isinstance(manager.provisioner, RemoteGPUProvisioner)
+            run_sync(manager.provisioner.name_notebook)(notebook)
+        known = {kernel["id"]: kernel["notebook"] for kernel in remote.ask("kernels")}
+        ours = {str(kernel_id): one for one, kernel_id in RemoteGPUProvisioner.served().items()}
+        named = [known[ours[manager.kernel_id]] for manager in managers]
+        assert named == ["/me/b.ipynb", "/me/c.ipynb", "/me/a.ipynb"]
+    finally:
+        for manager in managers:
+            manager.shutdown_kernel()
+
+
+def test_the_next_cell_in_a_page_of_serve_starts_an_ended_kernel_anew(remote: Remote) -> None:
+    """Its kernelspecs say what the front end is, whichever manager starts the kernel."""
+    with started(remote, "cpu", kernel_spec_manager=RemoteKernelSpecs()) as (_, client):
+        assert "the kernel ended" in run(client, "import os; os._exit(3)").reply["evalue"]
+        assert run(client, "print(6 * 7)").text == "42\n"
 
 
 @pytest.mark.parametrize("spec", ["cpu", "cpu-argv"])

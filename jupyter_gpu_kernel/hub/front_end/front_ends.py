@@ -47,6 +47,8 @@ class FrontEndSpec(NamedTuple):
     """Whether the front end drops messages above a rate, as jupyter_server does."""
     revives: bool = False
     """Whether the user's next cell starts the kernel anew if the kernel has ended."""
+    waits_for_page: bool = False
+    """Whether the front end leaves messages unread until a page gets them, though it sends requests before."""
 
 
 class FrontEnd:
@@ -200,14 +202,16 @@ class FrontEnds:
     def make_room(self, message: Message) -> bool:
         """Return whether all recipients of this message can receive more.
 
-        One that has received nothing for long is disconnected if others wait for it, or if it still sends requests.
+        One that has received nothing for long is disconnected if others wait for it, or if it still sends requests;
+        requests do not count where messages wait for a page.
         """
         full = [front for front in self._recipients(message) if not front.edge.has_room(message)]
         for front in full:
             since = front.edge.stalled_since(message)
             others = len(self._front_ends) > len(full)
             stalled = self._runtime.monotonic() - since > STALL_TIMEOUT
-            if stalled and (others or front.edge.last_request > since):
+            asks = front.edge.last_request > since and not front.spec.waits_for_page
+            if stalled and (others or asks):
                 front.edge.disconnect(message)
         return not full
 

@@ -169,10 +169,19 @@ class FrontEndOperations:
                     self._kernels.remove(remote, front)
         return {"ok": True}
 
+    async def op_notebook(self, call: Call) -> dict[str, Any]:
+        """The client's front end says which notebook uses its kernel now (`path`). Other kernels of the notebook that
+        used it before keep that notebook."""
+        remote, _ = self._kernels.of(call)
+        remote.set_notebook(str(call.arguments["path"]))
+        return {"ok": True}
+
     async def op_renamed(self, call: Call) -> dict[str, Any]:
         """A file or folder on this machine was renamed, so rename the notebooks of kernels (`before`, `after`: absolute
         paths)."""
         before, after = str(call.arguments["before"]), str(call.arguments["after"])
+        if not os.path.isabs(before):  # "" would be a folder of all notebooks
+            raise HubError("only a file or folder with an absolute path can be renamed")
         for remote in self._kernels:
             notebook = remote.settings.notebook
             if notebook == before or notebook.startswith((before + "/", before + os.sep)):

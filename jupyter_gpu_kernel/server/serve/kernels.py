@@ -39,7 +39,8 @@ class RemoteKernelSpecs(KernelSpecManager):
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
         """Return the kernelspec. Raises NoSuchKernel."""
         spec: KernelSpec = super().get_kernel_spec(kernel_name)
-        spec.metadata["kernel_provisioner"] = {"provisioner_name": "remote-gpu", "config": {}}
+        config = {"front_end_kind": "serve"}
+        spec.metadata["kernel_provisioner"] = {"provisioner_name": "remote-gpu", "config": config}
         return spec
 
 
