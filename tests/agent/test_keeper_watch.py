@@ -19,7 +19,7 @@ def keeper_watch(successor):
     command = [sys.executable, "-c", successor]
     story = Story(sys.argv[1] + '.story', time.time)
     watch = KeeperWatch(Guard(Usage()), story, KeptLeases(os.dup(0), list), OutputWindow(), 0.0)
-    watch._successor = {"command": command, "cwd": "/", "environ": dict(os.environ), "settings": {}}
+    watch._successor = {"command": command, "cwd": "/", "environ": {**os.environ}, "settings": {}, "ended": []}
     return watch
 """
 FORKS_LATER = """

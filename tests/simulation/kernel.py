@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.agent.kernel_protocol import REPEAT_INPUT, SESSION, TAKEN_OVER
@@ -72,6 +72,7 @@ class ModelKernel(Process):
         self.count = 0
         self.on_end: Callable[[], Any] = lambda: None
         self.successor_settings: KernelSettings | None = None
+        self.ended_before: Sequence[str] = ()
         self.random = self.world.random(f"kernel {node.started}")
         self._queue: deque[_Request] = deque()
         self._current: _Request | None = None

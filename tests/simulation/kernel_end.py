@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.agent.gpus.devices.visible_devices import NVIDIA, visible_uuids
@@ -29,9 +29,9 @@ class _Pipe:
     def __init__(self, end: KernelEnd) -> None:
         self._end = end
 
-    def write_successor(self, settings: KernelSettings) -> bool:
+    def write_successor(self, settings: KernelSettings, ended: Sequence[str]) -> bool:
         if self._end.model is not None:
-            self._end.model.successor_settings = settings
+            self._end.model.successor_settings, self._end.model.ended_before = settings, ended
         return True
 
     def write(self, message: dict[str, Any]) -> bool:

@@ -69,7 +69,7 @@ class Node:
             return
         settings = kernel.successor_settings
         assert settings is not None
-        running = RunningKernel(kernel.pid, 0, True, settings)
+        running = RunningKernel(kernel.pid, 0, True, settings, ended=kernel.ended_before)
         keeper = self.keepers[settings.id] = KeeperProcess(self, settings, running)
         self.world.note("successor", settings.id)
         if not keeper.keeper.core.log.found:

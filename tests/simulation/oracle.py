@@ -245,7 +245,9 @@ def _check_cell(request: Request, view: View, happened: set[str], executed: list
         return _check_unfinished(request, view, status, happened, truth)
     if was_taken(request):
         return check_outputs(request, view, truth.outputs, complete=False)
-    lost = request.client.world.log_was_lost and status == "error"  # the kernel's last reply
+    # The last reply of the kernel, or of a process before it, of which a successor knows only that the cell has ended.
+    is_lost = status == "error" or (status == "aborted" and "ended" in happened)
+    lost = request.client.world.log_was_lost and is_lost
     if status != truth.status and not lost and not happened & (LOSSES | BOTH_GONE):
         raise Failure("wrong status", f"{request}: {status}, but the kernel said {truth.status}")
     if request.reply_number < view.last_output:

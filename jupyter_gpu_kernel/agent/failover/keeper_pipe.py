@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
-from typing import Any, Dict
+from typing import Any, Dict, Sequence
 
 from ..kernel_settings import KernelSettings
 from ..paths import agent_command
@@ -41,11 +41,11 @@ class KeeperPipe:
         except OSError:
             return False
 
-    def write_successor(self, settings: KernelSettings) -> bool:
-        """Tell the kernel how to start another keeper with these settings."""
+    def write_successor(self, settings: KernelSettings, ended: Sequence[str]) -> bool:
+        """Tell the kernel how to start another keeper with these settings. `ended`: see `RunningKernel`."""
         command = [*agent_command(settings.python), "succeed", settings.id]
         where = {"environ": dict(os.environ), "cwd": os.getcwd()}
-        return self.write({"command": command, **where, "settings": settings.to_json()})
+        return self.write({"command": command, **where, "settings": settings.to_json(), "ended": ended})
 
     def close(self) -> None:
         """Close the pipe: the kernel has ended, or is to notice that this keeper has."""

@@ -46,6 +46,8 @@ class RunningKernel(NamedTuple):
     leases: The descriptor of the socket that keeps the kernel's leases; -1 if user code has closed it.
     gpus: The GPUs that the kernel knows it has.
     guard: Whether the kernel's guard against SIGTERM is on.
+    ended: The keys of the requests that had ended before the kernel's process started. A hub that had not acknowledged
+        their replies may name them.
     """
 
     pid: int
@@ -53,6 +55,7 @@ class RunningKernel(NamedTuple):
     guard: bool
     settings: KernelSettings
     gpus: Sequence[str] = ()
+    ended: Sequence[str] = ()
 
     @classmethod
     def read(cls, stream: IO[str]) -> RunningKernel:
@@ -89,7 +92,7 @@ class Successor(Keeper):
         """`pipe`: the new pipe to the kernel."""
         self._running = kernel
         super().__init__(system, root, kernel.settings, policy=None)
-        self._new_pipe = pipe
+        self._new_pipe, self._ended_before = pipe, kernel.ended
         # Without a log, replies wait until the hub has named its requests, and until the kernel is taken over.
         self._replies_wait_for = set() if self.core.log.found else {"requests", "kernel"}
         self._early_replies: List[Message] = []
@@ -146,9 +149,11 @@ class Successor(Keeper):
         is_same = self.kernel.pid == self._running.pid and self._end_request is not EndRequest.RESTART
         if not self.core.log.found:
             # The kernel may run these cells, though interrupts came again before; the process before may have run them.
-            cells = [cell.msg_id for cell in read_unanswered(command)]
-            do, counts = "arrived" if is_same else "cancel", self.core.log.state.received_counts
-            self.handle(HubSent(counts, keeper_message(do=do, cells=cells)))
+            cells, counts = read_unanswered(command), self.core.log.state.received_counts
+            if is_same:
+                self.handle(HubSent(counts, keeper_message(do="arrived")))
+            ended = [one.msg_id for one in cells if not is_same or one.key in self._ended_before]
+            self.handle(HubSent(counts, keeper_message(do="cancel", cells=ended)))
         super().set_unanswered(command)
         if is_same:
             self._repeat_replies("requests")

@@ -93,7 +93,7 @@ class KeeperWatch:
         self._window = window
         self._story = story
         self._limit = limit
-        self._successor: Dict[str, Any] = {}  # {command, environ, cwd, settings}
+        self._successor: Dict[str, Any] = {}  # {command, environ, cwd, settings, ended}
         self._starts: List[float] = []
         self._fork_lock = threading.RLock()  # held by a thread that forks
         os.register_at_fork(
@@ -208,9 +208,9 @@ class KeeperWatch:
 
     def _successor_input(self) -> bytes:
         """The kernel, as the successor reads it: see `failover.successor.RunningKernel`."""
-        leases, settings = self._leases, self._successor["settings"]
+        leases, known = self._leases, {key: self._successor[key] for key in ("settings", "ended")}
         info = {"pid": os.getpid(), "leases": leases.fd, "gpus": leases.gpus(), "guard": self._guard.on}
-        return json.dumps(dict(info, settings=settings)).encode() + b"\n"
+        return json.dumps({**info, **known}).encode() + b"\n"
 
     # -------------------------------------------------------------------------------------- no successor
 

@@ -11,7 +11,7 @@ import signal
 import socket
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Type
+from typing import Any, Callable, Dict, Optional, Sequence, Type
 
 from ...wire.messages import Channel, Lane, Message
 from ..core import effects, events
@@ -43,6 +43,8 @@ from .system import KeeperSystem
 
 RESTART_WAIT = 60.0
 """Seconds that the keeper of an ended kernel waits for a restart."""
+_MAX_ENDED = 500
+"""Ended requests of which the kernel's process is told: the pipe to it has to take their keys."""
 
 
 class Keeper:
@@ -69,6 +71,7 @@ class Keeper:
             HoldLimit(self, self.settings.now.longest_hold)
         self._housekeeping = Housekeeping(self)
         self._end_request = EndRequest.NONE
+        self._ended_before: Sequence[str] = ()  # the kernel's process started: see `RunningKernel.ended`
         self._restarts_after = ""  # the msg_id of the cell that has asked for a restart
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
 
@@ -169,6 +172,8 @@ class Keeper:
         self._end_request = EndRequest.NONE
         self.handle(events.KernelStarting())
         self.runner.log_file.flush()  # a successor must not send the new process what the old one has run
+        ended = self.core.log.state.ended_requests(self.runner.log_file.queue.parents)
+        self._ended_before = [*ended, *self._ended_before][:_MAX_ENDED]
         self.replacement.kernel_starting()
         settings = self.settings.now
         env = kernel_environment(self._context, self.gpus.acquisition.environment())
@@ -195,7 +200,7 @@ class Keeper:
 
     def _save_settings(self) -> None:
         """Write the settings to the kernel, for the successor that the kernel starts if this keeper is killed."""
-        if self.kernel.pid and not self.kernel.pipe.write_successor(self.settings.now):
+        if self.kernel.pid and not self.kernel.pipe.write_successor(self.settings.now, self._ended_before):
             text = "the kernel does not read the pipe from its keeper: it cannot replace a killed keeper"
             self.story.tell("fault", text)
 

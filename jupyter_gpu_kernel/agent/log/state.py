@@ -45,11 +45,13 @@ class LogState:
         """How many messages of this numbering were received, per lane."""
         self._ids: Dict[str, None] = {}
 
-    def _unacknowledged_cells(self, unread: AbstractSet[str]) -> Set[str]:
-        """Return the keys of the cells of which the hub has not acknowledged every message, or that have no
-        reply."""
-        in_lanes = (parent_key_of(Message.decode(data)) for lane in self.lanes for data in lane)
-        return {*in_lanes, *unread, *self.requests.pending} & set(self.cells.cells)
+    def ended_requests(self, unread: AbstractSet[str]) -> Set[str]:
+        """Return the keys of the requests with a reply of which the hub has not acknowledged every message. `unread`:
+        the keys of the requests about which messages wait."""
+        return self._unacknowledged(unread) - {"", *self.requests.pending}
+
+    def _unacknowledged(self, unread: AbstractSet[str]) -> Set[str]:
+        return {*unread, *(parent_key_of(Message.decode(data)) for lane in self.lanes for data in lane)}
 
     def has_seen(self, message: Message) -> bool:
         """Return whether this message of the kernel is one of the newest in the log."""
@@ -114,7 +116,8 @@ class LogState:
     def leave(self, unread: AbstractSet[str]) -> None:
         """The front end has left, and another one attaches. `unread`: the keys of the requests about which messages
         wait, which now are for nobody."""
-        self.cells.leave(missed=self._unacknowledged_cells(unread))
+        missed = {*self._unacknowledged(unread), *self.requests.pending}
+        self.cells.leave(missed=missed & set(self.cells.cells))
         self.requests.leave()
         self.messages_wait = False
         self.serials = [first + len(lane) for first, lane in zip(self.serials, self.lanes)]

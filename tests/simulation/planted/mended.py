@@ -150,8 +150,8 @@ MENDED = [
     Mutant(
         "cells that a kernel may have run before its restart run again, as the log was lost",
         "agent.failover.successor",
-        '"arrived" if is_same else "cancel"',
-        '"arrived"',
+        "if not is_same or one.key in self._ended_before]",
+        "if one.key in self._ended_before]",
     ),
     Mutant(
         "the states of a request that the keeper has answered wait for a greeting, and are lost with this keeper",
@@ -188,5 +188,11 @@ MENDED = [
         "agent.core.cell_texts",
         "            return b'_request\"' not in message.parts[1] or b'\"execute_request\"' in message.parts[1]\n",
         "            return b'\"execute_request\"' in message.parts[1]\n",
+    ),
+    Mutant(
+        "a successor without a log does not know which cells the process before has run",
+        "agent.failover.successor",
+        "if not is_same or one.key in self._ended_before]",
+        "if not is_same]",
     ),
 ]

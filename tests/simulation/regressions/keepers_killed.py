@@ -108,4 +108,22 @@ PLANS = {
         cells(3.0, [["hold", 4.0]]),
         Decision(3.5, "keeper killed", {"seconds": 1.0}),
     ),
+    "a cell of a process that has ended runs again, as the successor knows neither log nor restart": replace(
+        BASE,
+        seed=2006452,
+        delay=0.0003,
+        rate=5e6,
+        memory_mib=0.02,
+        cap_mib=0.01,
+        knows_info=False,
+        ends_with_shutdown=False,
+    ).with_decisions(
+        Decision(0.26631738167077756, "slow reader", {"seconds": 30.0, "front": 0}),
+        cells(0.2763173816707776, [["prints", 8, 60000]]),
+        Decision(3.226266501297565, "restart now", {"front": 0}),
+        Decision(4.930399020600339, "disk full", {"seconds": 4.0}),
+        Decision(4.997010920252411, "keeper killed"),
+        Decision(7.951192559140808, "keeper killed"),
+        Decision(11.073894073457199, "hub killed", {"seconds": 1.0}),
+    ),
 }
