@@ -53,6 +53,16 @@ def _status(pid: int) -> dict[str, str]:
         return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
 
 
+def test_a_notebook_gets_the_kernel_that_it_has_left_in_the_same_job_only(place: Place, job: Job) -> None:
+    notebook = {"notebook": "/n.ipynb", "name": "gpu", "gpus": 0}
+    job.start("first", **notebook).sock.close()
+    with pytest.raises(Refused, match="job 99"):
+        place.handlers.open("second", {"create": {**notebook, "job": "99"}})
+    kernel_id, sock = place.handlers.open("third", {"create": {**notebook, "job": JOB}})
+    sock.close()
+    assert kernel_id == "first"
+
+
 def test_keepers_in_a_job_block_no_signal(place: Place, job: Job) -> None:
     job.start("first")
     status = _status(job.keeper("first"))

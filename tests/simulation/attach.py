@@ -225,7 +225,7 @@ class Attach(Process):
             if not keeper.alive or keeper.listener.closed:
                 continue
             state = await self._ask(keeper, {"do": "status"})
-            if state.get("reservation"):
+            if state.get("reservation") or not self._is_in(settings.job, keeper):
                 continue
             if state.get("notebook") != settings.notebook or state["state"] == "ended":
                 continue
@@ -236,6 +236,11 @@ class Attach(Process):
                 await self._ask(keeper, dict(answer, do="return", others=[]))
                 return keeper
         return None
+
+    def _is_in(self, job_id: str, keeper: KeeperProcess) -> bool:
+        """Whether the kernel can be used in this job; "" for a kernel without one."""
+        job = self.node.slurm and self.node.slurm.process_of(job_id) if job_id else None
+        return not job or keeper.kernel_id in job.kernels
 
     async def _ask(self, keeper: KeeperProcess, request: dict[str, Any]) -> dict[str, Any]:
         """Return the reply of the keeper, or of its successor if it is killed meanwhile."""

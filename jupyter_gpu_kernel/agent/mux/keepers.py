@@ -179,6 +179,7 @@ class Keepers:
             return []
         kernels = [one for one in self.states() if not one.get("reservation")]
         same = [one for one in kernels if (one.get("notebook"), one.get("name")) == notebook]
+        same = [one for one in same if _may_be_in(settings.job, one)]
         for state in same:
             if state["state"] == "unresponsive":
                 raise self.unresponsive(str(state["id"]))
@@ -300,6 +301,13 @@ def protocol_of(reply: Dict[str, Any]) -> int:
 
 def _owner(settings: KernelSettings) -> Dict[str, str]:
     return {key: value for key, value in (("owner", settings.owner), ("by", settings.by)) if value}
+
+
+def _may_be_in(job: str, state: Dict[str, Any]) -> bool:
+    """Whether a kernel with this state can be used in this job. One in another job may be about to end with that job.
+    "": without a job."""
+    other = (state.get("job") or {}).get("id", "")
+    return other == job or not (other and job)
 
 
 def _cwd(settings: KernelSettings) -> str:

@@ -60,4 +60,12 @@ PLANS = {
         Decision(24.134, "hub killed", {"seconds": 1.0}),
         Decision(25.834, "second leaves"),
     ),
+    "a kernel is found again in a job that is about to be cancelled": replace(
+        BASE, seed=2007680, delay=0.1, cap_mib=0.01, ends_with_shutdown=False, slurm=True
+    ).with_decisions(
+        cells(3.0039827757185926, [], stop=False),
+        Decision(7.524332735570179, "unreachable", {"seconds": 12.0}),
+        Decision(12.066011163455903, "interrupt", {"front": 0}),
+        cells(12.57848310681158, []),
+    ),
 }
