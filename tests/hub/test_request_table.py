@@ -228,6 +228,16 @@ def test_the_state_of_a_cell_goes_with_it() -> None:
     assert table.first_cell is not None and table.first_cell.state == ""
 
 
+def test_a_cell_that_ended_without_its_kernel_ends_once() -> None:
+    """Another computer had taken the kernel, which runs the cell on, and was taken back."""
+    asked = cell()
+    table = known(asked)
+    assert cleared(table) == [asked]
+    assert table.received(message_about(asked, "stream", text="x")) is Decision.PASS
+    assert table.received(status(asked, "idle")) is Decision.DROP
+    assert table.received(message_about(asked, "execute_reply", status="ok")) is Decision.DROP
+
+
 def test_of_very_many_cells_an_interrupt_names_the_newest() -> None:
     """An older one may run, but none waits that long."""
     cells = [cell() for _ in range(1001)]

@@ -32,8 +32,8 @@ MENDED = [
     Mutant(
         "requests of a lost kernel are forgotten before they are answered",
         "hub.kernel.core.request_table",
-        "                self._remove(key)\n                unanswered.append(one)\n",
-        "                self._forget(one)\n                unanswered.append(one)\n",
+        "                self._remove(key)\n                self._remember_ended(one.key, Delivery.OUTPUT)\n",
+        "                self._forget(one)\n",
     ),
     Mutant(
         "what the keeper says in another lane counts as output that waits",
@@ -194,5 +194,11 @@ MENDED = [
         "agent.failover.successor",
         "if not is_same or one.key in self._ended_before]",
         "if not is_same]",
+    ),
+    Mutant(
+        "the end of a cell comes again that has ended with its kernel",
+        "hub.kernel.core.request_table",
+        "                self._remember_ended(one.key, Delivery.OUTPUT)\n",
+        "",
     ),
 ]

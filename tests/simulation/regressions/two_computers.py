@@ -79,4 +79,13 @@ PLANS = {
         Decision(1.0916042046807146, "other computer"),
         Decision(2.590719986529356, "second leaves"),
     ),
+    "a cell that ended when another computer took the kernel ends again, as the successor has no log": replace(
+        BASE, seed=2007981, memory_mib=0.02, unread=4194304, revives=False, ends_with_shutdown=False
+    ).with_decisions(
+        Decision(1.370868849863105, "disk full", {"seconds": 12.0, "computer": 0}),
+        cells(5.3957830562804086, [["sleep", 15.0]], stop=False),
+        Decision(5.691605959519895, "other computer"),
+        cells(9.273182023942756, []),
+        Decision(13.842695312632578, "keeper killed", {"seconds": 1.0, "computer": 0}),
+    ),
 }

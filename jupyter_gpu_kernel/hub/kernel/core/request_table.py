@@ -249,6 +249,7 @@ class RequestTable:
                 continue
             if one.delivery is Delivery.ALL and has_reply(one.message):
                 self._remove(key)
+                self._remember_ended(one.key, Delivery.OUTPUT)
                 unanswered.append(one)
             else:
                 self._forget(one)
@@ -381,9 +382,12 @@ class RequestTable:
             self._remove(key)
             self._changes.append((key, None))
             if pending.delivery is not Delivery.ALL:
-                self._ended[pending.key] = pending.delivery
-                if len(self._ended) > _MAX_ANSWERED:
-                    del self._ended[next(iter(self._ended))]
+                self._remember_ended(pending.key, pending.delivery)
+
+    def _remember_ended(self, key: str, delivery: Delivery) -> None:
+        self._ended[key] = delivery
+        if len(self._ended) > _MAX_ANSWERED:
+            del self._ended[next(iter(self._ended))]
 
     def _set_delivery(self, pending: PendingRequest, delivery: Delivery) -> None:
         pending.delivery = delivery
