@@ -74,6 +74,7 @@ class Reasons:
             yield not request.user_cell and any(self._ends(request, 0.0, 1e9))
             yield not request.user_cell and any(one.at_hub >= request.at_hub for one in self._interrupts)
             yield not request.user_cell and request.name in self._world.aborted
+            yield not request.user_cell and self._is_forgotten(request)
             yield not request.user_cell and any(
                 self._is_failure_before(one, request) for one in self._requests
             )
@@ -89,6 +90,11 @@ class Reasons:
             yield failed is not None and failed.client not in request.client.former
             yield any(self._is_failure_before(other, request) for other in self._requests)
             yield any(_was_not_started_before(other, request) for other in self._requests)
+
+    def _is_forgotten(self, request: Request) -> bool:
+        """Whether a killed hub has answered the request before the start, and could not write that on a full disk."""
+        killed = (at for at in self._world.times["hub killed"] if request.sent_at <= at)
+        return self._world.starts_later and self._world.disk_was_full and any(killed)
 
     def _ends(self, request: Request, since: float, until: float) -> Iterator[bool]:
         """The kernel has ended in this time, or was about to."""

@@ -68,4 +68,13 @@ PLANS = {
         Decision(12.066011163455903, "interrupt", {"front": 0}),
         cells(12.57848310681158, []),
     ),
+    "code that a killed hub has answered before the start does not run, as the disk was full": replace(
+        _IN_JOB, seed=2003697, rate=2e5, unread=4194304, revives=False, ends_with_shutdown=False
+    ).with_decisions(
+        Decision(0.6961401827584751, "return", {"front": 0}),
+        Decision(1.6322895154765464, "disk full", {"seconds": 4.0}),
+        Decision(1.830407497063798, "hub killed in a send", {"seconds": 1.0, "sends": 6}),
+        Decision(2.1529518926331215, "own code", {"front": 0}),
+        cells(3.747549750987495, []),
+    ),
 }
