@@ -141,6 +141,19 @@ def test_a_successor_does_not_take_an_idle_kernel_for_busy(tmp_path: Path) -> No
     assert successor.states() == [] and not successor.relay.busy
 
 
+def test_a_successor_without_a_log_passes_on_a_reply_that_comes_behind_its_idle_status(
+    tmp_path: Path,
+) -> None:
+    successor = Exchange(tmp_path, taken_over=True)
+    successor.handle(KernelUp({"status": "ok"}))
+    asked = successor.asks("complete_request")
+    for state in ("busy", "idle"):
+        successor.is_(state, asked)
+    for _ in range(2):  # the kernel may repeat it
+        successor.sends(Channel.SHELL, "complete_reply", {"status": "ok"}, asked)
+    assert [one.msg_type for one in successor.received if one.channel is Channel.SHELL] == ["complete_reply"]
+
+
 @pytest.mark.parametrize("taken_over", [False, True])
 def test_clients_of_one_manager_get_their_replies(tmp_path: Path, taken_over: bool) -> None:
     """Both use the same msg_ids. The second reply comes before the idle status of the first cell."""

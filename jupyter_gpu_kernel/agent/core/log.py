@@ -65,7 +65,7 @@ class Log:
             return False
         if self.found:
             return self.state.has_seen(message) or (not is_output and requests.has_reply(message))
-        return not kernel_is_up if is_output else message.parent_key not in requests.pending
+        return not kernel_is_up if is_output else not requests.awaits_reply(message.parent_key)
 
     def leave(self, unread: AbstractSet[str]) -> None:
         """The front end has left, and another one attaches: what the hub has not acknowledged is for nobody. `unread`:

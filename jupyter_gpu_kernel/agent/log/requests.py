@@ -135,6 +135,8 @@ class Requests:
         self._size = 0
         self._received: Dict[bytes, None] = {}
         """The digests of the headers of the newest requests: a header may have 64 KiB."""
+        self._idle: Dict[str, None] = {}
+        """The keys of the newest requests that are no cells, and whose idle status came before their replies."""
         self._replied: Dict[Tuple[Channel, str], None] = {}
         """The channels and keys of the newest requests that have a reply."""
 
@@ -180,6 +182,10 @@ class Requests:
         """Return whether the request that this reply is for has had one before."""
         return (reply.channel, reply.parent_key) in self._replied and reply.parent_key not in self.pending
 
+    def awaits_reply(self, key: str) -> bool:
+        """Return whether a reply to a request with this key may come that front ends do not have."""
+        return key in self.pending or key in self._idle
+
     def kernel_started(self) -> None:
         """Another process of the kernel gets the requests. Those of the process before have ended, some without a
         reply."""
@@ -203,6 +209,7 @@ class Requests:
             if pending.stops_others:
                 self.aborts.handle_reply(reply)
             self._remove(pending.key)
+        self._idle.pop(reply.parent_key, None)
         remember(self._replied, (reply.channel, reply.parent_key), _REMEMBERED)
 
     def _observe_output(self, message: Message, pending: ReceivedRequest) -> None:
@@ -213,6 +220,7 @@ class Requests:
             pending.state = str(message.content().get("execution_state"))
             if pending.state == "idle" and not pending.is_cell:
                 self._remove(pending.key)  # it may have no reply
+                remember(self._idle, pending.key, _REMEMBERED)
 
     def _remove(self, key: str) -> None:
         request = self.pending.pop(key, None)

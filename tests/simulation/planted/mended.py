@@ -201,4 +201,10 @@ MENDED = [
         "                self._remember_ended(one.key, Delivery.OUTPUT)\n",
         "",
     ),
+    Mutant(
+        "a successor without a log takes a reply behind its idle status for a repeated one",
+        "agent.log.requests",
+        "        return key in self.pending or key in self._idle\n",
+        "        return key in self.pending\n",
+    ),
 ]

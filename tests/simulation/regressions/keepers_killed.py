@@ -126,4 +126,13 @@ PLANS = {
         Decision(7.951192559140808, "keeper killed"),
         Decision(11.073894073457199, "hub killed", {"seconds": 1.0}),
     ),
+    "a successor without a log drops a reply that comes behind its idle status": replace(
+        BASE, seed=2005033, delay=0.025, rate=2e5, knows_info=False
+    ).with_decisions(
+        cells(6.54927733485886, [], [], [["sleep", 0.5], ["sleep", 3.0]], gap=0.3),
+        Decision(10.524728615120614, "disk full", {"seconds": 1.0}),
+        Decision(12.878249948525726, "keeper killed", {"steps": 43}),
+        Decision(14.478249948525725, "info", {"front": 0}),
+        Decision(14.478249948525725, "info", {"front": 0}),
+    ),
 }
