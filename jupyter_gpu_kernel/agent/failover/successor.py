@@ -149,10 +149,10 @@ class Successor(Keeper):
         is_same = self.kernel.pid == self._running.pid and self._end_request is not EndRequest.RESTART
         if not self.core.log.found:
             # The kernel may run these cells, though interrupts came again before; the process before may have run them.
-            cells, counts = read_unanswered(command), self.core.log.state.received_counts
+            requests, counts = read_unanswered(command), self.core.log.state.received_counts
             if is_same:
                 self.handle(HubSent(counts, keeper_message(do="arrived")))
-            ended = [one.msg_id for one in cells if not is_same or one.key in self._ended_before]
+            ended = [one.msg_id for one in requests if not is_same or one.key in self._ended_before]
             self.handle(HubSent(counts, keeper_message(do="cancel", cells=ended)))
         super().set_unanswered(command)
         if is_same:

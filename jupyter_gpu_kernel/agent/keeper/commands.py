@@ -28,7 +28,7 @@ Handler = Callable[[Dict[str, Any]], Any]
 
 
 def read_unanswered(command: Dict[str, Any]) -> List[Message]:
-    """Return the cells of the command `unanswered`. Raises FieldError or MessageError if it is malformed."""
+    """Return the requests of the command `unanswered`. Raises FieldError or MessageError if it is malformed."""
     cells = []
     for cell in items(command, "cells", MAX_REQUESTS):
         if not isinstance(cell, dict):

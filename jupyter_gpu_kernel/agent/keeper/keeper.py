@@ -365,9 +365,10 @@ class Keeper:
         self.handle(events.InterruptRequested())
 
     def set_unanswered(self, command: Dict[str, Any]) -> None:
-        """The hub, whose predecessor was killed, lists the cells that have no reply. Handle those that never came."""
-        for cell in read_unanswered(command):
-            self.handle(events.HubSent(self.core.log.state.received_counts, cell))
+        """The hub, or this keeper, has a killed predecessor: the hub lists the requests that have no reply. Handle
+        those that never came."""
+        for request in read_unanswered(command):
+            self.handle(events.HubSent(self.core.log.state.received_counts, request))
 
     # -------------------------------------------------------------------------------------- kernel
 

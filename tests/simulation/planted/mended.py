@@ -207,4 +207,10 @@ MENDED = [
         "        return key in self.pending or key in self._idle\n",
         "        return key in self.pending\n",
     ),
+    Mutant(
+        "the hub names only cells to a successor without a log",
+        "hub.kernel.core.request_table",
+        "for one in self._sent() if one.message.channel is Channel.SHELL]",
+        "for one in self._sent() if one.is_cell]",
+    ),
 ]

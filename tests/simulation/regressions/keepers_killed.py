@@ -135,4 +135,12 @@ PLANS = {
         Decision(14.478249948525725, "info", {"front": 0}),
         Decision(14.478249948525725, "info", {"front": 0}),
     ),
+    "a successor without a log drops the reply to a request that is no cell": replace(
+        BASE, seed=2007171, delay=0.0003, rate_limited=False, knows_info=False
+    ).with_decisions(
+        Decision(0.26976186950444403, "disk full", {"seconds": 12.0}),
+        cells(0.7199859365302475, [["sleep", 5.0]], front=1),
+        Decision(1.646843904404773, "complete", {"front": 0}),
+        Decision(1.8642892873448857, "keeper killed", {"seconds": 1.0}),
+    ),
 }

@@ -252,7 +252,7 @@ class HubRelay:
         if kind == "mark":  # these replies were delivered before, here or by a hub that was killed
             for reply in event["replies"]:
                 self._report_failure_seen(reply)
-        elif kind == "successor":  # it does not know which cells its killed predecessor got
+        elif kind == "successor":  # it does not know which requests its killed predecessor got
             self._send_unanswered()
         elif kind == "replay" and event["state"] == "begin":
             self.pacer.begin_replay(rate_limited=self._ownership.rate_limited)
@@ -265,8 +265,8 @@ class HubRelay:
                 self.effects.append(effects.Notify())
 
     def _send_unanswered(self) -> None:
-        """Send the keeper a list of the cells that have no reply."""
-        self.to_keeper(Lane.ORDERED, keeper_message(do="unanswered", cells=self.table.describe_cells()))
+        """Send the keeper a list of the requests that have no reply."""
+        self.to_keeper(Lane.ORDERED, keeper_message(do="unanswered", cells=self.table.describe_sent()))
 
     def _save_progress(self) -> None:
         """If the hub is killed before this effect, the last message comes twice."""

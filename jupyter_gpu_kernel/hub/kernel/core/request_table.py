@@ -107,14 +107,17 @@ class RequestTable:
         cells = (one for one in self._requests.values() if one.is_cell and one.delivery is Delivery.ALL)
         return next((one for one in cells if is_user_cell(one.message)), None)
 
-    def describe_cells(self) -> list[dict[str, Any]]:
-        """Return the cells in flight, oldest first, as a keeper needs them."""
-        return [one.describe() for one in self._in_flight()]
+    def describe_sent(self) -> list[dict[str, Any]]:
+        """Return the requests on shell that were sent, oldest first, but those that the hub has ended, for a keeper."""
+        return [one.describe() for one in self._sent() if one.message.channel is Channel.SHELL]
+
+    def _sent(self) -> Iterator[PendingRequest]:
+        for one in self._requests.values():
+            if not one.waits and one.delivery is not Delivery.OUTPUT:
+                yield one
 
     def _in_flight(self) -> Iterator[PendingRequest]:
-        for one in self._requests.values():
-            if one.is_cell and not one.waits and one.delivery is not Delivery.OUTPUT:
-                yield one
+        return (one for one in self._sent() if one.is_cell)
 
     def _unanswered_cells(self) -> list[PendingRequest]:
         """Return the cells in flight to which front ends have no reply."""
@@ -375,8 +378,7 @@ class RequestTable:
             del self._by_key[pending.key]
 
     def _forget(self, *ended: PendingRequest) -> None:
-        """Forget requests that have their replies or will get none. The table still knows which later messages about
-        them front ends get."""
+        """Forget requests that have their replies or will get none, but not which later messages front ends get."""
         for pending in ended:
             key = header_key(pending.message)
             self._remove(key)
