@@ -246,6 +246,17 @@ def test_a_damaged_file_is_reported_and_the_log_begins_anew(
     assert not log.found and not log.state.requests.pending and len(problems) == 1
 
 
+def test_a_log_is_used_when_its_keeper_has_learned_what_the_lost_one_had(tmp_path: Path) -> None:
+    """A successor without a log writes another one, which begins without the requests of the killed keeper."""
+    for is_complete in (False, True):
+        log = opened(tmp_path)
+        log.add("set_complete", is_complete)
+        log.receive([0, 0, 1], CELLS[0])
+        log.flush()
+        next_log = opened(tmp_path)
+        assert next_log.found == is_complete == bool(next_log.state.requests.pending)
+
+
 def test_a_large_display_is_copied_once(tmp_path: Path) -> None:
     log, size = opened(tmp_path, KernelSettings()), 20_000_000
     display = of(0, "display_data", data={"image/png": "x" * size})

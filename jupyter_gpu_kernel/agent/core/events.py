@@ -83,6 +83,12 @@ class KernelStarting(NamedTuple):
     taken_over: bool = False
 
 
+class LogCompleted(NamedTuple):
+    """Whether the log has all that a successor needs: see `LogState.is_complete`."""
+
+    is_complete: bool
+
+
 class KernelUp(NamedTuple):
     """The kernel takes requests. `kernel_info`: the content of its kernel_info_reply."""
 

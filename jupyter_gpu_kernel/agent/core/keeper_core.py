@@ -39,6 +39,7 @@ class KeeperCore:
             events.HistoryRead: relay.reattach.history_read,
             events.MissedRequested: relay.show_missed,
             events.KernelStarting: relay.kernel_starting,
+            events.LogCompleted: lambda is_complete: log.add("set_complete", is_complete),
             events.KernelUp: relay.kernel_up,
             events.KernelRestarting: relay.kernel_restarting,
             events.KernelGone: relay.kernel_gone,

@@ -21,7 +21,7 @@ from typing import IO, Any, Callable, Dict, List, NamedTuple, Sequence
 from ...wire.kernel_messages.compose import make
 from ...wire.messages import Channel, Lane, Message, keeper_message
 from ...wire.runtime import Runtime
-from ..core.events import HubSent, KernelStarting, Tell
+from ..core.events import HubSent, KernelStarting, LogCompleted, Tell
 from ..keeper.commands import read_unanswered
 from ..keeper.keeper import Keeper
 from ..keeper.lifetime import EndRequest
@@ -105,6 +105,7 @@ class Successor(Keeper):
 
     def _begin(self) -> None:
         self.requests.reset()
+        self.handle(LogCompleted(self.core.log.found))
         self.handle(KernelStarting(taken_over=True))
         self.gpus.inherit(self._running.gpus)
         facts = self.exit_report.process_started(self._running.pid, self._running.guard)
@@ -157,12 +158,17 @@ class Successor(Keeper):
         super().set_unanswered(command)
         if is_same:
             self._repeat_replies("requests")
+        else:
+            self.handle(LogCompleted(True))
 
     def _repeat_replies(self, there: str) -> None:
         """Handle the replies that came before the hub had named their requests, and before the core could send cells to
         the kernel. Their idle statuses came at that time, too, and were dropped, so this method makes them again."""
         self._replies_wait_for.discard(there)
-        if self._replies_wait_for or not self._early_replies:
+        if self._replies_wait_for:
+            return
+        self.handle(LogCompleted(True))
+        if not self._early_replies:
             return
         while self._early_replies:
             self._from_kernel(self._early_replies.pop(0))

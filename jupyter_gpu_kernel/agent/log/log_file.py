@@ -37,7 +37,7 @@ class LogFile:
     """`add` records changes that the `state` has had before the call, and `take` takes messages from the `queue`; the
     file has both after `flush`. None of these methods raises OSError.
 
-    found: Whether a killed keeper has left its log.
+    found: Whether a killed keeper has left its log, which is complete.
     """
 
     def __init__(
@@ -125,7 +125,10 @@ class LogFile:
                     while True:
                         for change in pickle.load(file):
                             self._repeat(*change)
-            return True
+            if self.state.is_complete:
+                return True
+            self.state, self.queue = empty
+            return False
         except FileNotFoundError:
             return False
         except Exception as error:  # whatever is wrong with the file, the kernel needs a keeper

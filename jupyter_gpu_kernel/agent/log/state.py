@@ -26,11 +26,14 @@ class LogState:
 
     now: The time of the change, in seconds since 1970.
     messages_wait: Whether messages for the hub wait.
+    is_complete: Whether nothing is missing. A successor without a log does not know the requests of the killed keeper
+        until the hub has named them, nor what that keeper has read until the kernel is taken over.
     """
 
     def __init__(self) -> None:
         self.now = 0.0
         self.messages_wait = False
+        self.is_complete = True
         self.lanes: List[Deque[bytes]] = [deque() for _ in Lane]
         """Per lane, the messages that the hub has not acknowledged."""
         self.unacknowledged_size = 0
@@ -56,6 +59,10 @@ class LogState:
     def has_seen(self, message: Message) -> bool:
         """Return whether this message of the kernel is one of the newest in the log."""
         return message.msg_id in self._ids
+
+    def set_complete(self, is_complete: bool) -> None:
+        """See `is_complete`."""
+        self.is_complete = is_complete
 
     # -------------------------------------------------------------------------------------- messages to the hub
 

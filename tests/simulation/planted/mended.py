@@ -213,4 +213,10 @@ MENDED = [
         "for one in self._sent() if one.message.channel is Channel.SHELL]",
         "for one in self._sent() if one.is_cell]",
     ),
+    Mutant(
+        "the log of a successor without a log counts before the hub has named the requests",
+        "agent.log.log_file",
+        "            if self.state.is_complete:\n",
+        "            if True:\n",
+    ),
 ]

@@ -143,4 +143,23 @@ PLANS = {
         Decision(1.646843904404773, "complete", {"front": 0}),
         Decision(1.8642892873448857, "keeper killed", {"seconds": 1.0}),
     ),
+    "a successor without a log is killed before the hub has named the requests, and its own log counts": replace(
+        BASE,
+        seed=2011257,
+        delay=0.025,
+        rate=2e5,
+        memory_mib=0.002,
+        rate_limited=False,
+        revives=False,
+        knows_info=False,
+    ).with_decisions(
+        Decision(0.5360863772125601, "keeper killed", {"seconds": 1.0}),
+        Decision(2.087424388512009, "disk full", {"seconds": 12.0}),
+        Decision(5.82603870118228, "clear", {"front": 0}),
+        Decision(15.70048091475234, "drop", {"seconds": 4.0}),
+        Decision(17.421867892694863, "drop", {"seconds": 1.0}),
+        Decision(27.54859831844277, "keeper killed", {"steps": 33}),
+        Decision(28.462381543210196, "unreachable", {"seconds": 4.0}),
+        Decision(29.373137549702147, "keeper killed", {"seconds": 1.0}),
+    ),
 }
