@@ -87,7 +87,9 @@ class Reasons:
             yield any(self._concerns(one, request) for one in self._interrupts)
         if reply["status"] == "aborted":
             failed = self._world.all_requests.get(self._world.aborted.get(request.name, ""))
-            yield failed is not None and failed.client not in request.client.former
+            # Without the log a successor does not know that the front end of the cell that failed has left.
+            unknown = request.was_pending("log lost")
+            yield failed is not None and (unknown or failed.client not in request.client.former)
             yield any(self._is_failure_before(other, request) for other in self._requests)
             yield any(_was_not_started_before(other, request) for other in self._requests)
 

@@ -162,4 +162,13 @@ PLANS = {
         Decision(28.462381543210196, "unreachable", {"seconds": 4.0}),
         Decision(29.373137549702147, "keeper killed", {"seconds": 1.0}),
     ),
+    "a successor without a log does not know that the cell of a front end runs that has left": replace(
+        BASE, seed=2014974, memory_mib=0.02, cap_mib=0.01, unread=4194304, hosts=3
+    ).with_decisions(
+        Decision(11.108158894413156, "disk full", {"seconds": 12.0}),
+        cells(18.229797114502855, [["sleep", 12.0], ["error"]]),
+        Decision(19.229797114502855, "return"),
+        cells(21.229797114502855, []),
+        Decision(24.805646898076468, "keeper killed"),
+    ),
 }
