@@ -381,6 +381,7 @@ class ModelKernel(Process):
         self.node.on_death("crash" if returncode == CRASHED else "ended", notebook)
         if self._holds:
             self.node.on_death("ended without a keeper", notebook)
+            self.world.times["kernel gone"].append(self.world.now)
         self.on_end()
 
     def keeper_killed(self) -> None:

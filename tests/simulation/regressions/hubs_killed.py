@@ -75,4 +75,34 @@ PLANS = {
         Decision(20.231, "hub killed in a send", {"seconds": 1.0, "sends": 3}),
         cells(21.189, []),
     ),
+    "a killed hub has answered an interrupt in an outage, and the next hub passes on the kernel's status": replace(
+        BASE, seed=2020411, delay=0.1, ends_with_shutdown=False
+    ).with_decisions(
+        Decision(1.385803731268943, "silent cut", {"seconds": 4.0}),
+        Decision(4.475437560927395, "interrupt", {"front": 0}),
+        Decision(7.25905768662959, "hub killed in a send", {"seconds": 0.05, "sends": 12, "writes": True}),
+        cells(9.782907007555266, [], front=1),
+        cells(10.667275589316398, []),
+        Decision(13.618761070668846, "hub killed", {"seconds": 12.0}),
+    ),
+    "hub and keeper are killed, and the kernel ends before a successor has read what front ends know": replace(
+        BASE, seed=2010927, delay=0.0003, rate=2e5, knows_info=False
+    ).with_decisions(
+        cells(
+            3.2050676593460126,
+            [
+                ["sleep", 3.0],
+                ["print", "stderr", "a warning 3\n"],
+                ["prints", 1, 20],
+                ["prints", 1, 20],
+                ["sleep", 5.0],
+                ["prints", 1, 5],
+            ],
+            stop=False,
+        ),
+        cells(3.7609180930899995, [["crash"]], front=1),
+        Decision(4.931029443141524, "hub killed", {"seconds": 12.0}),
+        Decision(10.762838156285692, "keeper killed"),
+        Decision(12.577347840811868, "keeper killed"),
+    ),
 }
