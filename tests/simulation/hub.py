@@ -239,8 +239,9 @@ class HubProcess(Process):
             settings = await starter.prepare(settings, call, "")
         except GpuKernelError:
             return self.computer.episode.start_again(front_end)
-        link = nodes.no_link(settings) or nodes.of(settings).begin_link(settings.python, call)
-        self._create_pending(front_end, kernel_id, settings, link, starter)
+        if front_end.here:  # else its call has ended
+            link = nodes.no_link(settings) or nodes.of(settings).begin_link(settings.python, call)
+            self._create_pending(front_end, kernel_id, settings, link, starter)
 
     def adopt(self, front_end: UserFrontEnd) -> None:
         """A front end of a killed hub comes with its kernel."""

@@ -48,4 +48,14 @@ PLANS = {
         cells(10.911402409159795, [], front=1),
         cells(17.66900448591992, []),
     ),
+    "a front end leaves while its call signs in, and its kernel is created all the same": replace(
+        BASE,
+        seed=2012284,
+        delay=0.025,
+        rate=5e6,
+        memory_mib=0.002,
+        knows_info=False,
+        ends_with_shutdown=False,
+        hosts=2,
+    ).with_decisions(Decision(31.717272378796437, "return"), Decision(33.05134735754404, "hub killed")),
 }
