@@ -20,10 +20,12 @@ RESUME_PAUSE = 0.5
 
 
 class Editor:
-    """One window of an editor, at the websocket of a kernel. `received`: all messages that came."""
+    """One window of an editor, at the websocket of a kernel. `received`: all messages that came. `pings`: how many
+    came that confirm no message."""
 
     def __init__(self, url: str, token: str) -> None:
         self.received: list[dict[str, Any]] = []
+        self.pings = 0
         self._session = uuid.uuid4().hex
         header = {"Authorization": f"token {token}"}
         self.socket = create_connection(
@@ -78,6 +80,7 @@ class Editor:
             self.received.append({**message, "msg_type": message["header"]["msg_type"], "channel": channel})
             if self.received[-1]["msg_type"] == "stream":
                 self._take()
+        self.pings += opcode == ABNF.OPCODE_PING and not frame.data
         assert opcode != ABNF.OPCODE_CLOSE, "the server closed the websocket"
 
     def close(self) -> None:
@@ -92,9 +95,9 @@ class Editor:
 class HubServer:
     """The server's process. `url` and `token`: as it has printed them."""
 
-    def __init__(self, remote: Remote, *words: str) -> None:
+    def __init__(self, remote: Remote, *words: str, resume_pause: float = RESUME_PAUSE) -> None:
         self._editors: list[Editor] = []
-        pause = f"--PageConnection.resume_pause={RESUME_PAUSE}"
+        pause = f"--PageConnection.resume_pause={resume_pause}"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "jupyter_gpu_kernel.cli", "serve", "--json", pause, *words],
             env=remote.program_environment(),

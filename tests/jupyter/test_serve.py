@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
+import uuid
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -142,6 +144,157 @@ def test_the_hub_is_killed_while_no_window_is_there(remote: Remote, end: Path) -
         end.touch()
         editor.until(lambda: editor.ended(asked))
         assert_complete(received + editor.printed(asked))
+
+
+@full
+def test_a_cell_that_a_new_window_runs_before_it_was_ready_follows_the_missed_output(
+    remote: Remote, end: Path
+) -> None:
+    with HubServer(remote, resume_pause=100 * DEADLINE) as server:
+        kernel_id = server.open("a.ipynb")
+        editor = server.editor(kernel_id)
+        asked = editor.execute(PRINT.format(end=str(end)))
+        editor.until(lambda: len(editor.printed(asked)) > 50)
+        received = editor.printed(asked)
+        editor.vanish()
+        end.touch()
+        eventually(lambda: states(server) == ["idle"], "the cell ends")
+        editor = server.editor(kernel_id)
+        assert editor.run("print('next')") == "next\n"
+        assert editor.ended(asked)
+        assert_complete(received + editor.printed(asked))
+
+
+@full
+def test_the_reply_to_a_cell_waits_for_its_output_also_behind_another_cells(
+    remote: Remote, tmp_path: Path
+) -> None:
+    """The window does not read while both cells run, and confirms nothing: the kernel's iopub waits, shell does not."""
+    with HubServer(remote) as server:
+        editor = server.editor(server.open("a.ipynb"))
+        editor.run("")
+        first = editor.execute("for number in range(10): print(number, flush=True)")
+        second = editor.execute(f"print('second')\nopen({str(tmp_path / 'ran')!r}, 'w').close()")
+        eventually(lambda: (tmp_path / "ran").exists() and states(server) == ["idle"], "both cells end")
+        editor.until(lambda: editor.ended(first) and editor.ended(second))
+        for asked in (first, second):
+            assert [one["msg_type"] for one in editor.of(asked)][-2:] == ["status", "execute_reply"]
+
+
+@full
+def test_the_replies_to_cells_after_an_error_come(remote: Remote) -> None:
+    """The kernel aborts them: there is no execute_input."""
+    with HubServer(remote) as server:
+        editor = server.editor(server.open("a.ipynb"))
+        content = {"silent": False, "store_history": True, "stop_on_error": True}
+        code = "import time; time.sleep(1); 1 / 0"
+        cells = [editor.send("execute_request", {"code": one, **content}) for one in (code, "1", "2")]
+        editor.until(lambda: all(editor.ended(asked) for asked in cells))
+        replies = [editor.of(asked)[-1]["content"]["status"] for asked in cells]
+        assert replies == ["error", "aborted", "aborted"]
+
+
+def connections(server: HubServer, kernel_id: str) -> int:
+    return int(server.ask("GET", f"api/kernels/{kernel_id}")["connections"])
+
+
+@full
+def test_a_window_that_leaves_while_it_connects_is_not_counted(remote: Remote) -> None:
+    """It leaves while the server attaches to the kernel, or before the kernel is known to answer."""
+    with HubServer(remote) as server:
+        server.editor(server.open("a.ipynb")).run("")
+        assert server.stop(signal.SIGINT)[0] == 0
+    with HubServer(remote) as server:
+        (kernel,) = server.ask("GET", "api/kernels")
+        for _ in range(2):
+            for _ in range(5):
+                leave_while_connecting(server, kernel["id"])
+            editor = server.editor(kernel["id"])
+            assert editor.run("print(1)") == "1\n"
+            assert connections(server, kernel["id"]) == 1
+            editor.close()
+            eventually(lambda: connections(server, kernel["id"]) == 0, "the window has left")
+        assert server.stop(signal.SIGINT) == (0, "")
+
+
+def leave_while_connecting(server: HubServer, kernel_id: str) -> None:
+    host = server.url.split("/")[2]
+    lines = [
+        f"GET /api/kernels/{kernel_id}/channels?session_id={uuid.uuid4().hex} HTTP/1.1",
+        f"Host: {host}",
+        f"Authorization: token {server.token}",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    ]
+    with socket.create_connection(("127.0.0.1", int(host.rpartition(":")[2]))) as leaving:
+        leaving.sendall("".join(f"{line}\r\n" for line in [*lines, ""]).encode())
+
+
+@full
+def test_a_window_that_answers_pings_stays_open(remote: Remote) -> None:
+    with HubServer(remote, "--PageConnection.ping_interval=0.2") as server:
+        editor = server.editor(server.open("a.ipynb"))
+        editor.until(lambda: editor.pings > 5)
+        assert editor.run("print(1)") == "1\n"
+        assert server.stop(signal.SIGINT) == (0, "")
+
+
+@full
+def test_a_window_that_answers_no_pings_is_closed(remote: Remote) -> None:
+    with HubServer(remote, "--PageConnection.ping_interval=0.2") as server:
+        kernel_id = server.open("a.ipynb")
+        server.editor(kernel_id)  # which answers when it reads
+        eventually(lambda: connections(server, kernel_id) == 0, "the window is given up")
+
+
+@full
+def test_output_for_a_window_that_confirms_nothing_is_limited(remote: Remote) -> None:
+    """Without the newer protocol the server does not know what a window has received."""
+    with HubServer(remote) as server:
+        url = (
+            f"{server.url.replace('http:', 'ws:')}api/kernels/{server.open('a.ipynb')}/channels?session_id=a"
+        )
+        window = create_connection(url, DEADLINE, header={"Authorization": f"token {server.token}"})
+        header = {
+            "msg_id": "a",
+            "msg_type": "execute_request",
+            "session": "a",
+            "username": "",
+            "version": "5.3",
+        }
+        message = {"header": header, "parent_header": {}, "metadata": {}, "channel": "shell", "buffers": []}
+        code = {"code": "print('x' * 10_000_000)", "silent": False}
+        window.send(json.dumps({**message, "content": code}))
+        while "IOPub data rate exceeded" not in window.recv():
+            pass
+        window.shutdown()
+
+
+@full
+def test_requests_about_a_kernel_that_no_window_has_opened(remote: Remote) -> None:
+    with HubServer(remote) as server:
+        server.editor(server.open("a.ipynb")).run("x = 1")
+        assert server.stop(signal.SIGINT)[0] == 0
+    with HubServer(remote) as server:
+        (session,) = server.ask("GET", "api/sessions")
+        kernel_id = session["kernel"]["id"]
+        for path in (f"kernels/{kernel_id}", f"sessions/{session['id']}"):
+            with pytest.raises(HTTPError) as refused:
+                server.ask("DELETE", f"api/{path}")
+            assert refused.value.code == 409
+            assert "jupyter gpu-kernel stop" in json.loads(refused.value.read())["message"]
+        server.ask("POST", f"api/kernels/{kernel_id}/interrupt")
+        assert server.editor(kernel_id).run("print(x)") == "1\n"
+        assert server.stop(signal.SIGINT)[0] == 0
+    with HubServer(remote) as server:
+        (session,) = server.ask("GET", "api/sessions")
+        kernel_id = session["kernel"]["id"]
+        assert server.ask("POST", f"api/kernels/{kernel_id}/restart")["id"] == kernel_id
+        assert server.editor(kernel_id).run("print('x' in globals())") == "False\n"
+        server.ask("DELETE", f"api/kernels/{kernel_id}")
+    remote.nothing_left()
 
 
 @full

@@ -42,10 +42,19 @@ def test_a_cell_is_finished_when_the_page_has_confirmed_its_last_message() -> No
     assert delivery.is_finished
 
 
-def test_the_next_cell_replaces_the_last_one() -> None:
+def test_the_next_cell_replaces_the_last_one_and_the_page_gets_what_is_left_of_that() -> None:
     delivery = begun()
     delivery.add(REPLY, False)
     delivery.add(output("late"), False)
-    delivery.begin({"msg_id": "next"}, "session")
+    assert delivery.begin({"msg_id": "next"}, "session") == [output("late"), REPLY]
     delivery.add(IDLE, True)
     assert list(delivery.unconfirmed) == [IDLE] and not delivery.is_finished
+
+
+def test_a_reply_that_was_read_before_the_cell_began_comes_last() -> None:
+    delivery = CellDelivery()
+    delivery.sent_cells["cell"] = REPLY
+    assert delivery.begin({"msg_id": "cell"}, "session") == [] and not delivery.sent_cells
+    delivery.add(output("1"), False)
+    delivery.add(IDLE, True)
+    assert list(delivery.unconfirmed) == [output("1"), IDLE, REPLY]

@@ -78,7 +78,6 @@ def run(port: int, token: str, config: Config, on_ready: Callable[[str], None]) 
     own = Config({name: config[name] for name in ("PageConnection", "RemoteGPUProvisioner")})
     own.IdentityProvider.token = token
     own.ContentsManager.files_handler_class = None  # else the files of this folder are served
-    own.ZMQChannelsWebsocketConnection.limit_rate = False  # the kernel waits for a slow page
     server = HubServer(
         config=own,
         ip=ADDRESS,
@@ -94,8 +93,7 @@ def run(port: int, token: str, config: Config, on_ready: Callable[[str], None]) 
         session_manager_class=RemoteSessions,
         kernel_websocket_connection_class=PageConnection,
         extra_services=[PageConnection.__module__],
-        # Requests are not logged. The time in ms is the longest that tornado does not report for each websocket.
-        tornado_settings={"log_function": lambda handler: None, "ws_ping_timeout": 30_000},
+        tornado_settings={"log_function": lambda handler: None},  # requests are not logged
     )
     server.initialize(argv=[], find_extensions=False)
     server.io_loop.add_callback(on_ready, f"http://{ADDRESS}:{server.port}/")

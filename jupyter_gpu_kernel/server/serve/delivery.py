@@ -11,12 +11,13 @@ PageMessage = tuple[str, list[bytes]]
 
 class CellDelivery:
     """The last cell of a page. `request` is the header of its execute_request, {} while there is no cell; `session` is
-    the session of the kernel's messages; `asked` has the ids of the last cells that the page sent."""
+    the session of the kernel's messages."""
 
     def __init__(self) -> None:
         self.request: dict[str, Any] = {}
         self.session = ""
-        self.asked = deque[str](maxlen=1000)
+        self.sent_cells: dict[str, PageMessage | None] = {}
+        """The ids of cells that the page sent and that have not begun, each with its reply if that came first."""
         self.unconfirmed = deque[PageMessage]()
         """The messages that the page has not confirmed, the oldest first."""
         self._reply: PageMessage | None = None
@@ -27,11 +28,14 @@ class CellDelivery:
         """Whether the page has received the cell's last message, or there is no cell."""
         return not self.request or (self._is_complete and not self.unconfirmed)
 
-    def begin(self, request: dict[str, Any], session: str) -> None:
-        """A cell that the page sent is executed from now on."""
+    def begin(self, request: dict[str, Any], session: str) -> list[PageMessage]:
+        """A cell that the page sent is executed from now on. Return what is left of the cell before it."""
+        rest = [*self.unconfirmed, *filter(None, [self._reply])]
         self.unconfirmed.clear()
         self.request, self.session = request, session
-        self._reply, self._is_idle, self._is_complete = None, False, False
+        self._reply = self.sent_cells.pop(request["msg_id"], None)
+        self._is_idle = self._is_complete = False
+        return rest
 
     def add(self, message: PageMessage, is_idle: bool) -> None:
         """Add a message of the cell. The reply waits for the idle status, as a page takes it for the end of output."""

@@ -11,6 +11,7 @@ import contextlib
 import os
 from datetime import datetime, timezone
 from typing import Any
+from weakref import WeakValueDictionary
 
 import tornado
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
@@ -55,7 +56,7 @@ class RemoteKernels(AsyncMappingKernelManager):
         """The sockets of the last page of each kernel that has no page now."""
         self.rows: dict[str, dict[str, Any]] = {}
         """What the nodes said last of their kernels, by Jupyter's ids."""
-        self._attaching = asyncio.Lock()
+        self._attaching = WeakValueDictionary[str, asyncio.Lock]()
 
     def start_buffering(self, kernel_id: str, session_key: str, channels: dict[str, Any]) -> None:
         """The last page of a kernel has left. Its sockets are kept and not read, so that messages wait in the kernel's
@@ -70,9 +71,15 @@ class RemoteKernels(AsyncMappingKernelManager):
         return channels and {"session_key": session_key, "channels": channels, "buffer": []}
 
     def stop_buffering(self, kernel_id: str) -> None:
-        """The kernel ends: close the sockets of a page that has left."""
+        """The kernel ends: forget its last page, and close the sockets of that."""
+        self.deliveries.pop(kernel_id, None)
         for stream in self.left.pop(kernel_id, {}).values():
             stream.close()
+
+    def remove_kernel(self, kernel_id: str) -> Any:
+        """The kernel has ended, maybe by itself."""
+        self.stop_buffering(kernel_id)
+        return super().remove_kernel(kernel_id)
 
     def kernel_model(self, kernel_id: str) -> dict[str, Any]:
         """Jupyter's description of a kernel, with `gpus` (UUIDs) and `node` where they are known."""
@@ -105,10 +112,26 @@ class RemoteKernels(AsyncMappingKernelManager):
 
     async def attach(self, kernel_id: str) -> None:
         """A page connects to this kernel: if this server does not have it, it becomes one of its kernels."""
-        async with self._attaching:
+        async with self._attaching.setdefault(kernel_id, asyncio.Lock()):
             if (row := self.rows.get(kernel_id)) and kernel_id not in self:
                 env = {**os.environ, ATTACH: row["id"], "JPY_SESSION_NAME": str(row.get("notebook") or "")}
                 await self.start_kernel(kernel_id=kernel_id, kernel_name=row["name"], env=env)
+
+    async def interrupt_kernel(self, kernel_id: str) -> None:  # type: ignore[override]
+        """Interrupt a kernel, also one that no page has opened."""
+        await self.attach(kernel_id)
+        await super().interrupt_kernel(kernel_id)  # type: ignore[misc]
+
+    async def restart_kernel(self, kernel_id: str, now: bool = False) -> Any:  # type: ignore[override]
+        """Restart a kernel, also one that no page has opened."""
+        await self.attach(kernel_id)
+        return await super().restart_kernel(kernel_id, now=now)  # type: ignore[no-untyped-call]
+
+    async def shutdown_kernel(self, kernel_id: str, **options: Any) -> Any:  # type: ignore[override]
+        """Shut a kernel down, but not one that may be another front end's."""
+        if kernel_id not in self and (row := self.rows.get(kernel_id)):
+            raise tornado.web.HTTPError(409, f"open it first, or use “jupyter gpu-kernel stop {row['id']}”")
+        return await super().shutdown_kernel(kernel_id, **options)  # type: ignore[no-untyped-call]
 
 
 class RemoteSessions(SessionManager):

@@ -15,6 +15,7 @@ from typing import Any
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
 from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
+from tornado.web import Finish
 from traitlets import Float
 
 from ...hub.background import BackgroundTasks
@@ -32,35 +33,37 @@ class PageConnection(ZMQChannelsWebsocketConnection):
     """Joins the websocket to the kernel's sockets."""
 
     resume_pause = Float(3.0, config=True, help="Seconds in which a new window of VS Code begins to listen.")
+    ping_interval = Float(30.0, config=True, help="Seconds between pings to a page.")
     delivery: CellDelivery
     """What this page, or the page before it, has not received of its last cell."""
     _tasks = BackgroundTasks()
-    _asked = False
+    _awaits_pong = False
     """Whether the page is asked to confirm a message."""
 
     def connect(self) -> Any:
         """Join the websocket, which is open now, to the kernel."""
         self.websocket_handler.set_nodelay(True)
+        self.limit_rate = not self.subprotocol  # a page with it gets output as it confirms it
         self._resumes = self.kernel_id in self.multi_kernel_manager.left
         self.delivery = self.multi_kernel_manager.deliveries.pop(self.kernel_id, None) or CellDelivery()
         self._holds = not self.delivery.is_finished  # its messages wait until the page is ready
-        if self._holds:
-            self._tasks.spawn(self._resume())
-        return super().connect()
+        connected = super().connect()
+        if connected and self._holds:
+            connected.add_done_callback(lambda _: self._tasks.spawn(self._resume()))
+        return connected
 
     def disconnect(self) -> None:  # type: ignore[override]
         """The page has left: the next page gets what this one has not confirmed."""
-        self.multi_kernel_manager.deliveries[self.kernel_id] = self.delivery
+        if not self.channels:  # it has not connected, or this is the second call
+            return
+        if self.kernel_id in self.multi_kernel_manager:
+            self.multi_kernel_manager.deliveries[self.kernel_id] = self.delivery
         super().disconnect()  # type: ignore[no-untyped-call]
         self.channels = {}  # the next page has them
 
     def nudge(self) -> Any:
         """jupyter_server takes a message of a new socket to know that it is subscribed; an earlier page's socket is."""
-        if not self._resumes:
-            return super().nudge()
-        subscribed = asyncio.get_running_loop().create_future()
-        subscribed.set_result(None)
-        return subscribed
+        return asyncio.ensure_future(asyncio.sleep(0)) if self._resumes else super().nudge()
 
     def handle_incoming_message(self, incoming_msg: Any) -> None:
         """The page sends a request."""
@@ -68,7 +71,7 @@ class PageConnection(ZMQChannelsWebsocketConnection):
             parts = deserialize_msg_from_ws_v1(incoming_msg)[1]  # type: ignore[no-untyped-call]
             request = Message(Channel.SHELL, 0, tuple(parts))
             if is_user_cell(request):
-                self.delivery.asked.append(id_of(request))
+                self.delivery.sent_cells[id_of(request)] = None
             if is_file(notebook := title_of(request)):
                 self._tasks.spawn(self.kernel_manager.provisioner.name_notebook(notebook))
         super().handle_incoming_message(incoming_msg)
@@ -77,28 +80,36 @@ class PageConnection(ZMQChannelsWebsocketConnection):
         """The kernel sends a message."""
         parts: list[Any] = self.session.feed_identities(outgoing_msg)[1]
         header, parent, delivery = json.loads(parts[1]), json.loads(parts[2]), self.delivery
-        if header["msg_type"] == "execute_input" and parent.get("msg_id") in delivery.asked:
-            delivery.begin(parent, header["session"])
-        elif delivery.request.get("msg_id") == parent.get("msg_id", "") and stream.channel != "stdin":
-            is_idle = header["msg_type"] == "status" and json.loads(parts[4]).get("execution_state") == "idle"
+        cell, is_input = parent.get("msg_id", ""), header["msg_type"] == "execute_input"
+        is_idle = header["msg_type"] == "status" and json.loads(parts[4]).get("execution_state") == "idle"
+        if cell in delivery.sent_cells and (is_input or is_idle):  # an aborted cell has no input
+            self._holds = False  # a page that runs a cell is ready
+            for channel, rest in delivery.begin(parent, header["session"]):
+                super().handle_outgoing_message(self.channels[channel], rest)
+        if cell in delivery.sent_cells and stream.channel == "shell":
+            delivery.sent_cells[cell] = (stream.channel, outgoing_msg)
+        elif cell == delivery.request.get("msg_id") and stream.channel != "stdin" and not is_input:
             delivery.add((stream.channel, outgoing_msg), is_idle)
-            return self._deliver()
-        super().handle_outgoing_message(stream, outgoing_msg)
+            self._deliver()
+        else:
+            super().handle_outgoing_message(stream, outgoing_msg)
 
     def _deliver(self) -> None:
         """Send the next message of the cell, and ask the page to confirm it. No more output is read until then."""
-        if self._holds or self._asked or not self.delivery.unconfirmed:
+        if self._holds and len(self.delivery.unconfirmed) >= 1000:
+            self.channels["iopub"].stop_on_recv()
+        if self._holds or self._awaits_pong or not self.delivery.unconfirmed:
             return
         channel, parts = self.delivery.unconfirmed[0]
         super().handle_outgoing_message(self.channels[channel], parts)
-        self._asked = True
+        self._awaits_pong = True
         self.channels["iopub"].stop_on_recv()
         self.websocket_handler.ping(CONFIRM)
 
     def confirmed(self) -> None:
         """The page has received the message."""
         self.delivery.unconfirmed.popleft()
-        self._asked = False
+        self._awaits_pong = False
         if self.channels:
             self.channels["iopub"].on_recv_stream(self.handle_outgoing_message)
             self._deliver()
@@ -108,7 +119,7 @@ class PageConnection(ZMQChannelsWebsocketConnection):
         for _ in range(int(self.resume_pause / _BUSY_INTERVAL)):
             busy = self.session.msg("status", {"execution_state": "busy"}, parent=self.delivery.request)
             busy["header"]["session"] = self.delivery.session  # pages drop messages of another session
-            if self.channels:
+            if self.channels and self._holds:
                 super().handle_outgoing_message(self.channels["iopub"], self.session.serialize(busy))
             await asyncio.sleep(_BUSY_INTERVAL)
         self._holds = False
@@ -119,10 +130,29 @@ class PageConnection(ZMQChannelsWebsocketConnection):
 class PageHandler(KernelWebsocketHandler):
     """Serves the websocket of a kernel, which may be one that another front end has started."""
 
+    connection: Any = None
+
+    @property
+    def ping_interval(self) -> float:
+        """In ms. tornado, which sends pings of its own, takes the number for seconds."""
+        return float(1000 * self.connection.ping_interval)
+
+    @property
+    def ping_timeout(self) -> float:
+        """In ms, once the websocket is open. Before, tornado reads it, and reports one above the interval."""
+        return self.ping_interval * (3 if self.ws_connection else 1)
+
     async def pre_get(self) -> None:
-        """The page is signed in."""
+        """The page is signed in. A page that leaves meanwhile gets no websocket: no second `on_close` would come."""
         await self.kernel_manager.attach(self.kernel_id)  # type: ignore[attr-defined]
         await super().pre_get()  # type: ignore[no-untyped-call]
+        if self.request.connection.stream.closed():  # type: ignore[union-attr]
+            raise Finish
+
+    def on_close(self) -> None:
+        """The page has left, maybe while it was connecting."""
+        if self.connection is not None:
+            super().on_close()  # type: ignore[no-untyped-call]
 
     def on_pong(self, data: bytes) -> None:
         """The page has answered a ping."""
