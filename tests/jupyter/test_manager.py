@@ -206,10 +206,13 @@ def test_a_front_end_names_the_notebook_of_its_own_kernel_only(remote: Remote) -
         for manager, notebook in zip(managers, ("/me/b.ipynb", "/me/c.ipynb"), strict=False):
             assert isinstance(manager.provisioner, RemoteGPUProvisioner)
             run_sync(manager.provisioner.name_notebook)(notebook)
-        known = {kernel["id"]: kernel["notebook"] for kernel in remote.ask("kernels")}
         ours = {str(kernel_id): one for one, kernel_id in RemoteGPUProvisioner.served().items()}
-        named = [known[ours[manager.kernel_id]] for manager in managers]
-        assert named == ["/me/b.ipynb", "/me/c.ipynb", "/me/a.ipynb"]
+
+        def named() -> list[str]:
+            known = {kernel["id"]: kernel["notebook"] for kernel in remote.ask("kernels")}
+            return [known[ours[manager.kernel_id]] for manager in managers]
+
+        eventually(lambda: named() == ["/me/b.ipynb", "/me/c.ipynb", "/me/a.ipynb"], "what the keepers say")
     finally:
         for manager in managers:
             manager.shutdown_kernel()

@@ -131,10 +131,12 @@ def receive_request(folder: Path) -> StartRequest:
 def _accept(
     runtime: Runtime, listener: socket.socket, process: ChildProcess, deadline: float
 ) -> socket.socket:
+    poller = select.poll()  # not `select`, which takes no descriptor above 1023
+    poller.register(listener, select.POLLIN)
     try:
         while True:
             status = process.poll()
-            if select.select([listener], [], [], 0 if status is not None else _POLL_INTERVAL)[0]:
+            if poller.poll(0 if status is not None else _POLL_INTERVAL * 1000):
                 return listener.accept()[0]
             if status is not None:
                 raise StartError(f"the keeper exited with status {status}", status)
