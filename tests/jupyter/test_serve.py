@@ -242,6 +242,15 @@ def test_a_window_that_answers_pings_stays_open(remote: Remote) -> None:
 
 
 @full
+def test_a_pong_that_was_not_asked_for_confirms_nothing(remote: Remote) -> None:
+    with HubServer(remote) as server:
+        editor = server.editor(server.open("a.ipynb"))
+        assert editor.run("print(1)") == "1\n"
+        editor.socket.pong(b"confirm")
+        assert editor.run("print(2)") == "2\n"
+
+
+@full
 def test_a_window_that_answers_no_pings_is_closed(remote: Remote) -> None:
     with HubServer(remote, "--PageConnection.ping_interval=0.2") as server:
         kernel_id = server.open("a.ipynb")

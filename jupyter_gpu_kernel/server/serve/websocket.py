@@ -25,6 +25,8 @@ from ...wire.messages import Channel, Message, id_of
 from .delivery import CellDelivery
 
 CONFIRM = b"confirm"
+_MOST_HELD = 1000
+"""Messages of a cell that are read before the page is ready."""
 _BUSY_INTERVAL = 0.5
 """Seconds between two busy statuses: the first may come before VS Code listens."""
 
@@ -39,6 +41,8 @@ class PageConnection(ZMQChannelsWebsocketConnection):
     _tasks = BackgroundTasks()
     _awaits_pong = False
     """Whether the page is asked to confirm a message."""
+    _resumes = _holds = False
+    """Whether this page has an earlier page's sockets; whether the cell's messages wait until the page is ready."""
 
     def connect(self) -> Any:
         """Join the websocket, which is open now, to the kernel."""
@@ -46,7 +50,7 @@ class PageConnection(ZMQChannelsWebsocketConnection):
         self.limit_rate = not self.subprotocol  # a page with it gets output as it confirms it
         self._resumes = self.kernel_id in self.multi_kernel_manager.left
         self.delivery = self.multi_kernel_manager.deliveries.pop(self.kernel_id, None) or CellDelivery()
-        self._holds = not self.delivery.is_finished  # its messages wait until the page is ready
+        self._holds = not self.delivery.is_finished
         connected = super().connect()
         if connected and self._holds:
             connected.add_done_callback(lambda _: self._tasks.spawn(self._resume()))
@@ -96,7 +100,7 @@ class PageConnection(ZMQChannelsWebsocketConnection):
 
     def _deliver(self) -> None:
         """Send the next message of the cell, and ask the page to confirm it. No more output is read until then."""
-        if self._holds and len(self.delivery.unconfirmed) >= 1000:
+        if self._holds and len(self.delivery.unconfirmed) >= _MOST_HELD:
             self.channels["iopub"].stop_on_recv()
         if self._holds or self._awaits_pong or not self.delivery.unconfirmed:
             return
@@ -107,7 +111,9 @@ class PageConnection(ZMQChannelsWebsocketConnection):
         self.websocket_handler.ping(CONFIRM)
 
     def confirmed(self) -> None:
-        """The page has received the message."""
+        """The page has received the message. A pong that was not asked for confirms nothing."""
+        if not self._awaits_pong:
+            return
         self.delivery.unconfirmed.popleft()
         self._awaits_pong = False
         if self.channels:

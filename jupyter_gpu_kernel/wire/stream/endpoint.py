@@ -84,12 +84,16 @@ class Hello(NamedTuple):
 class Endpoint:
     """One end of an attachment. It survives any number of streams, one at a time."""
 
+    features: FrozenSet[str] = frozenset()
+    """What the other end can do, by its HELLO."""
+    has_more = False
+    """Whether there may be more to write than the last call of `outgoing` has returned."""
+
     def __init__(
         self,
         runtime: Runtime,
         *,
         first: bool,
-        attachment: int = 0,
         window: Optional[Window] = None,
         peer: str = "",
         delivered: Optional[List[int]] = None,
@@ -107,7 +111,7 @@ class Endpoint:
         """
         self._runtime = runtime
         self.first = first
-        self.attachment = attachment
+        self.attachment = 0
         self.state = EndpointState.CLOSED
         self.outbox = Outbox(window or Window(runtime.monotonic))
         self._waiting = [0 for _ in Lane]  # messages that were received and not passed on
@@ -125,10 +129,6 @@ class Endpoint:
         self._our_features = list(features)
         self._owner = owner
         self._inbox = self._new_inbox()
-        self.features: FrozenSet[str] = frozenset()
-        """What the other end can do, by its HELLO."""
-        self.has_more = False
-        """Whether there may be more to write than the last call of `outgoing` has returned."""
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.state.value} received={self._inbox.received} {self.outbox!r}>"
