@@ -1,4 +1,4 @@
-"""The Jupyter application that runs one of the verbs in verbs.py and add.py."""
+"""The Jupyter application that runs one of the verbs in verbs.py and add/."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jupyter_core.application import JupyterApp
 
 from .. import __version__
 from . import verbs
-from .add import Add
+from .add.command import Add
 from .verb import Verb
 
 _ALL: tuple[type[Verb], ...] = (Add, *verbs.ALL)

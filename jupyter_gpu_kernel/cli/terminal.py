@@ -9,13 +9,13 @@ import contextlib
 import getpass
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..errors import Cancelled
 from ..hub.ssh import Secret, matches_fingerprint
 from ..saved_answers import SavedAnswers
-from ..wire.texts import one_line
+from ..wire.texts import one_line, printable
 
 _TRIES = 3  # to type the end of a fingerprint
 _WIDTH = 76  # columns of the progress line
@@ -35,6 +35,23 @@ def agrees(question: str, *, by_default: bool) -> bool:
     except EOFError:
         return False
     return answer in ("y", "yes") or (by_default and not answer)
+
+
+def ask_line(question: str, default: str = "") -> str:
+    """Ask for one line, which is the default if it is empty. The end of the input is like Ctrl-C."""
+    sys.stderr.write(f"{question}{f' [{default}]' if default else ''}: ")
+    sys.stderr.flush()
+    try:
+        return input().strip() or default
+    except EOFError:
+        raise KeyboardInterrupt from None
+
+
+def choose(question: str, values: Sequence[str], shown: Sequence[str], default: str = "") -> str:
+    """Show numbered lines, and ask for one of their values, by its number, or for another one."""
+    sys.stderr.writelines(f"{number:4}  {printable(text)}\n" for number, text in enumerate(shown, 1))
+    answer = ask_line(question, default)
+    return dict(zip(map(str, range(1, len(values) + 1)), values, strict=True)).get(answer, answer)
 
 
 class Progress:

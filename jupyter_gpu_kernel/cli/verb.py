@@ -22,6 +22,9 @@ from .terminal import Progress, TerminalAsker, can_ask, terminal_settings_restor
 _TRAIT = re.compile(r"--(([A-Z]\w*\.)\w[\w.]*|log-level|config)=.*|--debug")
 """Arguments for traitlets, not for the verb."""
 
+_OPTION = re.compile(r"^  (?:-\w.*, )?(--[a-z-]+)", re.MULTILINE)
+"""An option in the help text, which lists each at the beginning of a line."""
+
 REACHED_WITHIN = 10.0
 """Seconds in which each node must be reached, all at the same time, by verbs that ask all nodes."""
 
@@ -62,7 +65,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2].partition("=")[0].partition(" ")[0]
-        near = difflib.get_close_matches(unknown, re.findall(r"--[a-z-]+", self.format_usage()), 1)
+        near = difflib.get_close_matches(unknown, _OPTION.findall(self.format_help()), 1)
         hint = f"Did you mean {near[0]}? " if near else ""
         self.exit(2, f"{self.prog}: {message}\n{hint}“{self.prog} --help” describes the arguments.\n")
 
@@ -72,6 +75,10 @@ class Verb:
 
     verb = ""
     summary = ""
+    usage = ""
+    """The arguments in one line, if there are too many of them to list all."""
+    notes = ""
+    """What the help text has below the arguments, as it is written here."""
     has_json = True
     """Whether the verb has the option --json."""
     ignores_unknown = False
@@ -87,7 +94,14 @@ class Verb:
 
     def parse(self, argv: Sequence[str]) -> list[str]:
         """Parse the verb's arguments. Return those for traitlets, such as `--Class.trait=value`."""
-        parser = _Parser(f"jupyter gpu-kernel {self.verb}", description=self.summary, allow_abbrev=False)
+        parser = _Parser(
+            f"jupyter gpu-kernel {self.verb}",
+            usage=f"%(prog)s {self.usage}" if self.usage else None,
+            description=self.summary,
+            epilog=self.notes,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
         self.add_arguments(parser)
         if self.has_json:
             parser.add_argument("--json", action="store_true", help="print JSON, for programs")

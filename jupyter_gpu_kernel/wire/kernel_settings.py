@@ -39,10 +39,12 @@ def _setting(default: Any, *info: Any, **more: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-ROUTE, KERNEL, GPUS, ENVIRONMENT, SLURM = "route", "kernel", "GPUs", "environment", "Slurm"
+CONNECTION, KERNEL, GPUS, ENVIRONMENT = "Connection", "Kernel", "GPUs", "Environment"
+SLURM, RARE = "Slurm", "Rare"
 GROUPS = {
-    **dict.fromkeys((ROUTE, KERNEL, GPUS, ENVIRONMENT)),
+    **dict.fromkeys((CONNECTION, KERNEL, GPUS, ENVIRONMENT)),
     SLURM: "DESTINATION is a login node, and each kernel runs in a job, which its first cell submits.",
+    RARE: None,
 }
 """The groups of options in `add --help`, with what is to say about them."""
 
@@ -76,9 +78,11 @@ class KernelSettings:
     """
 
     route: Tuple[str, ...] = _setting((), "the hops, as ssh writes them")
-    identity: Tuple[str, ...] = _setting((), "a private key file; can be repeated", ROUTE, "KEY", flag="-i")
+    identity: Tuple[str, ...] = _setting(
+        (), "a private key file; can be repeated", CONNECTION, "KEY", flag="-i"
+    )
     config: str = _setting(
-        "", "an ssh configuration file to use instead of ~/.ssh/config", ROUTE, "SSH_CONFIG", flag="-F"
+        "", "an ssh configuration file to use instead of ~/.ssh/config", CONNECTION, "SSH_CONFIG", flag="-F"
     )
     python: str = _setting(
         "",
@@ -103,13 +107,13 @@ class KernelSettings:
     sigterm: str = _setting(
         "survive",
         "what SIGTERM does to a kernel in use (default: survive)",
-        KERNEL,
+        RARE,
         choices=("survive", "default"),
     )
     spare: str = _setting(
         "on",
         "start each kernel as a new program; by default it is forked from a spare interpreter on the node",
-        KERNEL,
+        RARE,
         flag="--no-spare",
         choices=("on", "off"),
         const="off",
@@ -149,32 +153,32 @@ class KernelSettings:
     ignore_lease: Tuple[str, ...] = _setting(
         (),
         "take this GPU although somebody else has its lease, if it is not used; can be repeated",
-        GPUS,
+        RARE,
         "UUID",
     )
     ignore_place: Tuple[str, ...] = _setting(
         (),
         "pass over all places of this user in the queue once free GPUs were left untaken for a minute; can be repeated",
-        GPUS,
+        RARE,
         "USER",
     )
     hosts: Tuple[str, ...] = _setting(
         (),
         "several machines instead of DESTINATION: each kernel starts on the best one",
-        ROUTE,
+        CONNECTION,
         "HOST[,HOST…]",
     )
     via: Tuple[str, ...] = _setting(
         (),
         "a command on DESTINATION that leads on: “ssh gpu2”, “docker exec -i box”; can be repeated",
-        ROUTE,
+        CONNECTION,
         "COMMAND",
     )
     transport: str = _setting(
         "auto",
         "what speaks SSH: paramiko, or the system's ssh program; auto (the default) takes paramiko unless a host needs "
         "what only ssh can do, such as Kerberos or a ProxyCommand",
-        ROUTE,
+        RARE,
         choices=("auto", "paramiko", "ssh"),
     )
     env_dir: str = _setting("", "the virtual environment on the node that “add --create-env” made")

@@ -16,7 +16,8 @@ import pytest
 from environments import Environment
 
 import jupyter_gpu_kernel
-from jupyter_gpu_kernel.cli import create_env, terminal
+from jupyter_gpu_kernel.cli import terminal
+from jupyter_gpu_kernel.cli.add import create_env
 from jupyter_gpu_kernel.cli.arguments import span
 from jupyter_gpu_kernel.cli.show import tables
 from jupyter_gpu_kernel.cli.verb import _named, whole_id
@@ -110,6 +111,20 @@ def test_help_names_every_verb_and_each_verb_helps(program: Program) -> None:
     assert "usage: jupyter gpu-kernel stop" in program.ok("help", "stop")
 
 
+def test_the_options_of_add_are_in_groups_with_five_examples(program: Program) -> None:
+    text = program.ok("add", "--help")
+    groups = re.findall(r"^(\w+):$", text, re.MULTILINE)
+    assert groups == ["options", "Connection", "Kernel", "GPUs", "Environment", "Slurm", "Rare", "Examples"]
+    assert len(text.splitlines()[0]) < 100, "the usage does not list all options"
+    examples = re.findall(r"^  jupyter gpu-kernel add (.*?)(?:   .*)?$", text, re.MULTILINE)
+    assert len(examples) == 5
+    for words in map(str.split, examples):
+        if "-i" in words:
+            (program.home / words[words.index("-i") + 1]).write_text("")
+        if "--create-env" not in words:  # that has to connect
+            program.added(*words, "--replace")
+
+
 def test_who_reads_only_the_beginning_sees_no_traceback(program: Program) -> None:
     command = [program.python, "-m", "jupyter_gpu_kernel.cli", "--help"]
     pipe = subprocess.PIPE
@@ -144,6 +159,8 @@ def test_jupyter_finds_it_as_its_own_verb(program: Program) -> None:
         (["--bogus=1"], "There is no option --bogus=1."),
         (["add", "gpu2", "--nope"], "--nope"),
         (["add", "gpu2", "--gpu=2"], "Did you mean --gpus?"),
+        (["add", "gpu2", "--create_env"], "Did you mean --create-env?"),
+        (["add", "gpu2", "--helo"], "Did you mean --help?"),
         (["add", "gpu2", "--idle-timeout", "soon"], "'soon' is not a time such as"),
         (["add", "gpu2", "--slurm", "--time", "4x"], "'4x' is not a time limit such as 30m, 8h, 4:00:00"),
         (["ps", "--wait", "k1", "--timeout", "0"], "'0' is not a time from 0.1 to 2,592,000 seconds"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_kernel.adding import words_of
-from jupyter_gpu_kernel.cli.add import add_options, given_settings
+from jupyter_gpu_kernel.cli.add.options import add_options, given_settings
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.settings import parse
 from jupyter_gpu_kernel.wire.kernel_settings import USER_SETTINGS, KernelSettings, default_of, type_of

@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 from wheelhouse import make_wheel
 
-from jupyter_gpu_kernel.cli.wheels import Machine, download
+from jupyter_gpu_kernel.cli.add.wheels import Machine, download
 from jupyter_gpu_kernel.errors import GpuKernelError
 
 pytestmark = pytest.mark.full

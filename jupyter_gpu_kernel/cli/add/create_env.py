@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConnectError, SettingsError
-from ..wire.kernel_settings import KernelSettings
-from ..wire.texts import printable
-from .terminal import Progress, agrees, can_ask
+from ...errors import ConnectError, SettingsError
+from ...wire.kernel_settings import KernelSettings
+from ...wire.texts import printable
+from ..terminal import Progress, agrees, can_ask
 from .wheels import Machine, Wheel, download
 
 PACKAGES = ("ipykernel>=6.20", "pip")
@@ -22,9 +22,9 @@ PACKAGES = ("ipykernel>=6.20", "pip")
 Ask = Callable[..., Any]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(group: argparse._ArgumentGroup) -> None:
     """Declare the options."""
-    add = parser.add_argument
+    add = group.add_argument
     add(
         "--create-env",
         action="store_true",

@@ -23,7 +23,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from ..errors import GpuKernelError
+from ...errors import GpuKernelError
 
 _MAX_ROUNDS = 25
 _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
