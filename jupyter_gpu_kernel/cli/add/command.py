@@ -15,7 +15,7 @@ from ..terminal import can_ask
 from ..verb import Verb, print_json
 from . import create_env
 from .options import add_options, given_settings
-from .questions import Questions
+from .questions import AddQuestions
 from .result import next_step, probe_result
 
 
@@ -38,7 +38,7 @@ Examples:
     def run(self) -> int:
         args = self.args
         if not (args.destination or args.hosts or args.no_probe or args.json) and can_ask():
-            Questions(args, self._settings, self._probe).ask()
+            AddQuestions(args, self._settings, self._probe).ask()
         if fault := self._usage_fault():
             sys.stderr.write(f"{fault}\n")
             return 2

@@ -24,7 +24,7 @@ Probe = Callable[[KernelSettings], dict[str, Any]]
 """Connects to the machine of the settings, and returns what is there."""
 
 
-class Questions:
+class AddQuestions:
     """The questions about one machine. `ask` fills in the arguments that the user has not given."""
 
     def __init__(self, args: argparse.Namespace, settings: Settings, probe: Probe) -> None:
