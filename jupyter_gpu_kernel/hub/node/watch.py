@@ -9,16 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 KEPT = 15.0
 """Seconds for which the last reply of a node stands for its next reply."""
 T = TypeVar("T")
-
-
-class _Open(NamedTuple, Generic[T]):
-    task: asyncio.Task[T]
-    since: float
 
 
 class WatchedRequests(Generic[T]):
@@ -28,7 +23,7 @@ class WatchedRequests(Generic[T]):
         """now: Return the event loop's time. failed: Whether a reply says that the node could not be asked."""
         self._now = now
         self._failed = failed
-        self._open: dict[Hashable, _Open[T]] = {}
+        self._open: dict[Hashable, tuple[asyncio.Task[T], float]] = {}  # and since when
         self._last: dict[Hashable, tuple[T, float]] = {}
 
     async def reply(
@@ -46,21 +41,21 @@ class WatchedRequests(Generic[T]):
         """
         if patience is None:
             return await ask()
-        request = self._open.get(key) or self._begin(key, ask())
+        task, since = self._open.get(key) or self._begin(key, ask())
         last, at = self._last.get(key, (None, 0.0))
         if self._now() - at >= KEPT:
             last = None
         wait = 0.0 if last is not None and self._failed(last) else patience
-        await asyncio.wait([request.task], timeout=max(0.0, request.since + wait - self._now()))
-        if request.task.done():
-            return request.task.result()
-        return last if last is not None else late(self._now() - request.since)
+        await asyncio.wait([task], timeout=max(0.0, since + wait - self._now()))
+        if task.done():
+            return task.result()
+        return last if last is not None else late(self._now() - since)
 
-    def _begin(self, key: Hashable, asking: Coroutine[Any, Any, T]) -> _Open[T]:
+    def _begin(self, key: Hashable, asking: Coroutine[Any, Any, T]) -> tuple[asyncio.Task[T], float]:
         task = asyncio.get_running_loop().create_task(asking)
         task.add_done_callback(lambda task: self._finished(key, task))
-        request = self._open[key] = _Open(task, self._now())
-        return request
+        self._open[key] = task, self._now()
+        return self._open[key]
 
     def _finished(self, key: Hashable, task: asyncio.Task[T]) -> None:
         del self._open[key]
