@@ -20,6 +20,8 @@ KEY = "the key of the connection file"
 DELIMITER = b"<IDS|MSG>"
 _DECODER = json.JSONDecoder()
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
+_OF_MANAGER = ("interrupt_request", "shutdown_request")
+"""What a KernelManager sends itself."""
 _RECONNECTED = 0.1
 """Seconds at most between the sockets of a client that connect again."""
 _LOOPBACK = 0.0002
@@ -229,7 +231,7 @@ class Client:
     """A client of a kernel's ports. `requests`: its own, by name. `views`: what it has seen on iopub, by parent.
 
     A request's name is its date: as in jupyter_client, whose KernelManager has the session of its client and counts its
-    own messages, a request on control may have the msg_id of one on shell (if the plan says so).
+    own messages, an interrupt or shutdown may have the msg_id of another request (if the plan says so).
     """
 
     def __init__(self, ports: Ports, name: str, port: int) -> None:
@@ -252,8 +254,8 @@ class Client:
         self._earlier_sockets: list[HubSockets] = []
         """Those of killed hubs, from which it may still have to read."""
         self._connecting = False
-        self._sent_on: dict[str, int] = {}
-        """How many requests it has sent, by channel."""
+        self._sent_by: dict[str, int] = {}
+        """How many requests its KernelManager and its client have sent."""
         self._arrives_at: dict[str, float] = {}
         """When the last request arrives, by channel: the next one does not overtake it."""
         self._unsent: list[tuple[str, list[bytes]]] = []
@@ -333,7 +335,7 @@ class Client:
         """Send a request. `cell`: the actions of a cell."""
         name = f"{self.name}-{len(self.requests)}"
         header = {
-            "msg_id": self._new_id(channel) if self.world.ids_collide else name,
+            "msg_id": self._new_id(msg_type) if self.world.ids_collide else name,
             "msg_type": msg_type,
             "session": self.session,
             "username": "u",
@@ -348,10 +350,11 @@ class Client:
         self._transmit(channel, parts)
         return request
 
-    def _new_id(self, channel: str) -> str:
-        """Return a msg_id, which counts the messages of the channel."""
-        self._sent_on[channel] = self._sent_on.get(channel, 0) + 1
-        return f"{self.session}-{self._sent_on[channel]}"
+    def _new_id(self, msg_type: str) -> str:
+        """Return a msg_id, which counts the messages of the KernelManager, or of its client."""
+        sender = "manager" if msg_type in _OF_MANAGER else "client"
+        self._sent_by[sender] = self._sent_by.get(sender, 0) + 1
+        return f"{self.session}-{self._sent_by[sender]}"
 
     def _transmit(self, channel: str, parts: list[bytes]) -> None:
         if self._sockets is None or not self._sockets.has_connected(self, channel):

@@ -297,6 +297,7 @@ class HubProcess(Process):
         host_lost = starter is not None and await starter.host_lost(remote)
         if host_lost:
             self.computer.episode.disturb("host left")
+            self.world.times["kernel gone"].append(self.world.now)
         if not remote.closed:
             remote.restart(host_lost=host_lost)
 

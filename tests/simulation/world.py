@@ -114,7 +114,7 @@ class World:
         self.starts_later = False
         """Whether hubs answer requests before their kernel has been started, which gets these requests, too."""
         self.ids_collide = False
-        """Whether requests on different channels may have the same msg_id."""
+        """Whether requests of a KernelManager and of its client may have the same msg_id."""
         self.times: dict[str, list[float]] = {"hub killed": [], "log lost": [], "kernel gone": []}
         """When hubs were killed, logs were lost with their keepers, and kernels were lost, taken or shut down."""
         self.disk_was_full = False

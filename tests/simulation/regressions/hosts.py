@@ -8,6 +8,15 @@ from ..plan import Decision
 from .common import BASE, cells
 
 PLANS = {
+    "a hub is killed, and the next one ends a cell of a host that is out of reach": replace(
+        BASE, seed=3002042, rate=5e6, memory_mib=0.002, unread=4194304, ids_collide=True, hosts=2
+    ).with_decisions(
+        cells(6.116, [["sleep", 25.0]]),
+        Decision(14.283, "hub killed"),
+        Decision(15.706, "restart now", {"front": 0}),
+        Decision(17.159, "unreachable", {"seconds": 12.0}),
+        Decision(21.211, "host away", {"host": 0, "seconds": 2.0}),
+    ),
     "a cell that waits for the start of its kernel gets no reply when the kernel is restarted": replace(
         BASE, seed=44, delay=0.025, rate=5e6, memory_mib=0.002, rate_limited=False, knows_info=False, hosts=3
     ).with_decisions(
