@@ -209,7 +209,7 @@ def test_a_new_keeper_has_to_know_which_cells_were_interrupted() -> None:
 def test_a_keeper_gets_their_very_text() -> None:
     """Also text that is not UTF-8; without buffers, which no kernel reads of a cell."""
     asked = cell().replace(parts=(*cell().parts[:3], b'{"code": "\xff"}', b"a buffer" * 1000))
-    (one,) = known(asked).describe_sent()
+    one = known(asked).sent_on(Channel.SHELL)[0].describe()
     assert one["client"] == 3
     assert [part.encode("utf-8", "surrogateescape") for part in one["parts"]] == list(asked.parts[:4])
 
@@ -219,8 +219,7 @@ def test_a_keeper_gets_all_requests_on_shell_that_were_sent() -> None:
     table = known(*asked)
     table.link_down = True
     table.add(cell())
-    described = [one["parts"][0] for one in table.describe_sent()]
-    assert described == [one.parts[0].decode() for one in asked[:2]]
+    assert [one.message for one in table.sent_on(Channel.SHELL)] == asked[:2]
 
 
 def test_the_state_of_a_cell_goes_with_it() -> None:
@@ -232,7 +231,7 @@ def test_the_state_of_a_cell_goes_with_it() -> None:
     table.sent(asked)
     assert table.first_cell is not None and table.first_cell.state == ""
     table.received(status(asked, "busy"))
-    assert cleared(table) == [asked] and table.describe_sent() == []
+    assert cleared(table) == [asked] and table.sent_on(Channel.SHELL) == []
     table.sent(asked)
     assert table.first_cell is not None and table.first_cell.state == ""
 

@@ -40,6 +40,16 @@ class Reattach:
         self.answered &= {*unfinished}
         self.page_fills_cells = False
 
+    def answer(self, cell: Message) -> None:
+        """This code of a front end's own was replied to before the kernel runs it: VS Code lets its user do nothing
+        before the reply, not even interrupt."""
+        self._log.add("requests.add_answered", cell)
+        self.answered.add(cell.key)
+
+    def take_over(self) -> None:
+        """A killed keeper has answered requests before the kernel had run them."""
+        self.answered = {key for key, one in self._log.state.requests.pending.items() if one.is_answered}
+
     def is_orphaned(self, key: str) -> bool:
         """Return whether the request with this key is of a front end that has left."""
         return key in self._log.state.requests.orphaned

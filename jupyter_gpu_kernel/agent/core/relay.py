@@ -84,6 +84,7 @@ class Relay:
     def _kernel_taken_over(self) -> None:
         """The kernel may be busy with requests of a killed keeper: the log has those without a reply."""
         self.waiting.front_end_left(self._log.state.requests.orphaned)
+        self.reattach.take_over()
         self.answers.count_from(self._log.state.requests.count)
         self.answers.reserved = self.answers.count
         for request in self._log.state.requests.pending.values():
@@ -180,9 +181,9 @@ class Relay:
         cell = self.waiting.add(request, Reason.KERNEL)
         if self._place(cell) is Reason.FORMER_CELLS:
             self._greet(cell)
-            if not cell.by_user:  # VS Code lets its user do nothing before this reply, not even interrupt
+            if not cell.by_user and cell.key not in self.reattach.answered:
                 self._send(self.answers.execute_later(request))
-                self.reattach.answered.add(cell.key)
+                self.reattach.answer(request)
         self._serve_first_cell()
 
     def _place(self, cell: WaitingRequest) -> Reason:
@@ -266,7 +267,7 @@ class Relay:
         """End every request that waits for this with an error; but a reply that is held is sent."""
         for one in self.waiting.take(waits_for, only_cells=only_cells):
             if one.reply is not None:
-                self._send([one.reply, *self.answers.end_of(one.reply)])
+                self._send([one.reply, *self.answers.end(one.request)])
             elif one.is_idle:
                 self._send(self.answers.fail(one.request, name, reason, is_idle=True))
             else:
@@ -352,10 +353,8 @@ class Relay:
             self._send(self.waiting.handle_idle(parent))
 
     def _correct_idle(self, parent: str) -> None:
-        """Send the kernel's real state after the idle status of this request.
-
-        A front end takes every idle status for the kernel's, also that of a control request while a cell runs; and it
-        may know of a busy status whose idle is not sent to it.
+        """Send the kernel's real state after the idle status of this request: a front end takes every idle status for
+        the kernel's, also that of a control request while a cell runs; and it may not get the idle of a busy status.
         """
         is_hidden = self.reattach.is_orphaned(parent) or parent in self.reattach.answered
         busy = bool(self._busy_with) or self.waiting.first_cell is not None

@@ -142,7 +142,8 @@ class Successor(Keeper):
 
     def _from_kernel(self, message: Message) -> None:
         is_same = self.kernel.pid == self._running.pid
-        if is_same and self._replies_wait_for and message.channel is Channel.SHELL and message.client:
+        is_reply = message.channel in (Channel.SHELL, Channel.CONTROL) and message.client
+        if is_same and self._replies_wait_for and is_reply:
             return self._early_replies.append(message)
         super()._from_kernel(message)
 

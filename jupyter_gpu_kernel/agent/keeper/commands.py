@@ -46,7 +46,7 @@ class KernelCommands:
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
-        self._story = Limited(keeper.story, keeper.loop.time)
+        self._story = story = Limited(keeper.story, keeper.loop.time)
         self._commands: Dict[str, Handler] = {
             # The core has carried out the first two: here malformed ones end their connection.
             "cancel": lambda command: texts(command, "cells", MAX_REQUESTS, default=[]),
@@ -57,7 +57,7 @@ class KernelCommands:
             "kill": self._signal,
             "signal": self._signal,
             "stop": lambda command: keeper.stop(text(command, "why", "on request")),
-            "tell": self._tell,
+            "tell": lambda command: story.tell(text(command, "event", most=64), text(command, "text")),
             "notebook": self._set_notebook,
             "unanswered": keeper.set_unanswered,
         }
@@ -75,7 +75,8 @@ class KernelCommands:
             "interrupt": self._commands["interrupt"],
             "restart": self._restart,
             "missed": self._missed,
-            "fresh": self._fresh,
+            # The kernel asks for a restart, which begins after the reply to the cell that asks.
+            "fresh": lambda request: keeper.restart_after(text(request, "cell")),
             "journal": self._journal,
         }
 
@@ -104,9 +105,6 @@ class KernelCommands:
 
     def _signal(self, command: Dict[str, Any]) -> None:
         self._keeper.send_signal(number(command, "number", signal.SIGKILL, least=1, most=signal.NSIG - 1))
-
-    def _tell(self, command: Dict[str, Any]) -> None:
-        self._story.tell(text(command, "event", most=64), text(command, "text"))
 
     def _set_notebook(self, command: Dict[str, Any]) -> None:
         notebook = text(command, "notebook")
@@ -194,7 +192,3 @@ class KernelCommands:
         place = self._keeper.gpus.set_priority(priority)
         self._keeper.status.tell()
         return {"priority": priority, "place": place}
-
-    def _fresh(self, request: Dict[str, Any]) -> None:
-        """The kernel asks for a restart, which begins after the reply to the cell that asks."""
-        self._keeper.restart_after(text(request, "cell"))

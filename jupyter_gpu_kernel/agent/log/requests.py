@@ -107,6 +107,7 @@ class ReceivedRequest:
     stops_others: Whether those behind the cell must not run if it fails.
     forwarded: Whether it was sent to the kernel, or was about to be sent.
     is_interrupted: Whether the cell is to be interrupted as soon as the kernel begins it.
+    is_answered: Whether front ends have a reply, although the kernel has not run the cell yet.
     state: The last status of the request that front ends were sent: "", busy or idle.
     count: The execution count in the cell's input, if front ends were sent its input.
     """
@@ -116,7 +117,7 @@ class ReceivedRequest:
         self.key = request.key
         self.is_cell = request.msg_type == "execute_request"
         self.stops_others = stops_others(request)
-        self.forwarded = self.is_interrupted = False
+        self.forwarded = self.is_interrupted = self.is_answered = False
         self.state = ""
         self.count: Optional[int] = None
 
@@ -147,6 +148,12 @@ class Requests:
         self._remove(received.key)
         self.pending[received.key] = received
         self._size += request.size
+
+    def add_answered(self, request: Message) -> None:
+        """Add a cell again that the kernel still has to run, although it was replied to."""
+        self.add(request)
+        pending = self.pending[request.key]
+        pending.is_answered, pending.stops_others = True, False
 
     @property
     def has_room(self) -> bool:

@@ -62,10 +62,6 @@ class Answers:
                 del self._busy[next(iter(self._busy))]
         return True
 
-    def is_busy(self, request: Message) -> bool:
-        """Return whether front ends have received the busy status of this request, and not yet its idle status."""
-        return request.key in self._busy
-
     def assume_busy(self, request: Message, count: Optional[int]) -> None:
         """A predecessor of this process has sent front ends the busy status of this request, and its input if there is
         a count."""
@@ -75,7 +71,7 @@ class Answers:
 
     def begin(self, request: Message) -> List[Message]:
         """Tell front ends that the kernel is busy with this request."""
-        if self.is_busy(request):
+        if request.key in self._busy:
             return []
         self._busy[request.key] = None
         return [status(self._runtime, "busy", request.parts[0])]
@@ -87,17 +83,14 @@ class Answers:
         msg_type = request.msg_type.replace("_request", "_reply")
         parts = make(self._runtime, msg_type, content, request.parts[0])
         reply = Message(request.channel, request.client, parts)
-        return [*begin, reply, *self._end(request.key, request.parts[0])]
+        return [*begin, reply, *self.end(request)]
 
-    def end_of(self, reply: Message) -> List[Message]:
-        """Tell front ends that the kernel is idle after this reply of a kernel that has ended."""
-        return self._end(reply.parent_key, reply.parts[1])
-
-    def _end(self, key: str, header: bytes) -> List[Message]:
-        if key not in self._busy:
+    def end(self, request: Message) -> List[Message]:
+        """Tell front ends that the kernel is idle after this request, if they know it as busy with the request."""
+        if request.key not in self._busy:
             return []
-        del self._busy[key]
-        return [status(self._runtime, "idle", header)]
+        del self._busy[request.key]
+        return [status(self._runtime, "idle", request.parts[0])]
 
     def execute_later(self, request: Message, *, is_idle: bool = False) -> List[Message]:
         """Answer code of a front end's own, which the kernel executes later, with the number of the last cell."""

@@ -119,7 +119,7 @@ HUB = [
     Mutant(
         "a lost kernel's cells get no reply",
         "hub.kernel.core.relay",
-        "            self.send(self.placeholder.fail(pending.message, text, is_idle=pending.is_idle))\n",
+        "            self.send(answer(pending.message, reason, is_idle=pending.is_idle))\n",
         "            pass\n",
     ),
     Mutant(

@@ -126,8 +126,8 @@ MENDED = [
     Mutant(
         "a request of which front ends have the idle status gets a second one from the hub",
         "hub.kernel.core.relay",
-        "self.placeholder.fail(pending.message, text, is_idle=pending.is_idle))\n",
-        "self.placeholder.fail(pending.message, text))\n",
+        "self.send(answer(pending.message, reason, is_idle=pending.is_idle))\n",
+        "self.send(answer(pending.message, reason))\n",
     ),
     Mutant(
         "a kernel's files have an id that its front end does not know any more",
@@ -209,14 +209,32 @@ MENDED = [
     ),
     Mutant(
         "the hub names only cells to a successor without a log",
-        "hub.kernel.core.request_table",
-        "for one in self._sent() if one.message.channel is Channel.SHELL]",
-        "for one in self._sent() if one.is_cell]",
+        "hub.kernel.core.relay",
+        "one.describe() for one in self.table.sent_on(Channel.SHELL)]",
+        "one.describe() for one in self.table.sent_on(Channel.SHELL) if one.is_cell]",
     ),
     Mutant(
         "the log of a successor without a log counts before the hub has named the requests",
         "agent.log.log_file",
         "            if self.state.is_complete:\n",
         "            if True:\n",
+    ),
+    Mutant(
+        "requests on control are not sent again to a successor without a log",
+        "hub.kernel.core.relay",
+        '                if one.msg_type == "kernel_info_request":  # others must not come twice\n',
+        "                if False:\n",
+    ),
+    Mutant(
+        "a successor without a log drops replies on control that come early",
+        "agent.failover.successor",
+        "message.channel in (Channel.SHELL, Channel.CONTROL)",
+        "message.channel is Channel.SHELL",
+    ),
+    Mutant(
+        "code that was answered before it ran is forgotten with a killed keeper",
+        "agent.core.reattach",
+        '        self._log.add("requests.add_answered", cell)\n',
+        "",
     ),
 ]

@@ -28,8 +28,8 @@ TWO_COMPUTERS = [
     Mutant(
         "cells get no reply when their kernel is taken",
         "hub.kernel.core.relay",
-        '            self.send(self.placeholder.deny(pending.message, f"{by}. {remedy}", is_idle=pending.is_idle))\n',
-        "            pass\n",
+        '        self._answer_unanswered(self.placeholder.deny, f"{by}. {remedy}", waiting=True)\n',
+        "        pass\n",
     ),
     Mutant(
         "a kernel that was taken while it was busy stays busy",

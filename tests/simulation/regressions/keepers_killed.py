@@ -162,6 +162,30 @@ PLANS = {
         Decision(28.462381543210196, "unreachable", {"seconds": 4.0}),
         Decision(29.373137549702147, "keeper killed", {"seconds": 1.0}),
     ),
+    "a successor without a log drops the reply to a request on control": replace(
+        BASE, seed=3003292, rate=5e6, memory_mib=0.02, knows_info=False, ends_with_shutdown=False
+    ).with_decisions(
+        Decision(0.238, "disk full", {"seconds": 1.0}),
+        Decision(0.284, "half-open", {"seconds": 4.0, "up": False, "down": True}),
+        Decision(0.4, "clear", {"front": 0}),
+        Decision(1.451, "keeper killed"),
+    ),
+    "a request on control is not sent again to a successor without a log": replace(
+        BASE, seed=0, delay=0.0003
+    ).with_decisions(
+        Decision(2.0, "disk full", {"seconds": 12.0}),
+        cells(3.0, [["hold", 4.0]]),
+        Decision(3.2, "clear", {"front": 0}),
+        Decision(3.5, "keeper killed"),
+    ),
+    "a successor does not run code that the killed keeper has answered before": replace(
+        BASE, seed=4000670, delay=0.0003, rate=5e6, unread=4194304, rate_limited=False, revives=False, hosts=2
+    ).with_decisions(
+        cells(6.323, [["sleep", 12.0]]),
+        Decision(7.323, "return"),
+        Decision(7.798, "own code", {"front": 0}),
+        Decision(18.107, "keeper killed"),
+    ),
     "a successor without a log does not know that the cell of a front end runs that has left": replace(
         BASE, seed=2014974, memory_mib=0.02, cap_mib=0.01, unread=4194304, hosts=3
     ).with_decisions(

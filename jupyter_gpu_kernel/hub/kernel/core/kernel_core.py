@@ -375,12 +375,9 @@ class KernelCore:
         """No kernel is started for the cells that wait: they end with an error."""
         self.relay.explain_wait("")
         cells = self.relay.table.cancel_waiting()
-        self._show_idle()
-        self.relay.send(self.relay.placeholder.end_cells(cells, name, reason))
-
-    def _show_idle(self) -> None:
         if self.not_started:
             self.relay.send(self.relay.placeholder.show_state("idle"))
+        self.relay.send(self.relay.placeholder.end_cells(cells, name, reason))
 
     def _shut_down(self, *, restart: bool) -> None:
         """Show the kernel as ended: its shutdown was requested before it was started."""

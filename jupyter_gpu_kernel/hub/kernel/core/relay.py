@@ -6,6 +6,7 @@ requests and events mean for the kernel's life is decided in `kernel_core.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -254,6 +255,9 @@ class HubRelay:
                 self._report_failure_seen(reply)
         elif kind == "successor":  # it does not know which requests its killed predecessor got
             self._send_unanswered()
+            for one in self.table.sent_on(Channel.CONTROL):
+                if one.msg_type == "kernel_info_request":  # others must not come twice
+                    self.to_keeper(Lane.URGENT, one.message)
         elif kind == "replay" and event["state"] == "begin":
             self.pacer.begin_replay(rate_limited=self._ownership.rate_limited)
         elif kind == "replay":
@@ -265,8 +269,9 @@ class HubRelay:
                 self.effects.append(effects.Notify())
 
     def _send_unanswered(self) -> None:
-        """Send the keeper a list of the requests that have no reply."""
-        self.to_keeper(Lane.ORDERED, keeper_message(do="unanswered", cells=self.table.describe_sent()))
+        """Send the keeper a list of the requests on shell that have no reply."""
+        cells = [one.describe() for one in self.table.sent_on(Channel.SHELL)]
+        self.to_keeper(Lane.ORDERED, keeper_message(do="unanswered", cells=cells))
 
     def _save_progress(self) -> None:
         """If the hub is killed before this effect, the last message comes twice."""
@@ -332,18 +337,23 @@ class HubRelay:
     def kernel_lost(self, reason: str, *, waiting: bool = True) -> None:
         """The kernel does not exist any more, or is not for its front ends: requests get an error as reply. `waiting`:
         also those that wait; else the next kernel gets these."""
+        self._answer_unanswered(self.placeholder.fail, self.notice.for_user(reason), waiting=waiting)
+
+    def kernel_taken(self, by: str, remedy: str) -> None:
+        """Another computer has the kernel: answer the requests to which there is no reply."""
+        self._answer_unanswered(self.placeholder.deny, f"{by}. {remedy}", waiting=True)
+
+    def _answer_unanswered(self, answer: Callable[..., list[Message]], reason: str, *, waiting: bool) -> None:
+        """Answer the requests of a kernel that is gone by this method of the placeholder. `waiting`: also those that
+        wait."""
         self.flush()  # before their replies, whether it is read or not
         self.placeholder.kernel_gone()
-        text = self.notice.for_user(reason)
         for pending in self.table.clear(waiting=waiting):
-            self.send(self.placeholder.fail(pending.message, text, is_idle=pending.is_idle))
-        self._show_idle()
-        self.save()
-
-    def _show_idle(self) -> None:
-        """Show that nothing runs any more: the kernel was busy, perhaps with a cell of another front end."""
+            self.send(answer(pending.message, reason, is_idle=pending.is_idle))
+        # The kernel was busy, perhaps with a cell of another front end.
         if self.placeholder.state == "busy" and not self.table.waiting_cells:
             self.send(self.placeholder.show_state("idle"))
+        self.save()
 
     def answer_lost(self, request: Message) -> None:
         """Answer a request to a kernel that does not exist any more: there is nothing to interrupt or to end."""
@@ -354,15 +364,6 @@ class HubRelay:
             self._life.shutdown_requested(restart=restart)
             return self.send(self.placeholder.reply(request, {"status": "ok", "restart": restart}))
         self.send(self.placeholder.fail(request, self.notice.for_user(self._life.lost_cause)))
-
-    def kernel_taken(self, by: str, remedy: str) -> None:
-        """Another computer has the kernel: answer the requests to which there is no reply."""
-        self.flush()  # replies may be waiting
-        self.placeholder.kernel_gone()
-        for pending in self.table.clear(waiting=True):
-            self.send(self.placeholder.deny(pending.message, f"{by}. {remedy}", is_idle=pending.is_idle))
-        self._show_idle()
-        self.save()
 
     def change_kernel(self, use: Effect) -> None:
         """From now on exchange messages with the keeper of another kernel, by this effect. That keeper gets the

@@ -9,7 +9,6 @@ file from which the successor of a killed hub makes its table.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ....wire.kernel_messages.compose import is_user_cell
 from ....wire.messages import Channel, Lane, Message, id_of, parent_key_of, type_of
@@ -107,9 +106,9 @@ class RequestTable:
         cells = (one for one in self._requests.values() if one.is_cell and one.delivery is Delivery.ALL)
         return next((one for one in cells if is_user_cell(one.message)), None)
 
-    def describe_sent(self) -> list[dict[str, Any]]:
-        """Return the requests on shell that were sent, oldest first, but those that the hub has ended, for a keeper."""
-        return [one.describe() for one in self._sent() if one.message.channel is Channel.SHELL]
+    def sent_on(self, channel: Channel) -> list[PendingRequest]:
+        """Return the requests on this channel that were sent, oldest first, but those that the hub has ended."""
+        return [one for one in self._sent() if one.message.channel is channel]
 
     def _sent(self) -> Iterator[PendingRequest]:
         for one in self._requests.values():
