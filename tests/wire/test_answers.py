@@ -84,7 +84,7 @@ def test_another_kernel_begins_to_count_anew_and_is_busy_with_nothing(front: Fro
     front.kernel(cell, "status", execution_state="busy")
     front.kernel(cell, "execute_reply", status="ok", execution_count=6)
     front.answers.clear()
-    assert not front.answers.is_busy(cell)
+    assert front.answers.begin(cell)
     front.fails(request())
     assert front.answers.reserved == 1
 
@@ -97,7 +97,7 @@ def test_another_requests_states_are_not_those_of_a_cell_with_the_same_msg_id(fr
     front.gets(front.answers.begin(cell))
     front.kernel(interrupt, "status", execution_state="busy")
     front.kernel(interrupt, "status", execution_state="idle")
-    assert front.answers.is_busy(cell) and front.received == [BUSY, BUSY, IDLE]
+    assert front.received == [BUSY, BUSY, IDLE] and not front.answers.begin(cell)
 
 
 def test_a_status_without_a_request_is_always_news(front: Front) -> None:
@@ -129,10 +129,17 @@ def test_a_cell_that_the_kernel_left_keeps_its_number_and_is_not_busy_again(fron
 def test_a_reply_of_the_kernel_whose_idle_does_not_come(front: Front) -> None:
     cell = request()
     front.kernel(cell, "status", execution_state="busy")
-    reply = Message(Channel.SHELL, CLIENT, make("execute_reply", {"status": "ok"}, cell.parts[0]))
     for _ in range(2):
-        front.gets(front.answers.end_of(reply))
+        front.gets(front.answers.end(cell))
     assert front.received == [BUSY, IDLE]
+
+
+def test_a_kernel_that_has_ended_says_what_it_was_unless_that_is_not_known(front: Front) -> None:
+    """Clients of jupyter_client cannot read an error in place of that."""
+    assert front.answers.refuse(request("kernel_info_request"), "DeadKernelError", "gone") == []
+    front.answers.kernel_info = {"status": "ok", "protocol_version": "5.3"}
+    front.gets(front.answers.refuse(request("kernel_info_request"), "DeadKernelError", "gone"))
+    assert front.received == [BUSY, ("kernel_info_reply", "ok"), IDLE]
 
 
 def test_other_requests_and_aborted_cells(front: Front) -> None:
@@ -157,4 +164,4 @@ def test_a_kernel_that_is_never_idle_fills_no_memory(front: Front) -> None:
     for _ in range(MAX_REQUESTS):
         front.kernel(request(), "status", execution_state="busy")
     front.gets(front.answers.begin(last))
-    assert front.answers.is_busy(last) and not front.answers.is_busy(first)
+    assert not front.answers.begin(last) and front.answers.begin(first)

@@ -39,7 +39,6 @@ class Relay:
         self._was_taken_over = False  # the kernel, from a killed keeper
         self._state = RelayState.DOWN
         self._end_reason = ""
-        self._kernel_info: Dict[str, Any] = {}
         self._busy_with: Set[str] = set()  # keys of requests; a control request overlaps with a cell
         self._latest_header = b""  # of the latest execute_request of a front end
         self._has_gpus = False
@@ -111,7 +110,7 @@ class Relay:
 
     def kernel_up(self, kernel_info: Dict[str, Any]) -> None:
         """The kernel takes requests: send it those that waited. `kernel_info`: the content of its kernel_info_reply."""
-        self._state, self._kernel_info = RelayState.UP, kernel_info
+        self._state, self.answers.kernel_info = RelayState.UP, kernel_info
         if self._was_taken_over:
             self._send_again()
         for one in self.waiting.take(Reason.KERNEL):
@@ -169,7 +168,7 @@ class Relay:
             self._execute(request)
         elif msg_type == "kernel_info_request" and self.busy and request.channel is Channel.SHELL:
             # A new front end gives up on a busy kernel that does not answer this within a minute.
-            self._send(self.answers.reply(request, self._kernel_info))
+            self._send(self.answers.reply(request, self.answers.kernel_info))
             self._send_one(status(self._log.runtime, "busy"))
         else:
             self._forward(request, request.key)

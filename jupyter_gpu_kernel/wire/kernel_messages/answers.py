@@ -25,6 +25,8 @@ class Answers:
         """The execution count of the last cell."""
         self.reserved = 0
         """The count of the last cell that ended here, until the kernel knows the count; 0: there is none."""
+        self.kernel_info: Dict[str, Any] = {}
+        """The content of the kernel's kernel_info_reply; {}: it has not been up."""
         self._runtime = runtime
         self._busy: Dict[str, Optional[int]] = {}  # by the keys of requests: the count of a cell that has one
 
@@ -118,9 +120,9 @@ class Answers:
         if msg_type == "shutdown_request":
             restart = bool(request.content().get("restart"))
             return self.reply(request, {"status": "ok", "restart": restart})
-        if msg_type.endswith("_request") and msg_type != "kernel_info_request":  # nothing is known to reply
-            return self.fail(request, name, reason)
-        return []
+        if msg_type == "kernel_info_request":
+            return self.reply(request, self.kernel_info) if self.kernel_info else []
+        return self.fail(request, name, reason) if msg_type.endswith("_request") else []
 
     def _input(self, request: Message) -> List[Message]:
         """Count a cell that ends here, and show its input, unless the kernel has done so."""

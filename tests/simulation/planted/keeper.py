@@ -28,8 +28,8 @@ KEEPER = [
     Mutant(
         "a held reply is forgotten when the kernel ends",
         "agent.core.relay",
-        "                self._send([one.reply, *self.answers.end_of(one.reply)])\n",
-        "                self._send(self.answers.end_of(one.reply))\n",
+        "                self._send([one.reply, *self.answers.end(one.request)])\n",
+        "                self._send(self.answers.end(one.request))\n",
     ),
     Mutant(
         "cells behind a failed one run",

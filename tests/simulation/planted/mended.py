@@ -232,6 +232,12 @@ MENDED = [
         "message.channel is Channel.SHELL",
     ),
     Mutant(
+        "a kernel that has ended gives no reply to a kernel_info_request",
+        "wire.kernel_messages.answers",
+        "            return self.reply(request, self.kernel_info) if self.kernel_info else []\n",
+        "            return []\n",
+    ),
+    Mutant(
         "code that was answered before it ran is forgotten with a killed keeper",
         "agent.core.reattach",
         '        self._log.add("requests.add_answered", cell)\n',

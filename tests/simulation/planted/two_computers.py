@@ -12,12 +12,6 @@ TWO_COMPUTERS = [
         "        return []\n",
     ),
     Mutant(
-        "replies that wait come after the errors of a kernel that is taken",
-        "hub.kernel.core.relay",
-        "        self.flush()  # replies may be waiting\n",
-        "",
-    ),
-    Mutant(
         "requests get no reply when a kernel that had ended is lost",
         "hub.kernel.core.kernel_core",
         "            life.error = error\n"

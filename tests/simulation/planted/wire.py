@@ -104,13 +104,13 @@ WIRE = [
     Mutant(
         "a request is busy twice",
         "wire.kernel_messages.answers",
-        "        if self.is_busy(request):\n",
+        "        if request.key in self._busy:\n",
         "        if False:\n",
     ),
     Mutant(
         "an answered request never becomes idle",
         "wire.kernel_messages.answers",
-        '        return [status(self._runtime, "idle", header)]\n',
+        '        return [status(self._runtime, "idle", request.parts[0])]\n',
         "        return []\n",
     ),
 ]

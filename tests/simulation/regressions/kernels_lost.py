@@ -15,6 +15,12 @@ PLANS = {
         Decision(1.5, "unreachable", {"seconds": 4.0}),
         Decision(9.0, "info", {"front": 0}),
     ),
+    "a kernel_info_request comes long after its kernel has crashed": replace(
+        BASE, seed=4008469, delay=0.1, rate=5e6, memory_mib=0.02, ends_with_shutdown=False
+    ).with_decisions(
+        cells(3.275, [["crash"]], stop=False),
+        Decision(28.714, "info", {"front": 0}),
+    ),
     "a cell for a kernel that is lost waits until the restart, and is forgotten": replace(
         BASE, seed=47, delay=0.025, unread=4194304, revives=False
     ).with_decisions(
