@@ -137,8 +137,8 @@ class Endings(Base):
         self.gpu_oracle.check()
 
     def _check_order(self) -> None:
-        if self.world.log_was_lost and self.plan.node_gpus:
-            return  # a cell that has waited may be missing in the log: the hub sends it again, behind the others
+        if self.world.log_was_lost:
+            return  # a cell that waited is not known any more: the hub names it behind those that it sends meanwhile
         for client in self.everybody:
             cells = [  # what is no user's cell does not wait for GPUs
                 name

@@ -151,12 +151,12 @@ class Episode(Users, Notebooks, Faults, Endings):
             self._interrupt_questions()
 
     def _interrupt_questions(self) -> None:
-        """A question of a front end that has left, or whose kernel was taken, is asked nobody else, and an answer may
-        be lost with a killed hub. The user interrupts the kernel."""
+        """A question of a front end that has left, or whose kernel was taken, is asked nobody else; and a question or
+        an answer may be lost with a killed hub. The user interrupts the kernel."""
         asks = [process.asks for process in self.node.processes.values() if process.running and process.asks]
         asked = [self.world.all_requests[name] for name in asks]
         taken = [one.client for one in self.fronts if one.taken]
-        left = (one.client.gone or one.client in taken or one.replies for one in asked)
+        left = (one.client.gone or one.client in taken or one.replies or not one.needs_reply for one in asked)
         if any(left) or any(one.answered and self.world.kills for one in asked):
             self._interrupt_at = self.world.now + 10.0
             front = self._owner()

@@ -62,6 +62,7 @@ class Faults(Base):
     def _fault_unreachable(self, arguments: dict[str, Any]) -> None:
         self._fault_drop(arguments)
         self._away(self._computer(arguments), arguments["seconds"])
+        self.disturb("unreachable")
 
     def _fault_slow_path(self, arguments: dict[str, Any]) -> None:
         path = self._computer(arguments).path

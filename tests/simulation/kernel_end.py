@@ -134,6 +134,10 @@ class KernelEnd:
         """Only SIGKILL means something to the model."""
         if self.model is not None and number == 9:
             self.model.die(KILLED)
+        elif (
+            self.process.keeper._end_request.word != "restart"
+        ):  # it was shut down since, and its GPUs are released
+            self._keeps = []
 
     def stderr_tail(self) -> str:
         """Return what it has written to stderr."""

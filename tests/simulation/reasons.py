@@ -81,6 +81,7 @@ class Reasons:
             return
         if name in _OF_AN_END:
             yield from self._ends(request, 0.0, request.replied_at)
+            yield self._may_have_no_host(request)
         elif reply["status"] == "aborted":
             yield from self._ends(request, request.sent_at, request.replied_at)
         if name not in _OF_AN_END:
@@ -97,6 +98,12 @@ class Reasons:
         """Whether a killed hub has answered the request before the start, and could not write that on a full disk."""
         killed = (at for at in self._world.times["hub killed"] if request.sent_at <= at)
         return self._world.starts_later and self._world.disk_was_full and any(killed)
+
+    def _may_have_no_host(self, request: Request) -> bool:
+        """Whether all hosts may have been out of reach, and one of them in the moment when its agent started."""
+        unreachable = (one.at for one in self._disturbances if one.kind == "unreachable")
+        told = "did not send its greeting" in request.replies[0]["evalue"]
+        return told and any(request.sent_at <= at <= request.replied_at for at in unreachable)
 
     def _ends(self, request: Request, since: float, until: float) -> Iterator[bool]:
         """The kernel has ended in this time, or was about to."""
