@@ -7,6 +7,7 @@ BINLOW := .venv-lowest/bin
 JOBS ?= 4
 BESIDE := jupyter-collaboration jupyter_server_documents jupyter_server_nbmodel notebook
 LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 
 # Without compiled modules, each process that the tests start needs twice the time for its imports.
@@ -19,10 +20,18 @@ help:  ## this list
 
 venv: .venv/installed  ## the virtual environment .venv, with everything that tests and checks need
 
-.venv/installed: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	rm -rf $(LINKED)  # pip would write into the checkout through the link
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev]'
+$(BIN)/python:
+	@.ci/progress "making the environment .venv" $(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml | $(BIN)/python
+	@rm -rf $(LINKED)  # pip would write into the checkout through the link
+	@.ci/progress "installing into .venv what tests and checks need" $(INSTALL) --editable '.[test,dev]'
+	@touch $@
+
+# What the demo needs and no more, so that a first demo begins soon. Not compiled: that happens at the first import.
+.venv/demo: pyproject.toml | $(BIN)/python
+	@test .venv/installed -nt pyproject.toml || \
+	    .ci/progress "installing into .venv what the demo needs" $(INSTALL) --no-compile --editable .
 	@touch $@
 
 # The last mypy that checks code for Python 3.8 needs an environment of its own.
@@ -124,8 +133,8 @@ $(LABEXTENSION): $(shell find labextension/*.json labextension/src labextension/
 	-@if command -v npm >/dev/null; then $(MAKE) --silent labextension/node_modules/.package-lock.json && cd labextension && npm run build; \
 	else echo "no npm here to build the JupyterLab extension (Node.js 20.19 or newer brings npm)" >&2; fi
 
-demo: .venv/installed $(if $(LAB),$(LABEXTENSION))  ## a practice cluster on this machine, and a kernel on it (LAB=1: in JupyterLab)
-	$(BIN)/jupyter gpu-kernel demo $(if $(LAB),--lab)
+demo: $(if $(LAB),.venv/installed $(LABEXTENSION),.venv/demo)  ## a practice cluster on this machine, and a kernel on it (LAB=1: in JupyterLab)
+	@$(BIN)/jupyter gpu-kernel demo $(if $(LAB),--lab)
 
 wheel: .venv/installed  ## dist/*.whl, with the JupyterLab side built in (needs Node)
 	rm -rf dist

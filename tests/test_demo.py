@@ -158,6 +158,20 @@ def test_nothing_is_readable_for_others(cluster):
     assert (cluster.folder / "id_ecdsa").stat().st_mode & 0o077 == 0
 
 
+def test_what_make_runs_for_the_demo_shows_at_once_that_it_runs(tmp_path: Path) -> None:
+    go, progress = tmp_path / "go", Path(__file__).parents[1] / ".ci" / "progress"
+    script = f"while [ ! -e {go} ]; do sleep 0.1; done; echo the reason; exit 3"
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [progress, "installing", "sh", "-c", script], stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "installing: 0 s\n"  # while the command still runs
+        go.touch()
+        assert process.stderr.read() == "the reason\n"
+    assert process.returncode == 3
+
+
 # --- GPUs
 
 

@@ -32,6 +32,10 @@ def run_demo(lab: bool = False) -> int:
             f"the demo needs {' and '.join(missing)}",
             remedy=f"“{sys.executable} -m pip install {' '.join(missing)}” installs what is missing.",
         )
+    print(
+        "A demo on this machine, in a folder of its own. First it starts an SSH server and GPUs, simulated ones.",
+        flush=True,
+    )
     from .lab import run_in_lab
     from .show import run_in_terminal
 

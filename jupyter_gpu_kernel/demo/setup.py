@@ -67,6 +67,9 @@ def _introduce(cluster: Cluster, terminal: Terminal) -> None:
 
 def check_connection(demo: Demo) -> bool:
     """Check the connection as `jupyter gpu-kernel check` does, and print the steps. Return whether all succeed."""
+    demo.terminal.say(
+        "check", f"the connection to {WORK}, hop by hop; it sends the agent, our code on the work node"
+    )
     rows = demo.hub.call("check", timeout=60, **demo.spec.for_hub)
     for row in rows:
         text = f"{row['step']}: {row['message'] or ('ok' if row['ok'] else 'failed')}"

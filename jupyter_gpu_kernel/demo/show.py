@@ -15,9 +15,9 @@ import nbformat
 from . import gpus
 from .setup import NOTEBOOKS, Demo, check_connection, end, running_demo
 
-NUMBERS = 60  # printed by the long cell, ten a second
-_SIGTERM_AT, _CUT_AT = 8, 20  # after how many printed numbers
-_CUT_SECONDS = 3.0
+NUMBERS = 40  # printed by the long cell, ten a second
+_SIGTERM_AT, _CUT_AT = 5, 12  # after how many printed numbers
+_CUT_SECONDS = 2.0
 
 
 def run_in_terminal() -> int:
