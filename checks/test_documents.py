@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_kernel.cli.app import VERBS
 from jupyter_gpu_kernel.hub.ssh.config import directives
 
 ROOT = Path(__file__).parents[1]
@@ -16,6 +18,9 @@ DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 FILE = re.compile(r"`([\w./-]+\.(?:py|sh|tsx?))(?:: (\w+)[^`]*)?`")
 HEADINGS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
 ELSEWHERE = {"jupyter_server_config.py", "kernel.py"}
+LINK = re.compile(r"\]\(([^)\s]+)\)|<\w+ [^>]*(?:src|srcset)=\"([^\"]+)\"")
+COMMAND = re.compile(r"jupyter gpu-kernel ([a-z]+)((?: [^`\n#|&<;]+)?)")
+MOST_LINES = {"README.md": 150, "CONTRIBUTING.md": 120}
 DIRECTIVES = {
     "Honoured": directives.HONOURED,
     "Refused by name": directives.NEEDS_SSH,
@@ -62,3 +67,36 @@ def test_the_documentation_has_every_directive_in_its_section() -> None:
         rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
         found = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
         assert sorted(found) == sorted(names), title
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors of the headings, as the hosts of repositories make them."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for link in map("".join, LINK.findall(document.read_text(encoding="utf-8"))):
+        if ":" in link:  # another site
+            continue
+        name, _, anchor = link.partition("#")
+        target = (document.parent / name).resolve() if name else document
+        assert target.exists(), f"there is no {name}"
+        assert not anchor or anchor in anchors(target), f"there is no heading {link}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_and_their_options_exist(document: Path) -> None:
+    for verb, words in COMMAND.findall(document.read_text(encoding="utf-8")):
+        assert verb in VERBS, f"there is no verb {verb}"
+        parser = argparse.ArgumentParser()
+        VERBS[verb]().add_arguments(parser)
+        known = set(re.findall(r"(?<!\w)--[a-z-]+", parser.format_help())) | {"--json"}
+        assert set(re.findall(r"(?<=\s)--[a-z-]+", words)) <= known, f"{verb}{words}"
+
+
+@pytest.mark.parametrize("name", MOST_LINES)
+def test_short_documents_stay_short(name: str) -> None:
+    assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= MOST_LINES[name]

@@ -84,7 +84,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--output", metavar="DIR", help="write bench.md, bench.json and a picture for each round trip there"
     )
-    parser.add_argument("--readme", metavar="FILE", help="replace the table in this file, README.md")
+    parser.add_argument("--readme", metavar="FILE", help="replace the table in this file, docs/benchmarks.md")
     parser.add_argument("--append", action="store_true", help="add rounds to those of DIR/bench.json")
     parser.add_argument("--verbose", action="store_true", help="tell each measure as it ends")
     parser.add_argument("--keep", action="store_true", help="keep the folder with the logs")
