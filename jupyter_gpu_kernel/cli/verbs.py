@@ -20,6 +20,7 @@ from .show import tables
 from .show.watch import WatchedVerb
 from .terminal import Progress
 from .verb import Ask, Listing, Verb, print_errors
+from .vscode import VSCode
 
 _NODES_OF_JOBS = "Of a cluster with Slurm, only nodes are asked on which a job with your kernel runs now."
 
@@ -155,5 +156,5 @@ class DemoVerb(Verb):
 
 
 ALL: tuple[type[Verb], ...] = (
-    *(List, Remove, CheckVerb, Login, Gpus, Ps, Attach, Stop, Priority, Logs, Serve, Launch, DemoVerb),
+    *(List, Remove, CheckVerb, Login, Gpus, Ps, Attach, Stop, Priority, Logs, Serve, VSCode, Launch, DemoVerb),
 )

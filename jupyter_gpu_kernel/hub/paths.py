@@ -65,7 +65,7 @@ def control_folder() -> Path:
 def page_server_address(number: str) -> tuple[str, Path]:
     """Return the address at which a Jupyter server listens for sign-ins, and the file for its key, 0600, which is
     there while it listens. `number`: 8 hexadecimal digits of its own."""
-    folder = _socket_folder("pages")
+    folder = sign_in_folder()
     key = folder / f"{number}.key"
     if sys.platform == "win32":
         return rf"\\.\pipe\{hub_folder().name}-{number}", key
@@ -74,7 +74,12 @@ def page_server_address(number: str) -> tuple[str, Path]:
 
 def page_servers() -> list[tuple[str, Path]]:
     """Return the addresses and key files of the Jupyter servers that listen for sign-ins, or were killed meanwhile."""
-    return [page_server_address(path.stem) for path in sorted(_socket_folder("pages").glob("*.key"))]
+    return [page_server_address(path.stem) for path in sorted(sign_in_folder().glob("*.key"))]
+
+
+def sign_in_folder() -> Path:
+    """Return the folder of these sockets and key files, 0700."""
+    return _socket_folder("pages")
 
 
 def _socket_folder(name: str) -> Path:
@@ -98,13 +103,18 @@ def installed_script(name: str) -> Path | None:
 
 def hub_key() -> bytes:
     """Return the key by which clients and hub authenticate each other. Raises FileNotFoundError if no hub has run."""
-    return (hub_folder() / "key").read_bytes()
+    return hub_key_file().read_bytes()
+
+
+def hub_key_file() -> Path:
+    """Return the file of this key."""
+    return hub_folder() / "key"
 
 
 def make_hub_key(runtime: Runtime) -> bytes:
     """Write a new key, 0600, and return it. Only the hub does so, before it listens."""
     key = runtime.random.randbytes(32)
-    replace_file(hub_folder() / "key", key)
+    replace_file(hub_key_file(), key)
     return key
 
 

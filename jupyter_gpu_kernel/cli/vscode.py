@@ -1,0 +1,104 @@
+"""The verb `vscode`: installs our extension into the editors of this computer, and tells it where the hub listens.
+
+The extension's file, which is made from vscode/, lies in the package if it was built."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..errors import GpuKernelError, SettingsError
+from ..hub.paths import hub_address, hub_key_file, sign_in_folder
+from ..hub.ssh.config.hosts import hosts
+from ..wire import PROTOCOL
+from ..wire.texts import printable
+from .verb import Verb, print_errors, print_json
+
+EXTENSION = Path(__file__).parents[1] / "vscode" / "remote-gpu.vsix"
+EDITORS = ("code", "code-insiders", "codium", "cursor", "code-server")
+"""The programs of editors that can install an extension."""
+_PATIENCE = 120.0  # seconds for one editor to install it
+_LAST_LINES = 3
+
+
+class VSCode(Verb):
+    verb = "vscode"
+    summary = "Install the extension for VS Code into the editors found: code, codium, cursor, code-server."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "action",
+            metavar="ACTION",
+            choices=("install", "hub", "hosts"),
+            help="install; or, for the extension, as JSON: “hub” starts the hub if there is none and prints where it "
+            "listens, “hosts” prints the hosts of your ssh configuration",
+        )
+
+    def run(self) -> int:
+        if self.args.action == "install":
+            return self._install()
+        print(json.dumps(self._hub() if self.args.action == "hub" else hosts()))
+        return 0
+
+    def _install(self) -> int:
+        """Install the extension into each editor. Those that refuse are reported; the exit status is then 1."""
+        editors = [path for name in EDITORS if (path := shutil.which(name))]
+        if not EXTENSION.is_file():
+            raise SettingsError(
+                f"the extension was not built: there is no {EXTENSION}",
+                remedy="Install a released wheel, or run “make vscode” in the checkout, which needs Node.js.",
+            )
+        if not editors:
+            raise SettingsError(
+                f"none of the editors {', '.join(EDITORS)} is on PATH",
+                remedy="In VS Code run “Shell Command: Install 'code' command in PATH”, or there choose "
+                f"“Extensions: Install from VSIX…” and the file {EXTENSION}.",
+            )
+        rows = [_install_into(editor) for editor in editors]
+        if self.args.json:
+            print_json(rows)
+        else:
+            for row in rows:
+                print(
+                    printable(f"Installed into {row['editor']}." if row["ok"] else f"Failed: {row['editor']}")
+                )
+        failed = [row for row in rows if not row["ok"]]
+        return print_errors(
+            GpuKernelError(
+                f"{row['editor']} did not install the extension: {row['message']}",
+                remedy=f"There choose “Extensions: Install from VSIX…” and the file {EXTENSION}.",
+            )
+            for row in failed
+        )
+
+    def _hub(self) -> dict[str, Any]:
+        """Return {"protocol", "version", "address", "key", "sign_ins"}: "key" is the path of a file, and in the folder
+        "sign_ins" the extension listens for kernels that wait until their user signs in."""
+        from ..client import HubClient
+
+        HubClient().close()
+        return {
+            "protocol": PROTOCOL,
+            "version": __version__,
+            "address": hub_address(),
+            "key": str(hub_key_file()),
+            "sign_ins": str(sign_in_folder()),
+        }
+
+
+def _install_into(editor: str) -> dict[str, Any]:
+    """Return {"editor", "ok", "message"}."""
+    try:
+        done = subprocess.run(
+            [editor, "--install-extension", str(EXTENSION), "--force"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_PATIENCE,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"editor": editor, "ok": False, "message": str(error)}
+    printed = (done.stdout + done.stderr).strip().splitlines()[-_LAST_LINES:]
+    return {"editor": editor, "ok": done.returncode == 0, "message": printable(" ".join(printed))}
