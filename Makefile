@@ -13,7 +13,7 @@ LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 # Without compiled modules, each process that the tests start needs twice the time for its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv sshd programs test test-full test-spare test-browser-side test-labextension test-lowest test-collaboration check labextension link pictures simulate mutants bench demo wheel clean
+.PHONY: help venv sshd programs test test-full test-spare test-browser-side test-labextension test-vscode test-lowest test-collaboration check labextension vscode link pictures simulate mutants bench demo wheel clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,12 +74,19 @@ labextension/node_modules/.package-lock.json: labextension/package-lock.json
 	cd labextension && npm ci --no-audit --no-fund
 
 # The tests in a browser, which pytest runs, need the extension built and linked.
-test-browser-side:  ## the unit tests of labextension/ (needs Node)
-	@if command -v npm >/dev/null; then $(MAKE) --silent test-labextension; \
-	else echo "no npm here: the unit tests of labextension/ are left out" >&2; fi
+test-browser-side:  ## the unit tests of labextension/ and vscode/ (needs Node)
+	@if command -v npm >/dev/null; then $(MAKE) --silent test-labextension test-vscode; \
+	else echo "no npm here: the unit tests of labextension/ and vscode/ are left out" >&2; fi
 
 test-labextension: labextension/node_modules/.package-lock.json $(LABEXTENSION) link
 	cd labextension && npm test
+
+# What comes with the packages is not executed when they are installed.
+vscode/node_modules/.package-lock.json: vscode/package-lock.json
+	cd vscode && npm ci --ignore-scripts --no-audit --no-fund
+
+test-vscode: vscode/node_modules/.package-lock.json
+	cd vscode && npm test
 
 test-spare: .venv/installed sshd  ## tests of kernels, keepers and the guard with every kernel forked from a spare interpreter
 	JUPYTER_GPU_KERNEL_SPARE=wait $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile tests/agent tests/hub $(ARGS)
@@ -111,6 +118,9 @@ labextension: .venv/installed labextension/node_modules/.package-lock.json  ## b
 	cd labextension && npm run build
 	@$(MAKE) --silent link
 
+vscode: vscode/node_modules/.package-lock.json  ## build the extension for VS Code (needs Node); `vscode install` installs it
+	cd vscode && npm run package
+
 link:  # as `pip install` would copy it, but what is built next is used at once
 	@mkdir -p $(dir $(LINKED))
 	@rm -rf $(LINKED)
@@ -136,11 +146,12 @@ $(LABEXTENSION): $(shell find labextension/*.json labextension/src labextension/
 demo: $(if $(LAB),.venv/installed $(LABEXTENSION),.venv/demo)  ## a practice cluster on this machine, and a kernel on it (LAB=1: in JupyterLab)
 	@$(BIN)/jupyter gpu-kernel demo $(if $(LAB),--lab)
 
-wheel: .venv/installed  ## dist/*.whl, with the JupyterLab side built in (needs Node)
+wheel: .venv/installed  ## dist/*.whl, with the extensions for JupyterLab and VS Code built in (needs Node)
 	rm -rf dist
 	$(BIN)/python -m build --wheel
 
 clean:  ## remove what was built, and caches; the virtual environments stay
 	rm -rf dist build jupyter_gpu_kernel/labextension labextension/lib labextension/node_modules
+	rm -rf jupyter_gpu_kernel/vscode_extension vscode/dist vscode/lib vscode/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find jupyter_gpu_kernel tests checks -name __pycache__ -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Build hook: compiles labextension/ into the package before a wheel or an sdist is packed.
+"""Build hook: compiles labextension/ and vscode/ into the package before a wheel or an sdist is packed.
 
 An editable install does without (no Node needed); so does a build whose compiled files are there and not
 older than their sources, which is what an sdist carries.
@@ -15,36 +15,38 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 MISSING_NPM = """
-The JupyterLab extension is not built, and npm is not on PATH to build it.
+The extensions for JupyterLab and VS Code are not built, and npm is not on PATH to build them.
 Install Node.js (20.19 or newer), or install a released wheel: it carries the built files.
 """
 
 
-class LabextensionHook(BuildHookInterface):  # type: ignore[type-arg]
+class ExtensionsHook(BuildHookInterface):  # type: ignore[type-arg]
     """hatchling calls `initialize` before it collects files."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        source = Path(self.root, "labextension")
-        built = Path(self.root, "jupyter_gpu_kernel", "labextension", "package.json")
         if version == "editable":
             return
-        if not is_fresh(built, source):
-            self._build(source)
-        for left in built.parent.rglob("*.orig"):  # JupyterLab's builder leaves one
+        root = Path(self.root)
+        lab, vscode, built = root / "labextension", root / "vscode", root / "jupyter_gpu_kernel"
+        if not is_fresh(built / "labextension" / "package.json", lab):
+            self._build(lab, ["ci"], ["run", "build"])
+        if not is_fresh(built / "vscode_extension" / "remote-gpu.vsix", vscode, lab):  # it shares modules
+            self._build(vscode, ["ci", "--ignore-scripts"], ["run", "package"])
+        for left in (built / "labextension").rglob("*.orig"):  # JupyterLab's builder leaves one
             left.unlink()
 
-    def _build(self, source: Path) -> None:
+    def _build(self, source: Path, *calls: list[str]) -> None:
         npm = shutil.which("npm")
         if npm is None:
             sys.exit(MISSING_NPM)
-        for words in (["ci"], ["run", "build"]):
+        for words in calls:
             subprocess.run([npm, *words], cwd=source, check=True)
 
 
-def is_fresh(built: Path, source: Path) -> bool:
-    """Whether `built` exists and no source file is newer."""
+def is_fresh(built: Path, *folders: Path) -> bool:
+    """Whether `built` exists and no source file in these folders is newer."""
     if not built.exists():
         return False
-    patterns = ("*.json", "src/**/*", "style/**/*", "schema/*.json")
-    sources = [path for pattern in patterns for path in source.glob(pattern)]
+    patterns = ("*.json", "src/**/*", "style/**/*", "schema/*.json", "media/*")
+    sources = [path for folder in folders for pattern in patterns for path in folder.glob(pattern)]
     return all(path.stat().st_mtime <= built.stat().st_mtime for path in sources)

@@ -13,13 +13,15 @@ import jupyter_gpu_kernel
 ROOT = Path(__file__).parents[1]
 
 
-def test_both_halves_have_one_version() -> None:
-    package = json.loads((ROOT / "labextension" / "package.json").read_text())
+@pytest.mark.parametrize("folder", ["labextension", "vscode"])
+def test_all_parts_have_one_version(folder: str) -> None:
+    package = json.loads((ROOT / folder / "package.json").read_text())
     assert package["version"] == jupyter_gpu_kernel.__version__
 
 
-def test_the_lock_file_names_no_download_host() -> None:
-    lock = json.loads((ROOT / "labextension" / "package-lock.json").read_text())
+@pytest.mark.parametrize("folder", ["labextension", "vscode"])
+def test_the_lock_file_names_no_download_host(folder: str) -> None:
+    lock = json.loads((ROOT / folder / "package-lock.json").read_text())
     assert [name for name, entry in lock["packages"].items() if "resolved" in entry] == []
 
 

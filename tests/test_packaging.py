@@ -20,12 +20,16 @@ pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[1]
 
-# Stands in for npm: notes how it was called; `run build` leaves what the real build leaves.
+# Stands in for npm: notes how it was called; `run build` and `run package` leave what the real builds leave.
 NPM = f"""#!{sys.executable}
 import pathlib, sys
 with open("npm-calls", "a") as calls:
     print(*sys.argv[1:], file=calls)
-if sys.argv[1] == "run":
+if sys.argv[2:] == ["package"]:
+    built = pathlib.Path("../jupyter_gpu_kernel/vscode_extension")
+    built.mkdir(exist_ok=True)
+    built.joinpath("remote-gpu.vsix").write_text("")
+elif sys.argv[1] == "run":
     built = pathlib.Path("../jupyter_gpu_kernel/labextension")
     built.joinpath("static").mkdir(parents=True, exist_ok=True)
     built.joinpath("static/remoteEntry.js").write_text("")
@@ -44,10 +48,12 @@ class Checkout:
         self.programs.mkdir(parents=True)
         for name in ("pyproject.toml", "hatch_build.py", "install.json", "LICENSE", "README.md"):
             shutil.copy(ROOT / name, root)
-        ignored = shutil.ignore_patterns("labextension", "node_modules", "lib", "__pycache__")
+        unwanted = ("labextension", "vscode_extension", "node_modules", "lib", "dist", "__pycache__")
+        ignored = shutil.ignore_patterns(*unwanted)
         for name in ("jupyter_gpu_kernel", "jupyter-config"):
             shutil.copytree(ROOT / name, root / name, ignore=ignored)
-        shutil.copytree(ROOT / "labextension", root / "labextension", ignore=ignored)
+        for name in ("labextension", "vscode"):
+            shutil.copytree(ROOT / name, root / name, ignore=ignored)
 
     def add_npm(self) -> None:
         npm = self.programs / "npm"
@@ -74,8 +80,8 @@ class Checkout:
         path.unlink()
         return names
 
-    def npm_calls(self) -> list[str]:
-        calls = self.root / "labextension" / "npm-calls"
+    def npm_calls(self, folder: str = "labextension") -> list[str]:
+        calls = self.root / folder / "npm-calls"
         return calls.read_text().splitlines() if calls.exists() else []
 
 
@@ -99,6 +105,8 @@ def test_a_wheel_carries_what_the_front_ends_need(checkout: Checkout) -> None:
     checkout.add_npm()
     names = checkout.wheel()
     assert checkout.npm_calls() == ["ci", "run build"]
+    assert checkout.npm_calls("vscode") == ["ci --ignore-scripts", "run package"]
+    assert "jupyter_gpu_kernel/vscode_extension/remote-gpu.vsix" in names
     assert installs(names, LABEXTENSION + "static/remoteEntry.js")
     assert installs(names, LABEXTENSION + "package.json")
     assert not any(name.endswith(".orig") for name in names)
@@ -138,7 +146,8 @@ def test_an_sdist_carries_the_built_extension(checkout: Checkout) -> None:
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert "jupyter_gpu_kernel/labextension/static/remoteEntry.js" in names
-    assert {"hatch_build.py", "labextension/src/index.ts"} <= names
+    assert "jupyter_gpu_kernel/vscode_extension/remote-gpu.vsix" in names
+    assert {"hatch_build.py", "labextension/src/index.ts", "vscode/src/extension.ts"} <= names
 
 
 def test_without_npm_a_wheel_says_what_is_missing(checkout: Checkout) -> None:

@@ -156,5 +156,6 @@ class DemoVerb(Verb):
 
 
 ALL: tuple[type[Verb], ...] = (
-    *(List, Remove, CheckVerb, Login, Gpus, Ps, Attach, Stop, Priority, Logs, Serve, VSCode, Launch, DemoVerb),
+    *(List, Remove, CheckVerb, Login, Gpus, Ps, Attach, Stop, Priority, Logs),
+    *(Serve, VSCode, Launch, DemoVerb),
 )

@@ -19,7 +19,7 @@ from ..wire import PROTOCOL
 from ..wire.texts import printable
 from .verb import Verb, print_errors, print_json
 
-EXTENSION = Path(__file__).parents[1] / "vscode" / "remote-gpu.vsix"
+EXTENSION = Path(__file__).parents[1] / "vscode_extension" / "remote-gpu.vsix"
 EDITORS = ("code", "code-insiders", "codium", "cursor", "code-server")
 """The programs of editors that can install an extension."""
 _PATIENCE = 120.0  # seconds for one editor to install it

@@ -89,7 +89,7 @@ def program(tmp_path: Path, environment: Environment) -> Program:
 
 
 VERBS = ["add", "list", "remove", "check", "login", "gpus", "ps", "attach", "stop", "priority", "logs"]
-VERBS += ["serve", "launch", "demo"]
+VERBS += ["serve", "vscode", "launch", "demo"]
 
 
 def test_help_names_every_verb_and_each_verb_helps(program: Program) -> None:
