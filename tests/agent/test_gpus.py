@@ -417,6 +417,22 @@ def test_samples_at_hand_decide_at_once_but_are_confirmed_by_a_new_one(node: Nod
     assert isinstance(node.settle(mine), ClaimGranted)
 
 
+def test_a_gpu_that_an_older_sample_left_over_is_for_the_kernel_that_comes_first(node: Node) -> None:
+    """Both looked free, and the other one was taken since: a kernel that has asked before waits for this one."""
+    usable = gpu_bits(one.uuid for one in node.gpus)
+    ahead = [WaitingKernel("first", os.getuid(), 1.0, 1, usable=usable, pid=1)]
+    mine, other = node.claim(), node.claim(allowed=[node.gpus[0].uuid])
+    for _ in range(3):
+        mine.add(node.sample())
+    assert isinstance(node.settle(other), ClaimGranted)
+    mine.decide(ahead)
+    assert node.gpus[1].uuid in node.leases()
+    assert isinstance(step(mine, node.sample(), ahead), ClaimPending) and list(node.leases()) == [
+        node.gpus[0].uuid
+    ]
+    assert isinstance(node.settle(mine), ClaimGranted), "once that kernel waits no longer"
+
+
 def test_one_sample_is_enough_for_an_empty_gpu_and_the_one_that_confirms_begins_later(node: Node) -> None:
     node.report(0, memory_used_mib=1)
     mine = node.claim()

@@ -199,7 +199,8 @@ class Claim:
             return ClaimPending(text, self._confirmation_delay())
         own = {lease.uuid: lease for lease in self._leases}
         free = [verdict.gpu for verdict in verdicts if verdict.free and verdict.gpu.uuid in own]
-        if len(free) < self._count:
+        # On an older sample it may have looked as if enough GPUs were left for those that come first.
+        if len(free) < self._count or choose(verdicts, self._count, ahead) is None:
             self.release()
             return self._pending(verdicts, ahead)
         ignoring = [uuid for uuid, lease in own.items() if lease.ignores_another and uuid in sample.leases]

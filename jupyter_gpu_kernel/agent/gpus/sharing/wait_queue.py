@@ -156,7 +156,8 @@ class WaitQueue:
         if not self._me.gpus:
             return []
         now = self._loop.runtime.time()
-        held = Counter(owner.uid for owner in owners)
+        # A kernel that is about to confirm its leases has the turn for which it took them.
+        held = Counter(owner.uid for owner in owners if owner.pid != self._me.pid)
         held_by_process = Counter(holder.pid for holder in leases)
         others = [
             one
