@@ -81,6 +81,7 @@ def test_a_folder_of_a_keeper_that_is_starting_stays(node: Node) -> None:
         assert not found.remove_stale("starting")
         process.communicate(b"\n")
     assert found.remove_stale("starting")
+    assert not root.story("starting").exists(), "an `attach` had made the folder, and not locked it yet"
 
 
 def test_a_folder_whose_lock_cannot_be_opened_stays(node: Node) -> None:

@@ -127,10 +127,11 @@ class Leftovers:
             return None
 
     def _end_story(self, kernel_id: str) -> None:
-        """Write the end of the kernel into its story, unless it is there."""
+        """Write the end of the kernel into its story, unless it is there. A kernel without a story was not started: an
+        `attach` has made its folder, and has not locked it yet."""
         path = self._root.story(kernel_id)
         story = read_story(path)
-        if story and story[-1].get("event") == "end":
+        if not story or story[-1].get("event") == "end":
             return
         reason = explain_keeper(_keeper_facts(story))
         Story(path, self._runtime.time).tell("end", f"the kernel ended: {reason}", **reason._asdict())
