@@ -379,9 +379,7 @@ class Relay:
     def _send_one(self, message: Message) -> None:
         """Send a message of the kernel, or in the kernel's name."""
         parent = message.parent_key
-        if parent in self.reattach.answered:
-            self._log.add("keep", message)
-        elif self.reattach.is_orphaned(parent):
+        if parent in self.reattach.answered or self.reattach.is_orphaned(parent):
             self._log.add("keep", message)
             self._sent(message)
         else:

@@ -232,6 +232,14 @@ MENDED = [
         "message.channel is Channel.SHELL",
     ),
     Mutant(
+        "cells wait for ever for code that was answered before it ran",
+        "agent.core.relay",
+        "        if parent in self.reattach.answered or self.reattach.is_orphaned(parent):\n",
+        "        if parent in self.reattach.answered:\n"
+        '            self._log.add("keep", message)\n'
+        "        elif self.reattach.is_orphaned(parent):\n",
+    ),
+    Mutant(
         "a kernel that has ended gives no reply to a kernel_info_request",
         "wire.kernel_messages.answers",
         "            return self.reply(request, self.kernel_info) if self.kernel_info else []\n",

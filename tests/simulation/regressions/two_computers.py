@@ -8,6 +8,15 @@ from ..plan import Decision
 from .common import BASE, cells
 
 PLANS = {
+    "a cell waits for code of a front end that has left, which was answered before it ran": replace(
+        BASE, seed=5001911, rate=5e6, unread=4194304, rate_limited=False, revives=False, ids_collide=True
+    ).with_decisions(
+        Decision(1.008, "other computer"),
+        cells(1.065, [["input"]], front=1, stop=False),
+        cells(1.134, []),
+        Decision(2.502, "own code", {"front": 0}),
+        cells(3.306, [], front=1),
+    ),
     "a request to a kernel that another computer has gets no reply": replace(
         BASE, seed=161, rate=5e6, unread=4194304
     ).with_decisions(Decision(2.281, "other computer"), Decision(4.453, "complete")),
