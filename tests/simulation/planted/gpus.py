@@ -92,7 +92,7 @@ GPUS = [
     Mutant(
         "a claim that is not confirmed keeps its leases",
         "agent.gpus.claim",
-        "        if len(free) < self._count:\n            self.release()\n",
+        "        if len(free) < self._count or choose(verdicts, self._count, ahead) is None:\n            self.release()\n",
         "        if len(free) < self._count:\n",
     ),
     Mutant(
