@@ -92,8 +92,8 @@ GPUS = [
     Mutant(
         "a claim that is not confirmed keeps its leases",
         "agent.gpus.claim",
-        "        if len(free) < self._count or choose(verdicts, self._count, ahead) is None:\n            self.release()\n",
-        "        if len(free) < self._count:\n",
+        "choose(verdicts, self._count, ahead) is None:\n            self.release()\n",
+        "choose(verdicts, self._count, ahead) is None:\n",
     ),
     Mutant(
         "a cell does not show what it waits for",
