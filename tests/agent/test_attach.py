@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import threading
 from typing import Any, Dict, Iterator, List, Optional, Tuple, cast
 
 import pytest
-from waiting import DEADLINE
+from waiting import DEADLINE, readable
 
 from jupyter_gpu_kernel.agent.mux.attach import MAX_PENDING, Router
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
@@ -66,12 +65,12 @@ class Node:
         return self.reply()
 
     def reply(self) -> Dict[str, Any]:
-        assert select.select([self._stdout], [], [], DEADLINE)[0]
+        assert readable(self._stdout)
         (reply,) = FrameReader(greeting=False).feed(os.read(self._stdout, 1 << 16))
         return reply.json()
 
     def handle(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        return {"came": bool(select.select([self.keeper], [], [], 0)[0])}
+        return {"came": readable(self.keeper.fileno(), 0)}
 
     def identity(self) -> str:
         return "node"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
 import stat
@@ -13,7 +12,7 @@ from typing import Any, Dict, List
 
 import pytest
 from keepers import AGENT, Hub, Place
-from waiting import DEADLINE, eventually
+from waiting import DEADLINE, eventually, readable
 
 from jupyter_gpu_kernel.agent.refused import Refused
 from jupyter_gpu_kernel.agent.story import read_story
@@ -101,8 +100,7 @@ def test_a_stopped_keeper_holds_up_nobody(place: Place) -> None:
 
     def until(kind: Kind, number: int) -> None:
         while not any(frame.kind is kind and frame.number == number for frame in seen):
-            ready, _, _ = select.select([attach.stdout], [], [], DEADLINE)
-            assert ready, f"no {kind.name} came"
+            assert readable(attach.stdout.fileno()), f"no {kind.name} came"  # type: ignore[union-attr]
             seen.extend(frames.feed(os.read(attach.stdout.fileno(), 1 << 16)))  # type: ignore[union-attr]
 
     try:

@@ -79,7 +79,7 @@ class Used(Pending):
         self.wake()
 
 
-Test = Callable[[JobStarter, Any], Coroutine[Any, Any, None]]
+Steps = Callable[[JobStarter, Any], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def with_starter(login: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Run a coroutine function with a kernel and its starter, which tries again at once; return the kernel."""
     monkeypatch.setattr(job_starter, "_RETRY", 0.01)
 
-    async def run(test: Test, kernel: Pending) -> Pending:
+    async def run(test: Steps, kernel: Pending) -> Pending:
         log = logging.getLogger("test")
         nodes = Nodes(RUNTIME, login, log)  # type: ignore[arg-type]
         schedulers = Schedulers(RUNTIME, nodes, log)

@@ -39,7 +39,7 @@ class Call:
         self.steps.append(f"{hop}: {step}")
 
 
-Test = Callable[[Scheduler, Any], Coroutine[Any, Any, None]]
+Steps = Callable[[Scheduler, Any], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
@@ -48,10 +48,10 @@ def login(tmp_path: Path) -> LoginNode:
 
 
 @pytest.fixture
-def with_scheduler(login: LoginNode) -> Callable[[Test], Call]:
+def with_scheduler(login: LoginNode) -> Callable[[Steps], Call]:
     """Run a coroutine function with a scheduler and a call, which is returned."""
 
-    async def run(test: Test) -> Call:
+    async def run(test: Steps) -> Call:
         node = Node(RUNTIME, RouteSettings(("login",), (), None), login, logging.getLogger("test"))  # type: ignore[arg-type]
         node.add_name("a100")
         scheduler, call = Scheduler(RUNTIME, lambda: node, logging.getLogger("test")), Call()

@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import pty
-import select
 import signal
 import struct
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 from remote import Remote
-from waiting import DEADLINE, eventually
+from waiting import DEADLINE, eventually, readable
 
 from jupyter_gpu_kernel import kernelspecs
 
@@ -52,7 +51,7 @@ class Terminal:
         deadline = time.monotonic() + DEADLINE
         while text not in self.output:
             assert time.monotonic() < deadline, f"no {text!r} in {self.output!r}"
-            if select.select([self.screen], [], [], 0.1)[0]:
+            if readable(self.screen, 0.1):
                 self.output += os.read(self.screen, 65536).decode()
         before, _, self.output = self.output.partition(text)
         return before + text
