@@ -6,6 +6,8 @@ BIN38 := .venv-py38check/bin
 BINLOW := .venv-lowest/bin
 JOBS ?= 4
 BESIDE := jupyter-collaboration jupyter_server_documents jupyter_server_nbmodel notebook
+# What runs on every system: all but the agent and the demo.
+ELSEWHERE := --config-file checks/mypy-elsewhere.ini
 LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
@@ -71,7 +73,7 @@ test-full: .venv/installed sshd programs test-browser-side  ## all tests (ARGS="
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 labextension/node_modules/.package-lock.json: labextension/package-lock.json
-	cd labextension && npm ci --no-audit --no-fund
+	cd labextension && npm ci --ignore-scripts --no-audit --no-fund
 
 # The tests in a browser, which pytest runs, need the extension built and linked.
 test-browser-side:  ## the unit tests of labextension/ and vscode/ (needs Node)
@@ -107,6 +109,7 @@ check: .venv/installed .venv-py38check/installed  ## style, types (also as Pytho
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	for system in win32 darwin; do $(BIN)/mypy --platform $$system $(ELSEWHERE) || exit; done
 	$(BIN38)/mypy --config-file= --strict --python-version 3.8 --ignore-missing-imports \
 	    --follow-imports=silent --allow-subclassing-any --allow-untyped-decorators --no-warn-return-any --no-warn-unused-ignores \
 	    -p jupyter_gpu_kernel.wire -p jupyter_gpu_kernel.agent

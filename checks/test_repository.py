@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
+import yaml
 
 import jupyter_gpu_kernel
 
@@ -25,6 +27,12 @@ def test_the_lock_file_names_no_download_host(folder: str) -> None:
     assert [name for name, entry in lock["packages"].items() if "resolved" in entry] == []
 
 
+MORE_RIGHTS = {
+    "audit.yml": {"security-events: write"},  # CodeQL writes what it finds
+    "release.yml": {"attestations: write", "contents: write", "id-token: write"},
+}
+
+
 def test_workflows_run_pinned_actions_with_the_least_rights() -> None:
     """A tag can be moved to other code by whoever owns the action; a commit cannot."""
     for workflow in ROOT.glob(".github/workflows/*.yml"):
@@ -35,8 +43,51 @@ def test_workflows_run_pinned_actions_with_the_least_rights() -> None:
         ), used
         assert len(set(used)) == len({one.split("@")[0] for one in used}), "one version of each"
         assert re.search(r"^permissions: \{\}", text, re.MULTILINE)
-        rights = re.findall(r"^    permissions:\n((?:      .*\n)+)", text, re.MULTILINE)
-        assert rights and set(rights) == {"      contents: read\n"}
+        blocks = re.findall(r"^    permissions:\n((?:      .*\n)+)", text, re.MULTILINE)
+        rights = {line.strip() for block in blocks for line in block.splitlines()}
+        assert rights - {"contents: read"} == MORE_RIGHTS.get(workflow.name, set())
+
+
+def test_workflows_install_only_pinned_packages() -> None:
+    """npm by its lock file, without its packages' scripts; pip by hashes, or by the constraints of the workflow."""
+    for workflow in ROOT.glob(".github/workflows/*.yml"):
+        for command in re.findall(r"^ *(?:- )?run: (.*)$", workflow.read_text(), re.MULTILINE):
+            assert "npm install" not in command
+            assert "npm ci" not in command or "--ignore-scripts" in command
+            if "pip install" in command and not re.search(r"pip install (--editable )?[\"'.]", command):
+                assert "--require-hashes" in command
+    for file in ROOT.glob(".ci/*.txt"):
+        assert not re.search(r"^-|://", file.read_text(), re.MULTILINE), f"{file} names a package index"
+
+
+def test_the_notes_of_a_release_are_the_section_of_the_changelog() -> None:
+    namespace = runpy.run_path(str(ROOT / ".ci" / "release_notes.py"))
+    changelog = (
+        "# Changelog\n\n## Unreleased\n\n## 1.2.3 (2027-01-01)\n\n### Added\n\n- One.\n\n## 1.2.2\n\n- Old.\n"
+    )
+    package = '__version__ = "1.2.3"\n'
+    assert namespace["notes"]("v1.2.3", changelog, package) == "### Added\n\n- One.\n"
+    for tag, text in (("v1.2.4", changelog), ("v1.2.3", "# Changelog\n\n## Unreleased\n")):
+        with pytest.raises(SystemExit):
+            namespace["notes"](tag, text, package)
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob(".github/**/*.yml")), ids=lambda path: path.name)
+def test_what_the_host_of_the_repository_reads_is_yaml(file: Path) -> None:
+    assert isinstance(yaml.safe_load(file.read_text()), dict)
+
+
+def test_the_recipe_for_conda_is_that_of_the_package() -> None:
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    recipe = yaml.safe_load((ROOT / "packaging" / "conda-forge" / "recipe.yaml").read_text())
+    assert recipe["context"]["version"] == jupyter_gpu_kernel.__version__
+    needed = [f"python {project['requires-python']}", *project["dependencies"]]
+    assert [one.replace(" ", "") for one in recipe["requirements"]["run"]] == [
+        one.replace(" ", "") for one in needed
+    ]
+    scripts = [f"{name} = {target}" for name, target in project["scripts"].items()]
+    assert recipe["build"]["python"]["entry_points"] == scripts
 
 
 def test_every_dependency_has_a_lower_bound() -> None:

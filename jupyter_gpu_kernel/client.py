@@ -265,7 +265,8 @@ def _connect(at: tuple[str, bytes] | None) -> Connection[Any, Any]:
 
 def _try_to_connect(at: tuple[str, bytes] | None = None) -> Connection[Any, Any] | None:
     try:
-        connection = Client(hub_address() if at is None else at[0])
+        # On Windows it is of another class, with the same methods.
+        connection: Connection[Any, Any] = Client(hub_address() if at is None else at[0])  # type: ignore[assignment,unused-ignore]
     except OSError:
         return None
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import importlib
 import json
 import os
@@ -104,7 +105,7 @@ SERVER_CONFIG = "etc/jupyter/jupyter_server_config.d/jupyter_gpu_kernel.json"
 def test_a_wheel_carries_what_the_front_ends_need(checkout: Checkout) -> None:
     checkout.add_npm()
     names = checkout.wheel()
-    assert checkout.npm_calls() == ["ci", "run build"]
+    assert checkout.npm_calls() == ["ci --ignore-scripts", "run build"]
     assert checkout.npm_calls("vscode") == ["ci --ignore-scripts", "run package"]
     assert "jupyter_gpu_kernel/vscode_extension/remote-gpu.vsix" in names
     assert installs(names, LABEXTENSION + "static/remoteEntry.js")
@@ -131,11 +132,29 @@ def test_the_extension_is_built_again_only_when_its_sources_changed(checkout: Ch
     checkout.add_npm()
     checkout.wheel()
     checkout.wheel()
-    assert checkout.npm_calls() == ["ci", "run build"]
+    assert checkout.npm_calls() == ["ci --ignore-scripts", "run build"]
     built = checkout.root / "jupyter_gpu_kernel" / "labextension" / "package.json"
     os.utime(built, (0, 0))
     checkout.wheel()
-    assert checkout.npm_calls() == ["ci", "run build"] * 2
+    assert checkout.npm_calls() == ["ci --ignore-scripts", "run build"] * 2
+
+
+def test_the_metadata_is_complete(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://git.example.org")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "lab/jupyter-gpu-kernel")
+    checkout.add_npm()
+    assert checkout.build("wheel").returncode == 0
+    (path,) = (checkout.root / "dist").glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        (name,) = [one for one in archive.namelist() if one.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+        assert any(one.endswith(".dist-info/licenses/LICENSE") for one in archive.namelist())
+    assert metadata["License-Expression"] == "BSD-3-Clause" and metadata["Keywords"]
+    urls = dict(one.split(", ") for one in metadata.get_all("Project-URL", []))
+    assert set(urls) == {"Homepage", "Documentation", "Changelog", "Issues", "Source"}
+    assert urls["Issues"] == "https://git.example.org/lab/jupyter-gpu-kernel/issues"
+    named = {one.rpartition(" ")[2] for one in metadata.get_all("Classifier", [])}
+    assert {"3.10", "3.11", "3.12", "3.13", "3.14"} <= named
 
 
 def test_an_sdist_carries_the_built_extension(checkout: Checkout) -> None:

@@ -38,7 +38,10 @@ def hub_folder() -> Path:
 
 
 def _usual_hub_folder() -> Path:
-    user = os.getuid() if sys.platform != "win32" else getpass.getuser()
+    if sys.platform == "win32":
+        user = getpass.getuser()
+    else:
+        user = str(os.getuid())
     mark = hashlib.sha256(str(jupyter_data_dir()).encode()).hexdigest()[:8]
     name = f"jupyter-gpu-kernel-hub-{user}-{mark}-p{PROTOCOL}"
     bases = [Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()), Path(tempfile.gettempdir())]

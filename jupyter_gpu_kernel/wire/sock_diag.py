@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
+import sys
 
 ANY = 0xFFFFFFFF
 """States, interface or cookie: whichever the socket has."""
@@ -16,6 +18,8 @@ _TIMEOUT = 0.2
 def query(request: bytes) -> bytes:
     """Return the first answer to a request of one family of sockets. Raises OSError if the system reports an error:
     FileNotFoundError if there is no such socket."""
+    if sys.platform != "linux":
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     header = _HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
         netlink.settimeout(_TIMEOUT)

@@ -177,7 +177,7 @@ def _refuse_others(descriptor: int, port: int) -> bool:
     except OSError:
         return False  # closed meanwhile
     with connection:
-        if not _has_port(connection, port):
+        if sys.platform == "win32" or not _has_port(connection, port):
             return False  # closed meanwhile, and the number belongs to another file
         uid = uid_of(connection)
         if uid in (os.geteuid(), 0):

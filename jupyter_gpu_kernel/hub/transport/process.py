@@ -97,7 +97,7 @@ class ProcessEnds(Ends):
     def _wait_readable(self, descriptor: int) -> None:
         """Return when there is something to read, or the stream was closed. On Windows `os.read` waits instead: there
         only the end of the process ends it."""
-        if self._interrupt is not None:
+        if sys.platform != "win32" and self._interrupt is not None:
             waiting = select.poll()
             waiting.register(descriptor, select.POLLIN)
             waiting.register(self._interrupt[0], select.POLLIN)
