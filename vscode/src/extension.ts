@@ -3,12 +3,15 @@
  */
 import * as vscode from 'vscode';
 
+import { Add } from './add.js';
 import { Documents } from './documents.js';
 import { specNameOf } from './hub/border.js';
 import { Hub } from './hub/hub.js';
 import { SignInServer } from './hub/signInServer.js';
 import { findInstallation } from './installation.js';
+import { JupyterServers } from './jupyterServers.js';
 import { KernelCommands } from './kernelCommands.js';
+import { Missed } from './missed.js';
 import { Model } from './model.js';
 import { Notices } from './notices.js';
 import { openNotebooks } from './notebooks.js';
@@ -41,9 +44,14 @@ class Session implements vscode.Disposable {
   /** Begins to follow kernels when a notebook has one of ours, and ends that when none has. */
   async look(): Promise<void> {
     const installation = vscode.workspace.notebookDocuments.length ? await this._hub.installation() : null;
+    if (installation?.names.size) {
+      void this._servers.register().catch(() => undefined); // that extension may be another version
+    }
     const isNeeded = installation !== null && openNotebooks(installation.names).length > 0;
     if (isNeeded && !this._following) {
+      this._missed = new Missed(this._hub, this._model, this._documents);
       this._following = vscode.Disposable.from(
+        this._missed,
         this._model.watchKernels(),
         new StatusBar(this._model),
         new Notices(this._hub, this._model, this._signIn)
@@ -78,6 +86,11 @@ class Session implements vscode.Disposable {
   private _commands(): Record<string, (argument: unknown) => Promise<unknown>> {
     return {
       'remoteGpu.show': async () => vscode.commands.executeCommand('remoteGpu.view.focus'),
+      'remoteGpu.add': async () => {
+        await this._add.run();
+        await this._model.refresh();
+      },
+      'remoteGpu.missed': async argument => this._missed?.show(argument),
       'remoteGpu.refresh': () => this._model.refresh(),
       'remoteGpu.signIn': async argument => this._withSpec(argument, name => this._signIn.run(name)),
       'remoteGpu.signInInTerminal': async argument => this._withSpec(argument, name => this._signIn.runInTerminal(name))
@@ -102,9 +115,12 @@ class Session implements vscode.Disposable {
   private readonly _hub = new Hub(() => findInstallation(programSetting()));
   private readonly _model = new Model(this._hub);
   private readonly _documents = new Documents();
-  private readonly _questions = new Questions(name => void telling(() => this._signIn.runInTerminal(name)));
+  private readonly _questions = new Questions();
   private readonly _signIn = new SignIn(this._hub, this._questions);
-  private readonly _parts: vscode.Disposable[] = [new Tree(this._model), this._model, this._documents];
+  private readonly _add = new Add(this._hub, this._questions);
+  private readonly _servers = new JupyterServers(this._hub);
+  private readonly _parts: vscode.Disposable[] = [this._servers, new Tree(this._model), this._model, this._documents];
+  private _missed: Missed | undefined;
   private _following: vscode.Disposable | undefined;
   private _signInServer: Promise<SignInServer | undefined> | undefined;
 }

@@ -14,6 +14,7 @@ import type { IGpuUse } from './shared/words.js';
 const KERNELS_INTERVAL = 2000;
 const OVERVIEW_INTERVAL = 5000;
 const USE_INTERVAL = 12_000;
+const LEFT_INTERVAL = 10_000;
 /** Seconds for which the hub waits for each node. */
 const PATIENCE = 2;
 
@@ -29,6 +30,9 @@ export class Model implements vscode.Disposable {
 
   /** The kernels of front ends on this computer. */
   kernels: readonly IKernel[] = [];
+  /** Kernels that no front end has, as far as `wantsLeft` is true. */
+  left: readonly IKernel[] = [];
+  wantsLeft = false;
   overview: IOverview | null = null;
   /** Why the hub cannot be asked; '' if it can. */
   problem = '';
@@ -76,7 +80,23 @@ export class Model implements vscode.Disposable {
       this.problem = String((error as Error).message);
     }
     void this._askUse();
+    void this._askLeft();
     this._changed.fire();
+  }
+
+  private async _askLeft(): Promise<void> {
+    if (!this.wantsLeft || this.problem || Date.now() - this._leftTime < LEFT_INTERVAL) {
+      return;
+    }
+    this._leftTime = Date.now();
+    try {
+      const specs = await this._hub.specsForHub();
+      const rows = kernelsOf(await this._hub.call('ps', { specs, patience: PATIENCE }, { start: false }));
+      this.left = rows.filter(row => !row.attached && !row.attached_from && row.state !== 'ended');
+      this._changed.fire();
+    } catch {
+      this.left = []; // the nodes cannot be asked now
+    }
   }
 
   private async _askUse(): Promise<void> {
@@ -114,6 +134,7 @@ export class Model implements vscode.Disposable {
   private readonly _changed = new vscode.EventEmitter<void>();
   private readonly _kernelsPoll = new Poll(() => this._askKernels(), KERNELS_INTERVAL);
   private readonly _overviewPoll = new Poll(() => this._askOverview(), OVERVIEW_INTERVAL);
+  private _leftTime = 0;
   private _use: { readonly id: string; rows: readonly IGpuUse[]; time: number } | null = null;
 }
 

@@ -16,26 +16,26 @@ const LONGEST_ANSWER = 4096;
 const FINGERPRINT_END = 4;
 const KINDS: readonly string[] = ['password', 'passphrase', 'code', 'pin', 'text'];
 
-/** Why the user is asked. `notebook` is a name or ''. */
+/** Why the user is asked. */
 export interface IPurpose {
+  /** The sign-in to a kernelspec, or the look at a new machine. */
+  readonly what: 'login' | 'probe';
   readonly name: string;
+  /** The name of the notebook whose kernel waits, or ''. */
   readonly notebook: string;
+  /** Lets the user answer in a terminal instead. */
+  readonly openTerminal: () => void;
 }
 
 export class Questions {
-  /** `openTerminal` lets the user answer the questions of this kernelspec in a terminal. */
-  constructor(openTerminal: (name: string) => void) {
-    this._openTerminal = openTerminal;
-  }
-
   /** Asks, once no other question of this window is open. `signal` closes the question. null: in a terminal. */
   ask(question: Facts, purpose: IPurpose, signal: AbortSignal): Promise<Answer> {
-    const asking = this._last.then(() => this._show(promptOf(question, purpose), signal));
+    const asking = this._last.then(() => this._show(promptOf(question, purpose), purpose, signal));
     this._last = asking.catch(() => null);
     return asking;
   }
 
-  private _show(prompt: IPrompt, signal: AbortSignal): Promise<Answer> {
+  private _show(prompt: IPrompt, { openTerminal }: IPurpose, signal: AbortSignal): Promise<Answer> {
     const box = vscode.window.createInputBox();
     const texts = textsOf(prompt, trans);
     box.title = texts.title;
@@ -43,7 +43,7 @@ export class Questions {
     box.placeholder = prompt.kind === 'host' ? `Type the last ${FINGERPRINT_END} or more characters of the fingerprint` : texts.label;
     box.password = prompt.kind !== 'host';
     box.ignoreFocusOut = true; // the user may have to look a code up
-    box.buttons = prompt.waits.name ? [TERMINAL] : [];
+    box.buttons = [TERMINAL];
     return new Promise(resolve => {
       const settle = (answer: Answer): void => {
         resolve(answer); // the first answer counts
@@ -61,7 +61,7 @@ export class Questions {
       box.onDidChangeValue(() => (box.validationMessage = ''));
       box.onDidTriggerButton(() => {
         settle(null);
-        this._openTerminal(prompt.waits.name);
+        openTerminal();
       });
       box.onDidHide(() => settle('cancel'));
       if (signal.aborted) {
@@ -72,13 +72,12 @@ export class Questions {
     });
   }
 
-  private readonly _openTerminal: (name: string) => void;
   private _last: Promise<unknown> = Promise.resolve();
 }
 
 const TERMINAL: vscode.QuickInputButton = { iconPath: new vscode.ThemeIcon('terminal'), tooltip: 'Sign in in a terminal instead' };
 
-function promptOf(question: Facts, { name, notebook }: IPurpose): IPrompt {
+function promptOf(question: Facts, { what, name, notebook }: IPurpose): IPrompt {
   const { kind, again } = recordOf(question.secret);
   const isSecret = question.kind === 'secret';
   return {
@@ -89,14 +88,14 @@ function promptOf(question: Facts, { name, notebook }: IPurpose): IPrompt {
     again: again === true,
     fingerprint: inert(question.fingerprint, 120),
     keyType: inert(question.key_type, 40),
-    waits: { what: notebook ? 'kernel' : name ? 'login' : 'probe', name: name || inert(question.hop, 120), notebook },
+    waits: { what: notebook ? 'kernel' : what, name, notebook },
     saveable: false
   };
 }
 
 /** The words of the machine, or the fingerprint of its key. */
 function wordsOf({ kind, prompt, keyType, fingerprint }: IPrompt): string {
-  return kind === 'host' ? `${keyType}: ${fingerprint}` : prompt;
+  return kind === 'host' ? `${keyType}: ${fingerprint}.` : prompt;
 }
 
 /** Why this cannot be the answer; '' if it can. */

@@ -89,8 +89,10 @@ export class SignIn {
     onProgress: (text: string) => void
   ): Promise<Outcome> {
     let outcome: Outcome | null = null;
+    const openTerminal = (): void => void this.runInTerminal(name);
+    const purpose = { what: 'login', name, notebook: inert(notebook), openTerminal } as const;
     const ask = async (question: Facts, closed: AbortSignal): Promise<Answer> => {
-      const answer = await this._questions.ask(question, { name, notebook: inert(notebook) }, closed);
+      const answer = await this._questions.ask(question, purpose, closed);
       outcome = answer === 'cancel' ? 'cancelled' : answer === null && !closed.aborted ? 'terminal' : outcome;
       return answer;
     };

@@ -4,8 +4,9 @@
 import * as vscode from 'vscode';
 
 import { kernelOf } from './notebooks.js';
+import type { IKernel } from './hub/border.js';
 import type { Model } from './model.js';
-import { trans, viewOf } from './shared/words.js';
+import { kernelView, trans, viewOf } from './shared/words.js';
 
 export class StatusBar implements vscode.Disposable {
   constructor(model: Model) {
@@ -32,10 +33,19 @@ export class StatusBar implements vscode.Disposable {
   private _update(): void {
     const notebook = vscode.window.activeNotebookEditor?.notebook;
     const kernel = notebook && kernelOf(notebook, this._model.kernels);
+    const left = notebook && !kernel ? kernelOf(notebook, this._model.left) : undefined;
     this._model.watchedUse = kernel?.id ?? '';
-    if (!kernel) {
-      return this._item.hide();
+    this._model.wantsLeft = notebook !== undefined && !kernel;
+    if (kernel) {
+      this._show(kernel);
+    } else if (left) {
+      this._showLeft(left);
+    } else {
+      this._item.hide();
     }
+  }
+
+  private _show(kernel: IKernel): void {
     const view = viewOf(kernel, this._model.usesOf(kernel.id), Date.now() / 1000, trans);
     this._item.text = `$(server-process) ${view.text}`;
     this._item.tooltip = view.tooltip;
@@ -45,6 +55,18 @@ export class StatusBar implements vscode.Disposable {
       : { command: 'remoteGpu.show', title: 'Show Remote GPUs' };
     const hint = view.signIn ? 'Sign in' : 'Show Remote GPUs';
     this._item.accessibilityInformation = { label: `${view.text}. ${hint}`, role: 'button' };
+    this._item.show();
+  }
+
+  /** The kernel that this notebook had before the window was closed or reloaded. */
+  private _showLeft(kernel: IKernel): void {
+    const { state, place } = kernelView(trans, kernel, Date.now() / 1000);
+    const text = trans.__('%1 · %2 · the next cell attaches it', place, state);
+    this._item.text = `$(server-process) ${text}`;
+    this._item.tooltip = trans.__('The kernel of this notebook runs on, with its variables. The next cell that you run uses it, and then this window can show what it missed.');
+    this._item.backgroundColor = undefined;
+    this._item.command = { command: 'remoteGpu.show', title: 'Show Remote GPUs' };
+    this._item.accessibilityInformation = { label: `${text}. Show Remote GPUs`, role: 'button' };
     this._item.show();
   }
 

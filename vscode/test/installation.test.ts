@@ -1,23 +1,12 @@
 import assert from 'node:assert/strict';
-import { chmod, mkdir, mkdtemp, readFile, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 
 import { activate } from '../src/extension.js';
 import { callProgram, findInstallation } from '../src/installation.js';
+import { folder, program } from './programs.js';
 import { registered } from './vscode.js';
-
-async function folder(): Promise<string> {
-  return mkdtemp(join(tmpdir(), 'remote-gpu-'));
-}
-
-async function program(text = 'echo "{}"'): Promise<string> {
-  const path = join(await folder(), 'jupyter-gpu-kernel');
-  await writeFile(path, `#!/bin/sh\n${text}\n`);
-  await chmod(path, 0o755);
-  return path;
-}
 
 async function spec(data: string, name: string, content: unknown): Promise<void> {
   await mkdir(join(data, 'kernels', name), { recursive: true });

@@ -17,6 +17,8 @@ class PlayedModel {
   readonly changed = this._changed.event;
   kernels = [kernel()];
   watchedUse = '';
+  wantsLeft = false;
+  left: ReturnType<typeof kernel>[] = [];
   usesOf = (): object[] => [{ memory_used_mib: 2048, memory_total_mib: 24576, utilization: 50 }];
   refresh = async (): Promise<void> => undefined;
   show(changes: object): void {
@@ -71,6 +73,16 @@ test('a notebook without a kernel of ours has no item', () => {
   const { model, item } = statusBar();
   model.show({ notebook: '/w/other.ipynb' });
   assert.equal(item.visible, false);
+});
+
+test('a kernel that the notebook had left is shown, and that the next cell attaches it', () => {
+  const { model, item } = statusBar();
+  model.left = [kernel({ state: 'detached', link: undefined })];
+  model.show({ id: 'k3', notebook: '/w/other.ipynb' });
+  assert.equal(model.wantsLeft, true);
+  assert.equal(item.text, '$(server-process) gpu2 · GPU 0 · detached · the next cell attaches it');
+  model.show({});
+  assert.equal(model.wantsLeft, false);
 });
 
 test('a notebook has the kernel with its path, also that of a session, and rather one that has not ended', () => {

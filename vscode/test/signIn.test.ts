@@ -13,11 +13,11 @@ import { SignIn } from '../src/signIn.js';
 import { stateChanged, until, user, window } from './vscode.js';
 
 const terminals: string[] = [];
-const questions = (): Questions => new Questions(name => terminals.push(name));
+const questions = (): Questions => new Questions();
 const never = new AbortController().signal;
 const password = { kind: 'secret', hop: 'login', prompt: 'Password:', secret: { kind: 'password', of: 'a@login', again: false } };
 const hostKey = { kind: 'host', hop: 'login', fingerprint: 'SHA256:abcdWXYZ', key_type: 'ED25519' };
-const purpose = { name: 'gpu2', notebook: 'a.ipynb' };
+const purpose = { what: 'login', name: 'gpu2', notebook: 'a.ipynb', openTerminal: () => terminals.push('gpu2') } as const;
 
 afterEach(() => {
   user.boxes.length = user.progresses.length = user.messages.length = terminals.length = 0;
@@ -82,7 +82,8 @@ test('the terminal is the way out', async () => {
 /** A hub whose `login` asks these questions, and then does what the last one says. */
 function hubWith(login: (options: ICallOptions) => Promise<unknown>): Hub {
   const specs = async (): Promise<object[]> => [{ name: 'gpu2', displayName: 'Remote GPU (gpu2)', settings: {} }];
-  return { specs, call: (_: string, __: object, options: ICallOptions) => login(options) } as unknown as Hub;
+  const program = async (): Promise<string> => '/bin/jupyter-gpu-kernel';
+  return { specs, program, call: (_: string, __: object, options: ICallOptions) => login(options) } as unknown as Hub;
 }
 
 const asks = ({ ask, signal }: ICallOptions): Promise<unknown> =>
@@ -106,6 +107,7 @@ test('a sign-in asks, and tells how it went', async () => {
   assert.equal(await outcome(() => user.boxes[2]!.triggered.fire(undefined)), 'terminal');
   assert.equal(await outcome(() => user.progresses[3]!.cancelled.fire()), 'cancelled');
   assert.deepEqual(user.messages, []);
+  assert.deepEqual(user.terminals.map(one => one.shellArgs), [['login', 'gpu2']]);
 });
 
 test('a failed sign-in says why, and offers to try again', async () => {

@@ -57,6 +57,46 @@ export const TreeItemCollapsibleState = { None: 0, Collapsed: 1, Expanded: 2 };
 export const StatusBarAlignment = { Left: 1, Right: 2 };
 export const ProgressLocation = { Window: 10, Notification: 15 };
 
+export class NotebookRange {
+  constructor(readonly start: number, readonly end: number) {}
+}
+export class NotebookCellData {
+  metadata: unknown;
+  outputs: NotebookCellOutput[] = [];
+  executionSummary: unknown;
+  constructor(readonly kind: number, readonly value: string, readonly languageId: string) {}
+}
+export class NotebookCellOutput {
+  constructor(readonly items: NotebookCellOutputItem[]) {}
+}
+export class NotebookCellOutputItem {
+  static stdout = (text: string): NotebookCellOutputItem => this.text(text, 'application/vnd.code.notebook.stdout');
+  static stderr = (text: string): NotebookCellOutputItem => this.text(text, 'application/vnd.code.notebook.stderr');
+  static error = (error: object): NotebookCellOutputItem => this.text(JSON.stringify(error), 'application/vnd.code.notebook.error');
+  static text(text: string, mime: string): NotebookCellOutputItem {
+    return new NotebookCellOutputItem(Buffer.from(text), mime);
+  }
+  constructor(readonly data: Uint8Array, readonly mime: string) {}
+}
+export class NotebookCellStatusBarItem {
+  command: unknown;
+  constructor(readonly text: string, readonly alignment: number) {}
+}
+export const NotebookCellStatusBarAlignment = { Left: 1, Right: 2 };
+export class NotebookEdit {
+  static replaceCells = (range: NotebookRange, cells: NotebookCellData[]): NotebookEdit => new NotebookEdit(range, cells);
+  constructor(readonly range: NotebookRange, readonly newCells: NotebookCellData[]) {}
+}
+export class WorkspaceEdit {
+  /** As in VS Code it replaces what was set for this document before. */
+  set(uri: Uri, edits: NotebookEdit[]): void {
+    this.edits.set(uri.toString(), edits);
+  }
+  /** As in VS Code it counts no edit of a notebook. */
+  readonly size = 0;
+  readonly edits = new Map<string, NotebookEdit[]>();
+}
+
 /** A box, as `createInputBox` makes it. */
 export class InputBox {
   title = '';
@@ -108,6 +148,7 @@ export const user = {
   terminals: [] as { name: string; shellPath: string; shellArgs: string[] }[],
   items: [] as Record<string, unknown>[],
   executed: [] as unknown[][],
+  edits: [] as NotebookEdit[],
   documents: [] as { uri: Uri; text: string }[],
   /** The buttons that the user presses, in turn, and what they choose from lists or enter. */
   presses: [] as (string | undefined)[],
@@ -194,6 +235,10 @@ export const workspace = {
     provider = given;
     return new Disposable(() => undefined);
   },
+  applyEdit: async (edit: WorkspaceEdit): Promise<boolean> => {
+    user.edits.push(...[...edit.edits.values()].flat());
+    return true;
+  },
   openTextDocument: async (uri: Uri): Promise<object> => {
     const document = { uri, text: provider!.provideTextDocumentContent(uri) };
     user.documents.push(document);
@@ -211,4 +256,9 @@ export const commands = {
   executeCommand: async (...words: unknown[]): Promise<void> => void user.executed.push(words)
 };
 
-export const extensions = { getExtension: (): unknown => undefined };
+export const notebooks = { registerNotebookCellStatusBarItemProvider: (): Disposable => new Disposable(() => undefined) };
+
+/** The installed extensions, by their ids. */
+export const installed = new Map<string, unknown>();
+
+export const extensions = { getExtension: (id: string): unknown => installed.get(id) };
