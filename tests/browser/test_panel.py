@@ -174,7 +174,7 @@ def test_a_cell_that_is_run_at_once_after_stop_all_gets_a_new_kernel(
     page.locator("[data-id=jp-running-sessions]").click()
     section = page.get_by_role("region", name="Remote GPU Kernels Section")
     expect(section).to_contain_text(notebook.path)
-    page.get_by_role("toolbar", name="Remote GPU Kernels").get_by_role("button", name="Stop All").click()
+    page.locator(".jp-RunningSessions-toolbar").get_by_text("Stop All").click()
     page.get_by_role("dialog").get_by_role("button", name="Stop All").click()
     expect(section).not_to_contain_text(notebook.path)
     notebook.run(1)
