@@ -1,10 +1,10 @@
 """Remote GPU kernels for Jupyter. This module has the version and the hooks that Jupyter calls, and imports little.
 
 `provisioner.py` and `launcher.py` start kernels for front ends, by `served_kernel.py` and `client.py`, which calls the
-hub. `settings/`, `kernelspecs/` and `adding.py` are about what users configure; `page_sign_in.py` and
-`saved_answers.py` are about signing in; `program.py` finds our program. `cli/` has the commands, `server/` Jupyter's
-server extension. `hub/` is the user's one process for all kernels, `agent/` what runs on the work node, `wire/` the
-protocol of both, `demo/` a practice cluster. `errors.py` has the errors that users see.
+hub. `settings/`, `kernelspecs/` and `adding.py` are about what users configure; `saved_answers.py` stores their answers
+to a host that they sign in to; `program.py` finds our program. `cli/` has the commands, `server/` Jupyter's server
+extension. `hub/` is the user's one process for all kernels, `agent/` what runs on the work node, `wire/` the protocol
+of both, `demo/` a practice cluster. `errors.py` has the errors that users see.
 """
 
 from __future__ import annotations

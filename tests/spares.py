@@ -25,8 +25,8 @@ import json, os, sys, time
 from pathlib import Path
 archive, root, key, ready = sys.argv[1:5]
 sys.path.insert(0, archive)
-from jupyter_gpu_kernel.agent.spare import packets
-from jupyter_gpu_kernel.agent.spare.packets import KernelStart
+from jupyter_gpu_kernel.agent.spare.places import MAX_FDS, SOCKET_TYPE, is_own, receive_packet, send_packet
+from jupyter_gpu_kernel.agent.spare.places import KernelStart
 from jupyter_gpu_kernel.agent.spare.places import SparePlace
 command, cwd, env = json.loads(sys.stdin.readline())
 place = SparePlace(Path(root), key)
@@ -37,13 +37,13 @@ while sock is None:
     sock = place.connect(60)
 fds = {"JUPYTER_GPU_KERNEL_READY_FD": int(ready)}
 start = KernelStart(command, command.index("ipykernel") + 1, cwd, env, 2, fds)
-packets.send(sock, start.request(), [start.output, *fds.values()])
-pid = packets.receive(sock)[0]["pid"]
-packets.send(sock, {"go": True})
+send_packet(sock, start.request(), [start.output, *fds.values()])
+pid = receive_packet(sock)[0]["pid"]
+send_packet(sock, {"go": True})
 os.close(int(ready))
 print(pid, flush=True)
 sock.settimeout(None)
-print(packets.receive(sock)[0]["status"], flush=True)
+print(receive_packet(sock)[0]["status"], flush=True)
 """
 """A keeper's side, as the user whose kernel it is."""
 

@@ -24,11 +24,11 @@ from .front_end.front_ends import FrontEnd, FrontEndSpec
 from .jobs.job_files import JobFiles
 from .jobs.job_kernels import JobKernels
 from .kernel.core.events import StartFailed
+from .kernel.core.life import LinkState, Phase
 from .kernel.kernel_info import KernelInfoCache
 from .kernel.kernel_state import NO_CELLS, HubContext, Origin
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.starter import Starter
-from .kernel.states import LinkState, Phase
 from .kernel.vscode.pending_stops import PendingStops
 from .kernel.vscode.sessions import VSCodeSession, VSCodeSessions
 from .kernel_settings import KernelSettings

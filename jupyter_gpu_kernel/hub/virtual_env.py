@@ -19,8 +19,7 @@ from ..errors import AgentError
 from . import sanitize
 from .node.check.find_python import at_least, install_python, locate, start_best, too_old
 from .node.check.python_probe import SOURCES, NodeFacts, Probe, Python
-from .transport.connection import Connection
-from .transport.script import Output, source
+from .transport.connection import Connection, Output, source
 
 _CURRENT = (3, 10)
 """Current releases of ipykernel need this Python."""

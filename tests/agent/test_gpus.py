@@ -13,10 +13,8 @@ import pytest
 from leases import read_leases, take_lease
 from runtimes import RUNTIME, Clock
 
-from jupyter_gpu_kernel.agent.gpus.allocation import Allocation
 from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
-from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, GpuProcess, SmiError
-from jupyter_gpu_kernel.agent.gpus.devices.visible_devices import NVIDIA
+from jupyter_gpu_kernel.agent.gpus.devices.gpu import NVIDIA, Gpu, GpuProcess, SmiError
 from jupyter_gpu_kernel.agent.gpus.judge import (
     Criteria,
     Verdict,
@@ -24,7 +22,7 @@ from jupyter_gpu_kernel.agent.gpus.judge import (
     judge,
     waiting_text,
 )
-from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
+from jupyter_gpu_kernel.agent.gpus.requirements import Allocation, Requirements
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing import queue_view
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, Lease, LeaseTaker

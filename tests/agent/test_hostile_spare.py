@@ -18,10 +18,18 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from waiting import DEADLINE, eventually
 
-from jupyter_gpu_kernel.agent.spare import packets
 from jupyter_gpu_kernel.agent.spare.files import environment_mark
-from jupyter_gpu_kernel.agent.spare.packets import KernelStart
-from jupyter_gpu_kernel.agent.spare.places import MAX_SPARES, SparePlace, is_short
+from jupyter_gpu_kernel.agent.spare.places import (
+    MAX_FDS,
+    MAX_SPARES,
+    SOCKET_TYPE,
+    KernelStart,
+    SparePlace,
+    is_own,
+    is_short,
+    receive_packet,
+    send_packet,
+)
 from jupyter_gpu_kernel.agent.spare.proc_title import reserve, reserved_variable
 from jupyter_gpu_kernel.agent.spare.usual_packages import UsualPackages
 from jupyter_gpu_kernel.agent.system import procfs
@@ -74,8 +82,8 @@ class Spare:
     def forks(self) -> bool:
         """Whether it forks a kernel, which ends when its keeper has gone before it wanted it."""
         with self.connect() as sock:
-            packets.send(sock, self.request(), [2])
-            pid = int(packets.receive(sock)[0]["pid"])
+            send_packet(sock, self.request(), [2])
+            pid = int(receive_packet(sock)[0]["pid"])
             assert procfs.start_ticks(pid)
         eventually(lambda: not procfs.start_ticks(pid), "the end of the forked process")
         return True
@@ -98,14 +106,14 @@ def test_packets(spare: Spare) -> None:
     before = spare.descriptors()
 
     @MANY
-    @given(st.binary(max_size=40), st.integers(0, 2 * packets.MAX_FDS))
+    @given(st.binary(max_size=40), st.integers(0, 2 * MAX_FDS))
     @example(b"{}", 0)
     def send(data: bytes, fds: int) -> None:
         with spare.connect() as sock:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [2] * fds))] if fds else []
             sock.sendmsg([data or b"\0"], rights)
             with contextlib.suppress(EOFError, OSError):
-                assert set(packets.receive(sock)[0]) == {"refused"}  # as {} is a packet
+                assert set(receive_packet(sock)[0]) == {"refused"}  # as {} is a packet
 
     send()
     assert spare.forks()
@@ -116,11 +124,11 @@ def test_requests(spare: Spare) -> None:
     before = spare.descriptors()
 
     @MANY
-    @given(st.sampled_from(sorted(spare.request())), VALUES, st.integers(0, packets.MAX_FDS))
+    @given(st.sampled_from(sorted(spare.request())), VALUES, st.integers(0, MAX_FDS))
     def ask(key: str, value: Any, fds: int) -> None:
         with spare.connect() as sock:
-            packets.send(sock, spare.request(**{key: value}), [2] * fds)
-            answer = packets.receive(sock)[0]
+            send_packet(sock, spare.request(**{key: value}), [2] * fds)
+            answer = receive_packet(sock)[0]
             assert set(answer) in ({"refused"}, {"pid"})
 
     ask()
@@ -138,8 +146,8 @@ def test_requests(spare: Spare) -> None:
 )  # fmt: skip
 def test_a_request_that_is_refused(spare: Spare, changes: Dict[str, Any]) -> None:
     with spare.connect() as sock:
-        packets.send(sock, spare.request(**changes), [2])
-        assert set(packets.receive(sock)[0]) == {"refused"}
+        send_packet(sock, spare.request(**changes), [2])
+        assert set(receive_packet(sock)[0]) == {"refused"}
     assert spare.forks()
 
 
@@ -148,9 +156,9 @@ def test_a_request_that_is_refused(spare: Spare, changes: Dict[str, Any]) -> Non
 )
 def test_a_request_that_only_the_forked_process_fails_at(spare: Spare, changes: Dict[str, Any]) -> None:
     with spare.connect() as sock:
-        packets.send(sock, spare.request(**changes), [2])
-        pid = int(packets.receive(sock)[0]["pid"])
-        packets.send(sock, {"go": True})
+        send_packet(sock, spare.request(**changes), [2])
+        pid = int(receive_packet(sock)[0]["pid"])
+        send_packet(sock, {"go": True})
         eventually(lambda: not procfs.start_ticks(pid), "the end of the forked process")
     assert spare.forks()
 
@@ -160,8 +168,8 @@ def test_connections_that_say_nothing_end(spare: Spare) -> None:
     silent = [spare.connect() for _ in range(3)]
     for sock in silent:
         with pytest.raises((EOFError, OSError, FieldError)):
-            assert set(packets.receive(sock)[0]) == {"refused"}
-            packets.receive(sock)
+            assert set(receive_packet(sock)[0]) == {"refused"}
+            receive_packet(sock)
         sock.close()
     assert spare.forks()
 
@@ -177,15 +185,15 @@ def test_only_its_user_reaches_it(spare: Spare) -> None:
 def test_a_process_of_another_user_is_distinguished_from_ours(user: int, own: bool) -> None:
     """Should the modes of the files not keep it out."""
     name = f"\0jupyter-gpu-kernel-test-{os.getpid()}"
-    with socket.socket(socket.AF_UNIX, packets.TYPE) as listener:
+    with socket.socket(socket.AF_UNIX, SOCKET_TYPE) as listener:
         listener.bind(name)
         listener.listen()
         code = (
-            f"import os, socket; os.setuid({user}); s = socket.socket(socket.AF_UNIX, {int(packets.TYPE)}); "
+            f"import os, socket; os.setuid({user}); s = socket.socket(socket.AF_UNIX, {int(SOCKET_TYPE)}); "
         )
         connect = [sys.executable, "-c", code + f"s.connect({name!r}); s.recv(1)"]
         with subprocess.Popen(connect), listener.accept()[0] as sock:
-            assert packets.is_own(sock) is own
+            assert is_own(sock) is own
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes another user")
@@ -194,7 +202,7 @@ def test_no_kernel_is_asked_of_another_users_process(tmp_path: Path, user: int, 
     """It would get the kernel's environment, and could read its connection file."""
     path = SparePlace(tmp_path, "key")._socket
     code = (
-        f"import os, socket, sys; s = socket.socket(socket.AF_UNIX, {int(packets.TYPE)}); s.bind({str(path)!r}); "
+        f"import os, socket, sys; s = socket.socket(socket.AF_UNIX, {int(SOCKET_TYPE)}); s.bind({str(path)!r}); "
         f"os.setuid({user}); s.listen(); print('listens', flush=True); sys.stdin.read()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

@@ -16,8 +16,8 @@ from keepers import Hub, Place
 from runtimes import ManualLoop
 from waiting import eventually
 
-from jupyter_gpu_kernel.agent.job.end_notices import EndNotices
 from jupyter_gpu_kernel.agent.job.slurm_job import Controller, SlurmJob, parse_facts, read_job
+from jupyter_gpu_kernel.agent.keeper.limits.kernel_job import EndNotices
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 from jupyter_gpu_kernel.wire.slurm import expand
 from jupyter_gpu_kernel.wire.texts import duration

@@ -7,7 +7,7 @@ from typing import Any, List
 import pytest
 
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, SmiError
-from jupyter_gpu_kernel.agent.gpus.devices.mig import mig_devices
+from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import mig_devices
 
 WHOLE = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77"
 PARTED = "GPU-feba7e40-d724-01ff-b00f-3a439a28a6c7"

@@ -13,8 +13,7 @@ from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.core.events import Tell
 from jupyter_gpu_kernel.agent.keeper.core_runner import CoreRunner
-from jupyter_gpu_kernel.agent.keeper.output_pace import AHEAD, RATE, OutputPace
-from jupyter_gpu_kernel.agent.keeper.server import HubEvents, KeeperServer
+from jupyter_gpu_kernel.agent.keeper.server import AHEAD, RATE, HubEvents, KeeperServer, OutputPace
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message

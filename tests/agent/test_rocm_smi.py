@@ -15,13 +15,11 @@ from typing import Any, Dict, List, Optional
 import pytest
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.gpus.allocation import Allocation
-from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, SmiError
+from jupyter_gpu_kernel.agent.gpus.devices.gpu import AMD, NVIDIA, Gpu, SmiError, variables, visible_uuids
 from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import GpuReader, device_variable, gpu_reader
 from jupyter_gpu_kernel.agent.gpus.devices.rocm_smi import parse
-from jupyter_gpu_kernel.agent.gpus.devices.visible_devices import AMD, NVIDIA, variables, visible_uuids
 from jupyter_gpu_kernel.agent.gpus.judge import judge
-from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
+from jupyter_gpu_kernel.agent.gpus.requirements import Allocation, Requirements
 from jupyter_gpu_kernel.agent.system import procfs
 
 ME, OWNER = os.getpid(), procfs.user_name(os.getuid())

@@ -13,7 +13,7 @@ from processes import has_ended
 from runtimes import RUNTIME
 from waiting import DEADLINE, eventually
 
-from jupyter_gpu_kernel.agent.system.programs import Limit, run_programs
+from jupyter_gpu_kernel.agent.system.agent_runtime import Limit, run_programs
 
 FORKS = "print(os.fork(), flush=True); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
@@ -60,7 +60,7 @@ def test_what_is_cancelled_is_killed(tmp_path: Path) -> None:
 def test_output_is_read_also_if_the_disk_is_full(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from jupyter_gpu_kernel.agent.system.programs import Limit, run_programs\n"
+        "from jupyter_gpu_kernel.agent.system.agent_runtime import Limit, run_programs\n"
         "from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime\n"
         "limit = Limit(AgentRuntime().monotonic() + 60)\n"
         "print(run_programs(AgentRuntime(), [['echo', 'printed']], limit)[0].output)\n"

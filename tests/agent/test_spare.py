@@ -17,8 +17,12 @@ from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit.descendants import TAG, find_descendants
 from jupyter_gpu_kernel.agent.process.adopted_process import AdoptedProcess
-from jupyter_gpu_kernel.agent.spare import packets
-from jupyter_gpu_kernel.agent.spare.places import SparePlace, retire_all, spares_running
+from jupyter_gpu_kernel.agent.spare.places import (
+    SOCKET_TYPE,
+    SparePlace,
+    retire_all,
+    spares_running,
+)
 from jupyter_gpu_kernel.agent.system import procfs
 from jupyter_gpu_kernel.agent.system.loop import Loop
 from jupyter_gpu_kernel.wire.messages import Channel, Message
@@ -159,7 +163,7 @@ def test_a_kernel_outlives_its_spare_interpreter(forking: Forks) -> None:
 def test_the_end_is_noticed_without_process_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with Python 3.8, or Linux before 5.3."""
     monkeypatch.delattr(os, "pidfd_open", raising=False)
-    loop, ours_and_parents = Loop(RUNTIME), socket.socketpair(socket.AF_UNIX, packets.TYPE)
+    loop, ours_and_parents = Loop(RUNTIME), socket.socketpair(socket.AF_UNIX, SOCKET_TYPE)
     with subprocess.Popen(["sleep", "600"]) as process, ours_and_parents[1] as parent:
         forked = AdoptedProcess(loop, process.pid, loop.stop, ours_and_parents[0])
         assert forked.poll() is None

@@ -25,9 +25,8 @@ from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.hub.node.nodes import none_usable
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.several_hosts import host_wait
-from jupyter_gpu_kernel.hub.several_hosts.host_wait import HostWait
+from jupyter_gpu_kernel.hub.several_hosts.host_wait import HostWait, Reservation
 from jupyter_gpu_kernel.hub.several_hosts.placement import GRACE, PATIENCE, Offer, left_out, wait_until
-from jupyter_gpu_kernel.hub.several_hosts.reservation import Reservation
 from jupyter_gpu_kernel.served_kernel import ServedKernel, StartCall
 from jupyter_gpu_kernel.wire.messages import keeper_message
 

@@ -14,8 +14,8 @@ import pytest
 
 from jupyter_gpu_kernel.agent.job.output import adopt_output
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.hub.jobs.job_output import MAX_LINES, rows, script
-from jupyter_gpu_kernel.hub.transport.script import Output
+from jupyter_gpu_kernel.hub.jobs.job_nodes import MAX_LINES, output_rows, output_script
+from jupyter_gpu_kernel.hub.transport.connection import Output
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jobs run on Linux")
 USER = (
@@ -35,7 +35,9 @@ sys.stderr.write(repr(own_output()))
 
 def read(base: Path, job_id: str) -> Output:
     environ = {**os.environ, "JUPYTER_GPU_KERNEL_BASE": str(base), "HOME": str(base)}
-    return Output.of(subprocess.run(["/bin/sh"], input=script(job_id), capture_output=True, env=environ))
+    return Output.of(
+        subprocess.run(["/bin/sh"], input=output_script(job_id), capture_output=True, env=environ)
+    )
 
 
 @pytest.fixture
@@ -118,6 +120,6 @@ def test_a_link_or_another_jobs_file_is_not_read(tmp_path: Path, opened: Path) -
 
 
 def test_lines_are_bounded_and_harmless() -> None:
-    found = rows("\n".join(f"{number}\x1b[2J" for number in range(100)), hop="gpu1")
+    found = output_rows("\n".join(f"{number}\x1b[2J" for number in range(100)), hop="gpu1")
     assert len(found) == MAX_LINES and found[-1]["text"].startswith("99?") and found[-1]["hop"] == "gpu1"
-    assert rows(None) == []
+    assert output_rows(None, "gpu1") == []

@@ -23,8 +23,8 @@ from jupyter_gpu_kernel.hub.jobs.job_nodes import JobNodes
 from jupyter_gpu_kernel.hub.jobs.job_starter import JobStarter
 from jupyter_gpu_kernel.hub.jobs.job_table import JobTable
 from jupyter_gpu_kernel.hub.kernel.core.events import Event, StartFailed, WaitExplained
+from jupyter_gpu_kernel.hub.kernel.core.life import Phase
 from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState, Origin
-from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.hub.node.nodes import Nodes

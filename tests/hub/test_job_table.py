@@ -20,8 +20,8 @@ from jupyter_gpu_kernel.hub.jobs import job_table
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile, JobFiles
 from jupyter_gpu_kernel.hub.jobs.job_nodes import JobNodes
 from jupyter_gpu_kernel.hub.jobs.job_table import JobTable
+from jupyter_gpu_kernel.hub.kernel.core.life import Phase
 from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
-from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.hub.node.nodes import Nodes

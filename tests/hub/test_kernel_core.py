@@ -12,9 +12,8 @@ from jupyter_gpu_kernel.hub.front_end.requests import FrontEndFacts, SavedReques
 from jupyter_gpu_kernel.hub.kernel.core import effects, events, late_subscribers
 from jupyter_gpu_kernel.hub.kernel.core.effects import Effect
 from jupyter_gpu_kernel.hub.kernel.core.kernel_core import KernelCore
-from jupyter_gpu_kernel.hub.kernel.core.life import Life
+from jupyter_gpu_kernel.hub.kernel.core.life import Life, LinkState, Phase
 from jupyter_gpu_kernel.hub.kernel.core.relay import CoreSetup
-from jupyter_gpu_kernel.hub.kernel.states import LinkState, Phase
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, id_of, keeper_message
 

@@ -30,9 +30,9 @@ from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.front_end.requests import SavedRequest, header_key
 from jupyter_gpu_kernel.hub.jobs import job_kernels
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFile
+from jupyter_gpu_kernel.hub.kernel.core.life import LinkState, Phase
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.starter import LeftKernel
-from jupyter_gpu_kernel.hub.kernel.states import LinkState, Phase
 from jupyter_gpu_kernel.hub.kernel.vscode import pending_stops
 from jupyter_gpu_kernel.hub.kernel.vscode.pending_stops import PendingStops
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings

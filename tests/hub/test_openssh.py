@@ -31,15 +31,14 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError, HostKeyError
 from jupyter_gpu_kernel.hub.openssh import questions
 from jupyter_gpu_kernel.hub.openssh.askpass import ADDRESS, TOKEN
-from jupyter_gpu_kernel.hub.openssh.askpass_server import Abandoned, AskpassServer
 from jupyter_gpu_kernel.hub.openssh.hops import DirectHop
 from jupyter_gpu_kernel.hub.openssh.process import HOST_KEY, READY, SIGN_IN, SSHLog, SSHProcess
 from jupyter_gpu_kernel.hub.openssh.program import SignIn, find_program, open_master
-from jupyter_gpu_kernel.hub.openssh.questions import Questions
+from jupyter_gpu_kernel.hub.openssh.questions import Abandoned, AskpassServer, Questions
 from jupyter_gpu_kernel.hub.paths import control_folder
 from jupyter_gpu_kernel.hub.ssh.config.route import Hop, resolve
 from jupyter_gpu_kernel.hub.ssh.route_connection import RouteConnection
-from jupyter_gpu_kernel.hub.transport.short_command import SHELL
+from jupyter_gpu_kernel.hub.transport.connection import SHELL
 
 __all__ = ["ssh_server"]
 pytestmark = [

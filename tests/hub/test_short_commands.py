@@ -12,8 +12,8 @@ import pytest
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError
+from jupyter_gpu_kernel.hub.transport.connection import Completed, run_to_end
 from jupyter_gpu_kernel.hub.transport.process import ProcessEnds
-from jupyter_gpu_kernel.hub.transport.short_command import Completed, run_to_end
 from jupyter_gpu_kernel.hub.transport.stream import CommandStream
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a shell of this machine")

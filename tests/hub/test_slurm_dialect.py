@@ -12,7 +12,7 @@ from jupyter_gpu_kernel.hub.slurm import commands, dialect, words
 from jupyter_gpu_kernel.hub.slurm.commands import LOCATE, Commands, located
 from jupyter_gpu_kernel.hub.slurm.dialect import JobRecord, JobState, expand
 from jupyter_gpu_kernel.hub.slurm.words import job_end, why_pending
-from jupyter_gpu_kernel.hub.transport.script import Output
+from jupyter_gpu_kernel.hub.transport.connection import Output
 from jupyter_gpu_kernel.wire import durations
 
 

@@ -8,9 +8,8 @@ import pytest
 
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.hub.slurm.choice import choose
-from jupyter_gpu_kernel.hub.slurm.partitions import SlurmCluster, cluster, gpus
-from jupyter_gpu_kernel.hub.transport.script import Output
+from jupyter_gpu_kernel.hub.slurm.partitions import SlurmCluster, choose, cluster, gpus
+from jupyter_gpu_kernel.hub.transport.connection import Output
 
 SINFO = """\
 cn1|cpu*|idle|(null)|0/128/0/128|257000|7-00:00:00|1-00:00:00|up

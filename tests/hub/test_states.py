@@ -13,9 +13,9 @@ from streams import log
 
 from jupyter_gpu_kernel.errors import AgentRefusal, AuthError, ConnectError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.core.life import LINK_STATES, PHASES, LinkState, Phase, transition
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
-from jupyter_gpu_kernel.hub.kernel.states import LINK_STATES, PHASES, LinkState, Phase, transition
 from jupyter_gpu_kernel.hub.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.nodes import Nodes

@@ -23,8 +23,7 @@ from wheelhouse import make_wheel, repack
 
 from jupyter_gpu_kernel.errors import AgentError, GpuKernelError
 from jupyter_gpu_kernel.hub.node.check.python_probe import NodeFacts, Python
-from jupyter_gpu_kernel.hub.transport.script import Output
-from jupyter_gpu_kernel.hub.transport.short_command import Completed
+from jupyter_gpu_kernel.hub.transport.connection import Completed, Output
 from jupyter_gpu_kernel.hub.virtual_env import Answer, path_of, run_script, script_text, wheel_facts
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the script runs on the work node's sh")

@@ -19,7 +19,7 @@ def test_a_jupyter_server_loads_no_ssh(module: str) -> None:
     """At its start; paramiko takes 50 ms. To read the user's ssh configuration takes no paramiko."""
     loaded = loaded_by(f"import {module}")
     assert module in loaded
-    assert not loaded & {"paramiko", "cryptography", "jupyter_gpu_kernel.hub.ssh.connector"}
+    assert not loaded & {"paramiko", "cryptography", "jupyter_gpu_kernel.hub.ssh.route_connection"}
 
 
 def test_a_launcher_loads_little() -> None:

@@ -15,8 +15,7 @@ from jupyter_gpu_kernel.hub.node.node import Node as HubNode
 from jupyter_gpu_kernel.hub.node.nodes import Nodes as HubNodes
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.rpc import Call
-from jupyter_gpu_kernel.hub.transport.connection import Connection
-from jupyter_gpu_kernel.hub.transport.short_command import Completed
+from jupyter_gpu_kernel.hub.transport.connection import Completed, Connection
 
 from .gpus import NodeGpus
 from .keeper import KeeperProcess

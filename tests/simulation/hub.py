@@ -15,10 +15,10 @@ from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEndSpec
 from jupyter_gpu_kernel.hub.front_end.requests import Change
 from jupyter_gpu_kernel.hub.jobs.job_files import JobFiles
 from jupyter_gpu_kernel.hub.jobs.job_kernels import JobKernels
+from jupyter_gpu_kernel.hub.kernel.core.life import LinkState, Phase
 from jupyter_gpu_kernel.hub.kernel.kernel_state import HubContext, Origin
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.starter import Starter
-from jupyter_gpu_kernel.hub.kernel.states import LinkState, Phase
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node_link import NodeLink
 from jupyter_gpu_kernel.hub.several_hosts.host_starter import HostStarter

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu_kernel.agent.core.waiting import Reason
+from jupyter_gpu_kernel.hub.kernel.core.life import LinkState
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
-from jupyter_gpu_kernel.hub.kernel.states import LinkState
 
 from .kernel import essence
 from .network import WRITE_AHEAD

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpu_kernel.agent.gpus.devices.visible_devices import NVIDIA, visible_uuids
+from jupyter_gpu_kernel.agent.gpus.devices.gpu import NVIDIA, visible_uuids
 from jupyter_gpu_kernel.agent.kernel_context import KernelContext
 from jupyter_gpu_kernel.agent.kernel_protocol import returned
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jupyter_gpu_kernel.errors import ConnectError
-from jupyter_gpu_kernel.hub.transport.short_command import Completed
+from jupyter_gpu_kernel.hub.transport.connection import Completed
 
 from .world import EPOCH, World
 

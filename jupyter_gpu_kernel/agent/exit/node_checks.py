@@ -16,9 +16,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from ..gpus.devices.gpu import SmiError
 from ..gpus.devices.gpu_reader import GpuReader
 from ..in_kernel.signal_rules import MEMORY_DAEMONS
-from ..system.agent_runtime import AgentRuntime
+from ..system.agent_runtime import AgentRuntime, Limit, run_programs
 from ..system.procfs import command_name, pids, read_text, user_name
-from ..system.programs import Limit, run_programs
 
 MIB = 1024 * 1024
 PROC = Path("/proc")

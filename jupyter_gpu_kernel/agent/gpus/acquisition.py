@@ -14,12 +14,10 @@ from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence
 from ..kernel_context import KernelContext
 from ..system import procfs
 from ..system.loop import Timer
-from .allocation import Allocation, job_gpus
 from .claim import Claim, ClaimPending
-from .devices.gpu import WITHOUT, SmiError
-from .devices.visible_devices import variables
+from .devices.gpu import WITHOUT, SmiError, variables
 from .judge import Verdict
-from .requirements import Requirements, wait_reason
+from .requirements import Allocation, Requirements, job_gpus, wait_reason
 from .sampler import Result, Sampler
 from .sharing.announcements import Details
 from .sharing.lease import Lease, LeaseTaker, release_all

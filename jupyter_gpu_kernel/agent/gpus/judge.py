@@ -12,9 +12,8 @@ import time
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ...wire.texts import STOP_HINT, memory_size
-from .devices.gpu import Gpu, SmiError
+from .devices.gpu import Gpu, SmiError, is_amd
 from .devices.topology import Topology, best_set
-from .devices.visible_devices import is_amd
 from .requirements import ANY_GPU, Requirements, free_memory
 from .sharing.lease import Holder
 from .sharing.queue_view import gpu_count, place_text

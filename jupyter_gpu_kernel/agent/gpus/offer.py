@@ -7,10 +7,9 @@ from typing import Any, Dict, List
 
 from ..kernel_settings import KernelSettings
 from ..system.agent_runtime import AgentRuntime
-from .allocation import Allocation
 from .devices.gpu import SmiError
 from .judge import Verdict, choose, require_usable
-from .requirements import Requirements, free_memory, wait_reason
+from .requirements import Allocation, Requirements, free_memory, wait_reason
 from .sampler import judge_now
 from .sharing.turns import PassedPlaces, WaitingKernel, gpu_bits, in_turn
 from .sharing.wait_queue import QueueReader

@@ -27,9 +27,8 @@ from typing import Any, Callable, ContextManager, Dict, List, Optional, TypeVar,
 from ...wire.slurm import expand
 from ...wire.texts import duration, wrapped
 from ..exit.node_checks import read_memory
-from ..gpus.devices.gpu import SmiError
+from ..gpus.devices.gpu import SmiError, variables, visible_uuids
 from ..gpus.devices.gpu_reader import device_variable, gpu_reader
-from ..gpus.devices.visible_devices import variables, visible_uuids
 from ..keeper.client import KeeperTimeout, ask_keeper
 from ..system import procfs
 from ..system.agent_runtime import AgentRuntime

@@ -17,8 +17,7 @@ import time
 import traceback
 from typing import Any, Callable, List, Optional
 
-from ..system.agent_runtime import AgentRuntime
-from ..system.programs import Limit, run_programs
+from ..system.agent_runtime import AgentRuntime, Limit, run_programs
 
 OUTPUT_LIMIT = 4000
 """The length of the output that is reported."""

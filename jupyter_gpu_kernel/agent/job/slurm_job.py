@@ -13,9 +13,8 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from ...wire.slurm import END_REASONS, expand, job_fields
 from ..paths import is_job_id
-from ..system.agent_runtime import AgentRuntime
+from ..system.agent_runtime import AgentRuntime, Limit, run_programs
 from ..system.loop import Loop
-from ..system.programs import Limit, run_programs
 
 TIMEOUT = 5.0
 """Seconds that the controller has to answer."""

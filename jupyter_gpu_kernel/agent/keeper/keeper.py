@@ -29,16 +29,14 @@ from ..process.signals import Pause
 from ..spare.client import Spare
 from ..story import Story, read_story
 from ..system.loop import Timer
-from .commands import KernelCommands, read_unanswered
+from .commands import KernelCommands, Status, read_unanswered
 from .core_runner import CoreRunner
 from .lifetime import EndRequest, Replacement, Shutdown
 from .limits.hold_limit import HoldLimit
 from .limits.housekeeping import Housekeeping
 from .limits.idle_timer import IdleTimer
 from .limits.kernel_job import KernelJob
-from .output_pace import OutputPace
-from .server import HubEvents, KeeperServer, RejectedInput
-from .status import Status
+from .server import HubEvents, KeeperServer, OutputPace, RejectedInput
 from .system import KeeperSystem
 
 RESTART_WAIT = 60.0

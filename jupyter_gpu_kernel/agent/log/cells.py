@@ -15,7 +15,6 @@ from ...wire.fields import number, text
 from ...wire.kernel_messages.compose import PASSING, error_content
 from ...wire.kernel_messages.stream_output import dump
 from ...wire.messages import Channel, Message, MessageError, cell_key
-from .reduction import as_text
 from .waiting import WaitingMessages
 
 CAP = 16 * 1024 * 1024
@@ -253,3 +252,20 @@ def _cell_id(request: Message) -> str:
         return str(request.metadata().get("cellId", ""))[:_ID]
     except MessageError:
         return ""
+
+
+def as_text(content: Dict[str, Any], room: int, size: int, reason: str) -> Dict[str, Any]:
+    """Return a display's content with `room` characters of its text and a notice that the rest is left out.
+
+    Raises KeyError, TypeError or ValueError if this is not a display's content.
+    """
+    data = dict(content["data"])
+    omitted = ", ".join(sorted(set(data) - {"text/plain"})) or "text"
+    notice = f"[… {format_size(size)} of {omitted} left out here: {reason} …]"
+    text = str(data.get("text/plain", ""))[:room]
+    return dict(content, data={"text/plain": f"{text}\n{notice}".strip()}, metadata={})
+
+
+def format_size(size: int) -> str:
+    """Return a number of bytes for users: "12 MB"."""
+    return f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{max(1, size // 1000)} kB"

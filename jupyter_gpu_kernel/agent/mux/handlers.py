@@ -17,11 +17,10 @@ from ...wire.fields import number, text, texts
 from ..exit.descendants import hidden_keeper
 from ..exit.leftovers import explain_missing_story, on_gpu
 from ..gpus import hours
-from ..gpus.allocation import Allocation
 from ..gpus.devices.gpu import SmiError
 from ..gpus.judge import Verdict
 from ..gpus.offer import read_offer
-from ..gpus.requirements import Requirements
+from ..gpus.requirements import Allocation, Requirements
 from ..gpus.sampler import judge_now
 from ..gpus.sharing import queue_view
 from ..gpus.sharing.turns import PassedPlaces, Place, WaitingKernel

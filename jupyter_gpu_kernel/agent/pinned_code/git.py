@@ -12,8 +12,7 @@ from typing import Callable, Dict
 
 from ...wire.texts import one_line
 from ..refused import Refused
-from ..system.agent_runtime import AgentRuntime
-from ..system.programs import Limit, run_programs
+from ..system.agent_runtime import AgentRuntime, Limit, run_programs
 
 MAX_OUTPUT = 1 << 20
 """Bytes that are read of what a command prints."""

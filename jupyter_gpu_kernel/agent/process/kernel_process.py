@@ -12,7 +12,7 @@ from ..kernel_context import KernelContext
 from ..kernel_protocol import returned
 from ..paths import agent_command, read_tail
 from ..spare.client import Spare
-from ..spare.packets import KernelStart
+from ..spare.places import KernelStart
 from ..system.agent_runtime import Process, Streams
 from ..system.procfs import has_opened_gpus, tree_cpu
 from .kernel_sockets import KernelSockets

@@ -2,6 +2,6 @@
 
 `server.py` is that process: it imports (`imports.py`), forks, and becomes a kernel in the forked process, which shows
 the kernel's command line (`proc_title.py`). `client.py` is the keeper's end. `places.py` has the files of spare
-interpreters, `packets.py` what both ends send each other, `identity.py` the key that tells them apart, `files.py`
-notices changes of the Python environment, and `usual_packages.py` records what the user's kernels import.
+interpreters, and what both ends send each other, `identity.py` the key that tells them apart, `files.py` notices
+changes of the Python environment, and `usual_packages.py` records what the user's kernels import.
 """

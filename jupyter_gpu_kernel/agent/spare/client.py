@@ -16,10 +16,8 @@ from ..kernel_context import KernelContext
 from ..paths import FolderError
 from ..process.adopted_process import AdoptedProcess
 from ..system.agent_runtime import ChildProcess, Streams
-from . import packets
 from .identity import is_in_job, spare_environment, spare_key
-from .packets import KernelStart
-from .places import SparePlace, is_short
+from .places import KernelStart, SparePlace, is_short, receive_packet, send_packet
 from .proc_title import reserve, reserved_variable
 from .usual_packages import MODULES_VARIABLE
 
@@ -88,10 +86,10 @@ class Spare:
 
     def _ask(self, sock: socket.socket, start: KernelStart) -> Optional[AdoptedProcess]:
         try:
-            packets.send(sock, start.request(), [start.output, *start.fds.values()])
-            pid = number(packets.receive(sock)[0], "pid", least=2)
+            send_packet(sock, start.request(), [start.output, *start.fds.values()])
+            pid = number(receive_packet(sock)[0], "pid", least=2)
             process = AdoptedProcess(self._loop, pid, self._on_end, sock)
-            packets.send(sock, {"go": True})
+            send_packet(sock, {"go": True})
         except (OSError, EOFError, FieldError):  # the forked process, if there is one, ends
             sock.close()
             return None

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from ..gpus.devices.visible_devices import AMD, NVIDIA
+from ..gpus.devices.gpu import AMD, NVIDIA
 from ..system.procfs import read_text
 
 _SELF = Path("/proc/self")

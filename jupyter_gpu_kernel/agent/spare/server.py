@@ -25,12 +25,10 @@ from ...wire.fields import FieldError
 from ...wire.runtime import Runtime
 from ..in_kernel import main as kernel_main
 from ..system import procfs
-from . import packets
 from .files import EnvironmentFiles, environment_mark, shadows
 from .identity import changed_variables
 from .imports import import_kernel, import_package, is_clean
-from .packets import KernelStart
-from .places import MAX_SPARES, SparePlace, is_short, spares_running
+from .places import KernelStart, SparePlace, has_room, is_own, is_short, receive_packet, send_packet
 from .proc_title import ProcTitle
 from .usual_packages import MODULES_VARIABLE, UsualPackages
 
@@ -49,7 +47,7 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
     """Be the spare interpreter `key`, or a kernel that was forked from it; return the exit code."""
     place = SparePlace(root, key)
     lock = place.lock()
-    if lock is None or spares_running(root) > MAX_SPARES or is_short():
+    if lock is None or not has_room(root):
         return 0
     title, environ = ProcTitle.find(), dict(os.environ)
     fitness = _import_all(runtime, root)
@@ -161,16 +159,16 @@ class SpareServer:
         sock.settimeout(_ASK_TIMEOUT)
         fds: List[int] = []
         try:
-            if not packets.is_own(sock):
+            if not is_own(sock):
                 raise FieldError("another user")
-            request, fds = packets.receive(sock)
+            request, fds = receive_packet(sock)
             if request.get("retire") is True:
                 self._retire()
                 raise FieldError("it has retired")
             return self._fork(sock, request, fds)
         except Exception as error:  # whatever a process of this user sends, the other kernels go on
             with contextlib.suppress(OSError):
-                packets.send(sock, {"refused": str(error)})
+                send_packet(sock, {"refused": str(error)})
             sock.close()
             return None
         finally:
@@ -200,7 +198,7 @@ class SpareServer:
         # The forked process reads what the keeper sends; here only its end counts.
         self._poll.register(sock, 0)
         with contextlib.suppress(OSError):  # the keeper has gone: so the process ends
-            packets.send(sock, {"pid": pid})
+            send_packet(sock, {"pid": pid})
         if not self._fitness.is_current():  # the next interpreter imports something else
             self._retire()
         return None
@@ -254,7 +252,7 @@ def _wait_for_go(sock: socket.socket) -> None:
     """In a forked process: end, unless the keeper wants this kernel. It may have given up, and have started another."""
     sock.setblocking(True)
     try:
-        go = packets.receive(sock)[0].get("go") is True
+        go = receive_packet(sock)[0].get("go") is True
     except (OSError, EOFError, FieldError):
         go = False
     if not go:

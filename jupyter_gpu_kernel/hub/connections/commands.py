@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from ...errors import ConnectError
 from ...wire.stream.frames import MAX_NOISE
-from ..transport.connection import Connection, Steps, timed_step
-from ..transport.short_command import SHELL
+from ..transport.connection import SHELL, Connection, Steps, timed_step
 from ..transport.stream import CommandStream
 from . import command_errors
 

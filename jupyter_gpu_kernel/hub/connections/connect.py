@@ -21,9 +21,8 @@ from ..ssh import Attempt
 from ..ssh.config.reasons import reasons
 from ..ssh.config.route import Hop, resolve
 from ..ssh.connect import ParamikoConnector
-from ..ssh.connector import Connector
 from ..ssh.failures import NoCommonAlgorithm
-from ..ssh.route_connection import RouteConnection
+from ..ssh.route_connection import Connector, RouteConnection
 from ..ssh.sign_in.deadline import AskedMeanwhile, Deadline, Turns
 from ..transport.connection import Connection
 from ..transport.process import ProcessEnds

@@ -23,10 +23,9 @@ from ..node.shared_connection import RouteSettings
 from ..rpc import Call
 from ..slurm.dialect import JobState
 from ..slurm.scheduler import Scheduler, Schedulers
-from . import job_output
 from .job import Job
 from .job_files import JobFiles
-from .job_nodes import JobNodes
+from .job_nodes import JobNodes, output_rows
 from .job_starter import JobStarter
 from .job_table import JobTable
 
@@ -230,7 +229,7 @@ class JobKernels:
         specs = [spec for spec in call.specs if spec.settings.slurm]
         replies = await self.ask_each(call, NodeRequest("job", more=lambda node: {"job": file.job}), specs)
         found = [one for one in replies if one.error is None]
-        return job_output.rows(found[0].answer["job"]["log"]["text"], hop=found[0].node.name) if found else []
+        return output_rows(found[0].answer["job"]["log"]["text"], hop=found[0].node.name) if found else []
 
 
 def _is_in(row: dict[str, Any], job_id: str, kernels: set[str]) -> bool:

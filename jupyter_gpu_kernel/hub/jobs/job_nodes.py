@@ -1,4 +1,5 @@
 """The node of a job that runs: over SSH through the login node, or by a step of the job, started on the login node.
+And what a job has printed (slurm-ID.out), which is read on its node after its end, if the node can be reached then.
 
 SSH to the job's node may be refused (without a job of ours there, or at all), its host key may be unknown, or it may
 show another /tmp than the job's. A step always sees what the job sees. Its stdin and stdout pass through the connection
@@ -15,16 +16,19 @@ import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...errors import AuthError, GpuKernelError, HostKeyError, UnknownHost
+from .. import sanitize
 from ..background import BackgroundTasks
 from ..kernel_settings import KernelSettings
 from ..node.node import Node
 from ..node.node_link import NodeLink
 from ..node.nodes import Nodes
-from ..slurm.dialect import JobState
+from ..slurm.commands import Commands
+from ..slurm.dialect import JobState, is_job_id
 from ..slurm.scheduler import Schedulers
+from ..transport.connection import Connection, Output, source
 
 _SOON = (1.0, 1.5, 15.0)
 """Seconds until a job's process is looked for again that may not have been started yet: the first time, the factor for
@@ -39,6 +43,10 @@ _LOOK_EVERY = 2.0
 """Seconds between two looks at connections that are closed when nothing uses them any more."""
 SSH, STEP = "ssh", "srun"
 """The routes to a job's node, as the setting `way` and `ps` name them."""
+_OUTPUT_WITHIN = 20.0
+"""Seconds for the connection to the node, and the file with what the job has printed."""
+MAX_LINES = 40
+"""The last lines of a job's output, which are kept."""
 
 
 class Reached(NamedTuple):
@@ -229,3 +237,30 @@ class JobNodes:
         finally:
             self._reaching[node] -= 1
         return Reached(node, link, derived.replace(job=job.id, login_route=given.route, login_via=given.via))
+
+
+async def read_output(nodes: JobNodes, settings: KernelSettings, job_id: str, host: str) -> str:
+    """Return the last lines that a job has printed on its host; "" if there are none, or the host cannot be reached."""
+    if not host or not is_job_id(job_id):
+        return ""
+
+    def work(connection: Connection) -> Output:
+        return Output.of(connection.run("/bin/sh", stdin=output_script(job_id), timeout=_OUTPUT_WITHIN))
+
+    try:
+        async with nodes.machine(settings, host) as node:
+            output = await asyncio.wait_for(node.run(None, work), _OUTPUT_WITHIN)
+    except (GpuKernelError, asyncio.TimeoutError):
+        return ""
+    return sanitize.lines("\n".join(output.lines), MAX_LINES)
+
+
+def output_script(job_id: str) -> bytes:
+    """Return the script that prints the file, and removes what the job has left on the node."""
+    return Commands().script(f"job={job_id}", source("hub/jobs/job_output.sh"))
+
+
+def output_rows(text: object, hop: str) -> list[dict[str, Any]]:
+    """Return the lines of a job's output, as lines of a kernel's story."""
+    lines = sanitize.lines(text, MAX_LINES).splitlines()
+    return [{"time": None, "event": "output", "text": line, "hop": hop} for line in lines]

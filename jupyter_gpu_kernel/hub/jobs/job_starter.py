@@ -14,9 +14,9 @@ from typing import TypeVar
 from ...errors import AgentError, GpuKernelError, HostKeyError, KernelStartError, SettingsError
 from ...wire.runtime import Runtime
 from ..kernel.core.events import StartFailed, StatusKnown, WaitExplained
+from ..kernel.core.life import LinkState, Phase
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.starter import LeftKernel, Starter
-from ..kernel.states import LinkState, Phase
 from ..kernel_settings import KernelSettings
 from ..node.install import pack
 from ..node.node import Node

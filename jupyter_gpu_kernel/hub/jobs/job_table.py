@@ -24,8 +24,7 @@ from ..slurm.scheduler import Scheduler, Schedulers
 from ..slurm.words import JobEnd, job_end
 from .job import Job
 from .job_files import JobFiles
-from .job_nodes import JobNodes
-from .job_output import read_output
+from .job_nodes import JobNodes, read_output
 
 _END_WITHIN = 30.0
 """Seconds in which a job ends by itself after its last kernel."""

@@ -18,9 +18,8 @@ from ..kernel_settings import KernelSettings
 from ..node.attachments import open_arguments
 from ..node.node_link import NodeLink
 from .core.kernel_core import KernelCore
-from .core.life import Life
+from .core.life import Life, LinkState, Phase
 from .kernel_info import KernelInfoCache
-from .states import LinkState, Phase
 
 if TYPE_CHECKING:
     from .starter import Starter

@@ -22,10 +22,10 @@ from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink, NoLink
 from .core import effects, events
 from .core.kernel_core import KernelCore
+from .core.life import LinkState, Phase
 from .core.relay import CoreSetup
 from .keeper_connection import AttachTiming, ResumableEndpoint
 from .kernel_state import CREATED, HubContext, KernelState, Origin, describe
-from .states import LinkState, Phase
 
 
 class RemoteKernel(KernelState):

@@ -18,7 +18,7 @@ from ..background import BackgroundTasks
 from ..kernel_settings import KernelSettings
 from ..node.node_link import NodeLink, NoLink
 from .core.events import StartFailed, StatusKnown
-from .states import Phase
+from .core.life import Phase
 
 if TYPE_CHECKING:
     from .remote_kernel import RemoteKernel

@@ -22,8 +22,7 @@ from typing import NamedTuple
 from ...errors import AgentError, ConnectError, GpuKernelError
 from ...wire.stream.frames import MAGIC, MAX_NOISE
 from .. import sanitize
-from ..transport.connection import Connection
-from ..transport.short_command import SPARE_LINE, STARTUP_FILES
+from ..transport.connection import SPARE_LINE, STARTUP_FILES, Connection
 from ..transport.stream import CommandStream
 
 _PACKAGE = "jupyter_gpu_kernel"

@@ -7,5 +7,5 @@ algorithms and of revoked keys, and connections that the user's own ssh has open
 - `connect.py` connects: with a ControlMaster for each hop, or, as on Windows, with one process for all hops.
 - `hops.py` runs commands on a hop; short ones share a shell.
 - `complaints.py` makes errors of the logs.
-- `askpass.py` is the program that ssh runs to ask the user. It asks `askpass_server.py`, and `questions.py` answers.
+- `askpass.py` is the program that ssh runs to ask the user. It asks at the socket of `questions.py`, which answers.
 """

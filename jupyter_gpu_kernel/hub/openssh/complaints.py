@@ -11,10 +11,10 @@ from ..sanitize import one_line
 from ..ssh import failures, hostkeys
 from ..ssh.config.directives import first
 from ..ssh.config.route import Hop
-from ..ssh.connector import ServerBusy
+from ..ssh.route_connection import ServerBusy
 from ..ssh.sign_in.keys import UserKeys
-from .askpass_server import ASKPASS
 from .process import HOST_KEY, REACH, SSHLog
+from .questions import ASKPASS
 
 _RESOLVE = re.compile(r"ssh: Could not resolve hostname \S+: (.*)")
 _CONNECT = re.compile(r"ssh: connect to host \S+ port \d+: (.*)")

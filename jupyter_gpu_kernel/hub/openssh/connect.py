@@ -20,18 +20,16 @@ from ...errors import ConnectError, GpuKernelError
 from ..paths import control_folder, installed_script
 from ..ssh import Attempt
 from ..ssh.config.route import Hop
-from ..ssh.connector import Connector, ServerBusy
 from ..ssh.failures import lost
-from ..ssh.route_connection import RouteConnection
+from ..ssh.route_connection import Connector, RouteConnection, ServerBusy
 from ..ssh.sign_in.deadline import Deadline, TimedAsker, Turns
 from ..ssh.sign_in.keys import UserKeys, agent_keys
-from ..transport.short_command import SHELL
+from ..transport.connection import SHELL
 from . import complaints, questions
-from .askpass_server import ASKPASS, AskpassServer
 from .hops import DirectHop, MasterHop
 from .process import HOST_KEY, REACH, SIGN_IN, SSHLog, SSHProcess
 from .program import SignIn, find_program, open_master
-from .questions import Questions
+from .questions import ASKPASS, AskpassServer, Questions
 
 _STEPS = {REACH: "reach", HOST_KEY: "host key", SIGN_IN: "sign in"}
 _LONG = 86400.0  # seconds

@@ -11,9 +11,8 @@ from pathlib import Path
 from ...errors import AuthError, ConnectError, GpuKernelError, HostKeyError
 from ..ssh.config.route import Hop
 from ..ssh.route_connection import OpenHop, SessionRefused
-from ..transport.short_command import SHELL, run_to_end
-from ..transport.stream import CommandStream
-from ..transport.time_limit import return_within
+from ..transport.connection import SHELL, run_to_end
+from ..transport.stream import CommandStream, return_within
 from . import complaints
 from .process import READY, SIGN_IN, SSHLog, SSHProcess
 from .program import Program, SignIn, opened

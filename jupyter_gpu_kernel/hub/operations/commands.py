@@ -15,9 +15,9 @@ from ... import __version__
 from ...errors import AgentError, GpuKernelError, HubError
 from ...wire import PROTOCOL
 from ...wire.runtime import Runtime
+from ..kernel.core.life import LinkState
 from ..kernel.kernel_state import times_of
 from ..kernel.remote_kernel import RemoteKernel
-from ..kernel.states import LinkState
 from ..kernels import Kernels
 from ..node.check.check import check, probe
 from ..node.node import Node

@@ -12,10 +12,10 @@ from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError, Hu
 from ...wire.runtime import Runtime
 from .. import sanitize
 from ..client_connection import ClientConnection
+from ..kernel.core.life import LinkState
 from ..kernel.kernel_state import Origin
 from ..kernel.logged_cells import read_logged_cells
 from ..kernel.remote_kernel import RemoteKernel
-from ..kernel.states import LinkState
 from ..kernel.vscode.notebook import is_file
 from ..kernel_settings import KernelSettings
 from ..kernels import Kernels, front_end_of

@@ -15,17 +15,16 @@ from collections.abc import Awaitable, Callable
 from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
 from ..kernel.core.events import StatusKnown, WaitExplained
+from ..kernel.core.life import LinkState
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.starter import LeftKernel, Starter
-from ..kernel.states import LinkState
 from ..kernel_settings import KernelSettings
 from ..node.node import Node
 from ..node.node_link import NodeLink
 from ..node.nodes import Nodes, none_usable
 from ..rpc import Call
-from .host_wait import HostWait
+from .host_wait import HostWait, Reservation, end_kernel
 from .placement import Offer, Placement, left_out
-from .reservation import Reservation, end_kernel
 
 OPEN_AFTER = 2.0
 """Seconds that a cell waits on the best host before GPUs are reserved on the others, and before the cell shows

@@ -21,7 +21,7 @@ from ...wire.durations import limit_seconds
 from .. import sanitize
 from ..kernel_settings import WARN_BEFORE, KernelSettings
 from ..node.install import Package, script_head
-from ..transport.script import Output, source
+from ..transport.connection import Output, source
 
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")
 _FOLDER = re.compile(r"/[^\s:|\x00-\x1f]{1,400}")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ...wire import slurm
 from ...wire.texts import whole_number
 from .. import sanitize
-from ..transport.script import Output
+from ..transport.connection import Output
 from .commands import COLUMNS, JOB_NAME, OTHERS
 
 GONE = "GONE"

@@ -20,10 +20,9 @@ from ..node.install import pack
 from ..node.link import TRY_AGAIN_SOON
 from ..node.node import Node
 from ..rpc import Call
-from .choice import choose
 from .commands import batch_script
 from .dialect import JobState
-from .partitions import SlurmCluster, counts
+from .partitions import SlurmCluster, choose, counts
 from .scheduler import Scheduler, Schedulers
 
 _NO_FOLDER, _NO_REVISION = 3, 4  # exit statuses of the check

@@ -15,8 +15,7 @@ from ..node.nodes import Nodes
 from ..node.shared_connection import RouteSettings
 from ..node.watch import WatchedRequests
 from ..rpc import Call
-from ..transport.connection import Connection
-from ..transport.script import Output
+from ..transport.connection import Connection, Output
 from . import commands, dialect, partitions, words
 from .commands import Commands
 from .dialect import JobState

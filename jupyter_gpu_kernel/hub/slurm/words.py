@@ -11,7 +11,7 @@ from ...wire.slurm import END_REASONS
 from ...wire.texts import signal_name
 from .. import sanitize
 from ..node.install import EXIT_STATUSES
-from ..transport.script import Output
+from ..transport.connection import Output
 from .dialect import ENDED, GONE, JobRecord, JobState
 
 _ADD = "jupyter gpu-kernel add … --slurm --replace"

@@ -2,7 +2,7 @@
 
 - This file has what callers pass in: one attempt to connect, and how the user is asked for secrets and about host keys.
 - `config/` reads the user's ssh configuration, and makes the hops of a route; `sign_in/` signs in to one hop.
-- `connector.py` goes from hop to hop, and `route_connection.py` is the connection that results, for both transports;
+- `route_connection.py` goes from hop to hop, and has the connection that results, for both transports;
   `hostkeys.py` verifies host keys, and `failures.py` has the errors that the transports share.
 - Of paramiko: `connect.py` connects to one hop, `paramiko_hop.py` runs commands there, `transport.py` and `packets.py`
   bound and tune what is sent.

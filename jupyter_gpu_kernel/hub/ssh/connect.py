@@ -16,13 +16,13 @@ import paramiko
 
 from ...errors import ConnectError, RouteError
 from ..sanitize import one_line
-from ..transport.time_limit import return_within
+from ..transport.stream import return_within
 from . import hostkeys
 from .config.reasons import refused
 from .config.route import Hop
-from .connector import Connector, ServerBusy
 from .failures import NoCommonAlgorithm, forwarding_refused, lost, no_greeting, unreachable
 from .paramiko_hop import ParamikoHop
+from .route_connection import Connector, ServerBusy
 from .sign_in.auth import sign_in
 from .sign_in.deadline import TimedAsker, Turns
 from .transport import WINDOW, BufferedSocket, Transport

@@ -9,8 +9,7 @@ from collections.abc import Callable
 import paramiko
 from paramiko.buffered_pipe import BufferedPipe
 
-from ..transport.stream import CommandStream, Ends
-from ..transport.time_limit import return_within
+from ..transport.stream import CommandStream, Ends, return_within
 from .hostkeys import fingerprint
 from .route_connection import OpenHop, SessionRefused
 from .transport import WINDOW, Transport

@@ -1,4 +1,7 @@
-"""The byte stream to a work node: the stdin and stdout of a command there. This module knows no SSH."""
+"""The byte stream to a work node: the stdin and stdout of a command there; and a limit for calls that block too long.
+
+This module knows no SSH.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from concurrent.futures import Future, wait
+from typing import Protocol, TypeVar
 
 from ...wire.stream.frames import MAX_NOISE
 
@@ -15,6 +19,7 @@ READ_SIZE = 16 * 1024 * 1024
 _MAX_STDERR = 64 * 1024  # bytes of stderr that are kept
 _LONGEST_MARK = 64  # bytes of what `read_until` looks for
 _LAST_STDERR = 1.0  # seconds for the last bytes of stderr to come after the end of stdout
+T = TypeVar("T")
 
 
 class Readable(Protocol):
@@ -184,3 +189,29 @@ class CommandStream(Readable):
             while data := self._ends.read_stderr(READ_SIZE):
                 self._stderr += data
                 del self._stderr[:-_MAX_STDERR]
+
+
+class NotReturned(TimeoutError):
+    """A call has not returned in time. `thread` may still wait for it."""
+
+    def __init__(self, thread: threading.Thread) -> None:
+        super().__init__("timed out")
+        self.thread = thread
+
+
+def return_within(seconds: float | None, call: Callable[[], T]) -> T:
+    """Return the result of a call, which runs in a thread. After so many seconds raise NotReturned, and abandon the
+    thread."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:  # raised again where the result is awaited
+            result.set_exception(error)
+
+    thread = threading.Thread(target=run, name="call with time limit", daemon=True)
+    thread.start()
+    if not wait([result], seconds).done:
+        raise NotReturned(thread)
+    return result.result()

@@ -6,10 +6,10 @@ from typing import Union
 
 from ...system.agent_runtime import AgentRuntime
 from . import nvidia_smi, rocm_smi
+from .gpu import AMD, NVIDIA
 from .nvidia_smi import NvidiaSmi
 from .rocm_smi import RocmSmi
 from .smi_runner import find_program
-from .visible_devices import AMD, NVIDIA
 
 GpuReader = Union[NvidiaSmi, RocmSmi]
 
@@ -20,7 +20,7 @@ def gpu_reader(runtime: AgentRuntime) -> GpuReader:
 
 
 def device_variable() -> str:
-    """Return the name of the variable that makes this node's GPUs visible: NVIDIA or AMD in visible_devices.py."""
+    """Return the name of the variable that makes this node's GPUs visible: NVIDIA or AMD in gpu.py."""
     if find_program(nvidia_smi.PROGRAM) or not find_program(rocm_smi.PROGRAM, rocm_smi.PLACES):
         return NVIDIA
     return AMD

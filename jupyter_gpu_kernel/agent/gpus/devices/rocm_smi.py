@@ -13,10 +13,9 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ....wire.texts import one_line, whole_number
 from ...system.agent_runtime import AgentRuntime
-from .gpu import WITHOUT, Gpu, SmiError, process_on_gpu
+from .gpu import WITHOUT, Gpu, SmiError, amd_uuid, process_on_gpu
 from .smi_runner import TIMEOUT, SmiOutput, SmiRunner
 from .topology import Topology
-from .visible_devices import amd_uuid
 
 PROGRAM = "rocm-smi"
 PLACES = ("/opt/rocm/bin",)

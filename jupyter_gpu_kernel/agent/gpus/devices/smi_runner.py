@@ -11,8 +11,7 @@ import shutil
 import threading
 from typing import List, NamedTuple, Sequence
 
-from ...system.agent_runtime import AgentRuntime, ChildProcess
-from ...system.programs import Ended, Limit, run_programs
+from ...system.agent_runtime import AgentRuntime, ChildProcess, Ended, Limit, run_programs
 from .gpu import WITHOUT, SmiError
 
 TIMEOUT = 15.0  # seconds; without nvidia's persistence mode the first call takes several

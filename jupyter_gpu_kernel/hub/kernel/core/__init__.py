@@ -1,7 +1,7 @@
 """The core of one kernel: `KernelCore.handle(event)` returns effects. Nothing here does I/O, or knows a clock.
 
 - `events.py` are what happens, `effects.py` what is to be done. `kernel_core.py` decides what an event means for the
-  kernel: `life.py` is the kernel's state, `access.py` says which front end owns the kernel.
+  kernel: `life.py` has the kernel's states, `access.py` says which front end owns the kernel.
 - `relay.py` passes messages on, at the rate of `pacing.py`, and takes the events of the keeper.
 - `request_table.py` has the requests without a reply, each a `pending_request.py`, and decides what waits, and which
   messages about a request front ends get.

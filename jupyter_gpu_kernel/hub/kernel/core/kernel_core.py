@@ -13,12 +13,11 @@ from ....errors import GpuKernelError
 from ....wire.kernel_messages.compose import is_user_cell
 from ....wire.messages import Channel, Lane, Message, keeper_message, type_of
 from ...front_end.requests import has_reply, needs_owner, wants_restart
-from ..states import LinkState, Phase
 from . import effects, events
 from .access import Ownership
 from .displays import KEEPS_RUNNING, STARTS
 from .effects import Effect
-from .life import Life
+from .life import Life, LinkState, Phase
 from .relay import CoreSetup, HubRelay
 
 _NOT_STARTED = ("DeadKernelError", "the kernel was shut down or restarted before it had started")

@@ -21,9 +21,9 @@ from ... import sanitize
 from ...background import BackgroundTasks
 from ...kernel_settings import KernelSettings
 from ...node.node_link import NodeLink
+from ..core.life import LinkState
 from ..remote_kernel import RemoteKernel
 from ..starter import LeftKernel
-from ..states import LinkState
 
 _RESTARTED = "restarted by its front end, with a new kernel"
 _KEEP = 7 * 24 * 3600.0

@@ -14,9 +14,7 @@ from typing import Any
 from ....errors import AgentError
 from ....wire.texts import printable
 from ... import sanitize
-from ...transport.connection import Connection
-from ...transport.script import source
-from ...transport.short_command import Completed
+from ...transport.connection import Completed, Connection, source
 
 SOURCES = ("wanted", "setup", "path", "login", "conda", "uv", "venv", "ours")
 """Where a Python was found, the preferred ones first."""

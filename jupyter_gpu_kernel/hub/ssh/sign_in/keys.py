@@ -17,7 +17,7 @@ from pathlib import Path
 import paramiko
 
 from ....wire.texts import as_typed
-from ...transport.time_limit import NotReturned, return_within
+from ...transport.stream import NotReturned, return_within
 from .. import Asker, Secret
 from ..config.route import Hop
 
