@@ -231,6 +231,7 @@ def test_a_cell_that_waits_runs_where_a_gpu_is_free_first(lab: Lab) -> None:
         front.run("setup = 5", silent=True, store_history=False)
         cells = [front.client.execute(code) for code in (VISIBLE, "print(setup)", "1 / 0")]
         await_text(front, "Or waiting for 1 GPU on")
+        until_both_wait(lab)
         specs = [{"name": "lab", "settings": lab.settings()}]
         assert [(row["id"], row["state"]) for row in lab.call("ps", specs=specs)] == [(waiting, "waiting")]
         queues = [[one["id"] for one in row["queue"]] for row in lab.call("gpus", specs=specs)]
