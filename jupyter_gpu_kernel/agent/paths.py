@@ -7,12 +7,14 @@
     <root>/jobs/slurm-<id>.out   what a job has printed; kept for some days
     <root>/jobs/<id>/            one job of a scheduler: the socket of its process, which removes it
 
-The shell script that installs the agent makes <root> and checks who owns it (install.sh).
+The shell script that installs the agent makes <root> and checks who owns it (install.sh). A lock of a file is held by
+one process as long as the descriptor is open; the system releases the lock at its end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import stat
@@ -210,3 +212,34 @@ def _checked(kernel_id: str) -> str:
     if not is_kernel_id(kernel_id):
         raise FolderError(f"{kernel_id[:100]!r} is not the id of a kernel")
     return kernel_id
+
+
+def take_lock(path: Path, create: bool = True) -> Optional[int]:
+    """Return a descriptor that holds the lock of this file; None if it is held. A missing file is made, or raises
+    FileNotFoundError."""
+    fd = os.open(str(path), os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
+    if lock_now(fd):
+        return fd
+    os.close(fd)
+    return None
+
+
+def lock_now(fd: int, how: int = fcntl.LOCK_EX) -> bool:
+    """Lock the file with this descriptor, unless another process holds its lock. Return whether that was done."""
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock of this file. Several processes can ask at once."""
+    try:
+        fd = os.open(str(path), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not lock_now(fd, fcntl.LOCK_SH)
+    finally:
+        os.close(fd)

@@ -14,7 +14,7 @@ from typing import Any
 from .. import __version__
 from ..errors import GpuKernelError, SettingsError
 from ..hub.paths import hub_address, hub_key_file, sign_in_folder
-from ..hub.ssh.config.hosts import hosts
+from ..hub.ssh.config.route import hosts
 from ..wire import PROTOCOL
 from ..wire.texts import printable
 from .verb import Verb, print_errors, print_json

@@ -28,9 +28,8 @@ from ..keeper.lifetime import EndRequest
 from ..keeper.system import KeeperSystem
 from ..kernel_protocol import REPEAT_INPUT, TAKEN_OVER
 from ..kernel_settings import KernelSettings, settings_from
-from ..paths import Root
+from ..paths import Root, lock_now
 from ..system.agent_runtime import AgentRuntime
-from ..system.file_lock import lock_now
 from ..system.process_control import detach
 from ..system.procfs import start_ticks
 from ..system.unix_sockets import send_descriptors

@@ -185,7 +185,7 @@ def missed(show: bool = False) -> List[Dict[str, Any]]:
     """
     request: Dict[str, Any] = {"do": "missed"}
     if show:
-        request["parent"] = _this_cell()
+        request["parent"] = json.dumps(_header(), default=str)
     answer = _ask_keeper(request)
     return list((answer or {}).get("cells", []))
 
@@ -198,12 +198,8 @@ def _ask_keeper(request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         return None
 
 
-def _this_cell() -> str:
-    """The header of the running request, as JSON."""
-    return str(json.dumps(_header(), default=str))
-
-
 def _header() -> Dict[str, Any]:
+    """The header of the running request."""
     ipython: Any = sys.modules["IPython"]
     return dict(ipython.get_ipython().kernel.get_parent("shell")["header"])
 

@@ -38,7 +38,7 @@ class Status:
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._time = keeper.loop.runtime.time
-        self.state = "starting"
+        self.state: str = "starting"
         self._since = self._time()
         self._extra: Dict[str, Any] = {}
         self._busy_was_reported = False

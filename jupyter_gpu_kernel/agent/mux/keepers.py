@@ -22,13 +22,12 @@ from ..job.client import JobChild, job_is_over, why_no_process
 from ..keeper.client import LOG_TAIL, KeeperTimeout, StartError, ask_keeper, start_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
 from ..kernel_settings import KernelSettings
-from ..paths import Root, agent_command, is_job_id, read_tail
+from ..paths import Root, agent_command, is_job_id, lock_now, read_tail
 from ..pinned_code.checkout import Checkouts
 from ..policy import read_policy
 from ..refused import Refused
 from ..story import read_story
 from ..system.agent_runtime import AgentRuntime, ChildProcess, Streams
-from ..system.file_lock import lock_now
 from ..system.unix_sockets import NO_LISTENER
 
 START_TIMEOUT = SETUP_TIMEOUT + 10.0

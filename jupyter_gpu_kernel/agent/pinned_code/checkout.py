@@ -22,9 +22,8 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tup
 
 from ...wire import revisions
 from ...wire.texts import one_line
-from ..paths import FolderError, Root, check_private
+from ..paths import FolderError, Root, check_private, lock_now
 from ..system.agent_runtime import AgentRuntime
-from ..system.file_lock import lock_now
 from .git import MAX_OUTPUT, Git, PinError
 
 _MOST_TAGS = 5000
@@ -126,9 +125,6 @@ class Checkouts:
         missing = f"there is no commit {one_line(revision)!r} in {one_line(top)}"
         return git, top, git.line("rev-parse", "--verify", revision + "^{commit}", problem=missing)
 
-    def _git(self, folder: str) -> Git:
-        return Git(self._runtime, folder, LIMIT)
-
     def _reserve(self, kernel_id: str) -> Path:
         """Make the folder of one more checkout of this kernel, which only the user can read."""
         problems = []
@@ -159,7 +155,7 @@ class Checkouts:
 
     def _remove(self, pin: Pin) -> str:
         try:
-            kept = _why_kept(self._git(pin.tree), pin) if os.path.isdir(pin.tree) else ""
+            kept = _why_kept(Git(self._runtime, pin.tree, LIMIT), pin) if os.path.isdir(pin.tree) else ""
         except PinError as error:
             kept = f"whether it was changed is not known: {error}"
         return kept or _discard(pin)

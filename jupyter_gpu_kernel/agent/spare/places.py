@@ -18,8 +18,7 @@ from ...wire.fields import FieldError, load_object
 from ..exit.descendants import ROOT, TAG
 from ..exit.node_checks import read_memory
 from ..gpus.devices.gpu import AMD, NVIDIA
-from ..paths import FolderError, make_private
-from ..system.file_lock import is_locked, take_lock
+from ..paths import FolderError, is_locked, make_private, take_lock
 from ..system.unix_sockets import listen, peer, receive_descriptors, send_descriptors
 
 SOCKET_TYPE = socket.SOCK_SEQPACKET

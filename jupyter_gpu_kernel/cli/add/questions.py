@@ -12,7 +12,7 @@ from typing import Any
 
 from ... import adding, kernelspecs
 from ...errors import AgentError, SettingsError
-from ...hub.ssh.config.hosts import hosts
+from ...hub.ssh.config.route import hosts
 from ...program import running_command
 from ...wire.kernel_settings import KernelSettings, default_of
 from ...wire.texts import as_typed, one_line

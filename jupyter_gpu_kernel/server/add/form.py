@@ -14,7 +14,7 @@ from typing import Any
 from ...adding import GivenRoute, settings_of, split_hosts
 from ...errors import GpuKernelError, RouteError, SettingsError
 from ...hub.ssh.config.destination import existing_files, parse_destination
-from ...hub.ssh.config.hosts import hosts
+from ...hub.ssh.config.route import hosts
 from ...wire.kernel_settings import USER_SETTINGS, KernelSettings
 from ..api import Handler, RequestRefused, refusing, route
 

@@ -189,7 +189,8 @@ class _SignIn:
         if self.transport.is_active():
             return
         if reason := self.transport.disconnect_reason:
-            raise failures.disconnected(self.hop, reason, self._attempts()) from error
+            attempts = failures.attempts(self.tried, self.keys)
+            raise failures.disconnected(self.hop, reason, attempts) from error
         raise self._disconnected(error) from error
 
     def _disconnected(self, error: Exception) -> AuthError | ConnectError:
@@ -199,9 +200,6 @@ class _SignIn:
             remedy = "Tell its administrators."
             return ConnectError(one_line(str(error)), hop=self.hop.label, remedy=remedy)
         return failures.closed_while_signing_in(self.hop, self.transport.last_banner)
-
-    def _attempts(self) -> str:
-        return failures.attempts(self.tried, self.keys)
 
     def _refused_error(self) -> AuthError:
         return failures.refused(self.hop, self.keys, self.tried, self.methods or (), self._accepts_keys)
