@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 
 
 class _Cleanup:
-    """Nothing is left of a simulated kernel."""
+    """Nothing is left of a simulated kernel. `leaves`: its keeper has released the GPUs, and was about to end."""
 
-    alive = False
+    alive = leaves = False
 
     def terminate(self, *_: Any) -> list[Any]:
+        self.leaves = True
         return []
 
     def kill(self) -> None:

@@ -80,6 +80,8 @@ class KernelEnd:
         self._connected = False
         self._world.note("kernel starts", self.pid)
         uuids = visible_uuids(env, NVIDIA)
+        if self.process.keeper.exit_report.cleanup.leaves:  # it was shut down after its restart had been requested
+            self._keeps = []
         if self._keeps != uuids and self._keeps:
             self._world.fail("GPUs lost in a restart", f"{self._keeps} became {uuids}")
         self.model.use_gpus(uuids, starts=True)
@@ -134,10 +136,6 @@ class KernelEnd:
         """Only SIGKILL means something to the model."""
         if self.model is not None and number == 9:
             self.model.die(KILLED)
-        elif (
-            self.process.keeper._end_request.word != "restart"
-        ):  # it was shut down since, and its GPUs are released
-            self._keeps = []
 
     def stderr_tail(self) -> str:
         """Return what it has written to stderr."""
