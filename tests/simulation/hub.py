@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from .computer import Computer
 
 REPLACED_WITHIN = 30.0
+_TO_LAUNCHER = 0.0005
+"""Seconds at most until an event of the hub has been written to a launcher."""
 
 
 class _Log(logging.Handler):
@@ -103,6 +105,8 @@ class UserFrontEnd:
         self.remote: RemoteKernel | None = None
         self.connection: dict[str, Any] = {"key": KEY, "shell_port": computer.ports.new()}
         self.client = Client(computer.ports, f"front{number}", self.connection["shell_port"])
+        self._random = computer.world.random(f"launcher of {self.client}")
+        self._hears_at = 0.0
         self.kernel_id = ""
         self.state = ""
         self.place: dict[str, Any] = {}
@@ -137,7 +141,12 @@ class UserFrontEnd:
         return self.remote.link.state == "failed" or (self.attaches and refused)
 
     def send(self, event: dict[str, Any]) -> None:
-        """An event of the hub, as the front end's launcher gets it."""
+        """The hub sends an event to the front end's launcher; if it is killed now, the event may be lost."""
+        world, hub = self.computer.world, self.computer.hub
+        self._hears_at = max(self._hears_at, world.now + self._random.uniform(0, _TO_LAUNCHER))
+        world.later(self._hears_at - world.now, self._hear, event, process=hub)
+
+    def _hear(self, event: dict[str, Any]) -> None:
         if event["event"] == "kernel":
             self.kernel_id = str(event["kernel"])
             if event["link"] == "taken" and not self.taken:

@@ -129,7 +129,7 @@ class KernelCommands:
             "cancel": lambda command: texts(command, "cells", MAX_REQUESTS, default=[]),
             "failure_seen": lambda command: text(command, "reply"),
             "interrupt": lambda _: keeper.interrupt(),
-            "restart": self._restart,
+            "restart": lambda _: keeper.restart("restarted by the user"),
             "revive": self._revive,
             "kill": self._signal,
             "signal": self._signal,
@@ -150,7 +150,7 @@ class KernelCommands:
             "confirm": self._confirm,
             "priority": self._set_priority,
             "interrupt": self._commands["interrupt"],
-            "restart": self._restart,
+            "restart": self._commands["restart"],
             "missed": self._missed,
             # The kernel asks for a restart, which begins after the reply to the cell that asks.
             "fresh": lambda request: keeper.restart_after(text(request, "cell")),
@@ -172,9 +172,6 @@ class KernelCommands:
         return handler(request) or {"ok": True}
 
     # -------------------------------------------------------------------------------------- commands
-
-    def _restart(self, _: Dict[str, Any]) -> None:
-        self._keeper.restart("restarted by the user")
 
     def _revive(self, _: Dict[str, Any]) -> None:
         if self._keeper.status.state == "ended":

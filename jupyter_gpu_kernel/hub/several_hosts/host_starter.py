@@ -21,7 +21,7 @@ from ..kernel.starter import LeftKernel, Starter
 from ..kernel_settings import KernelSettings
 from ..node.node import Node
 from ..node.node_link import NodeLink
-from ..node.nodes import Nodes, none_usable
+from ..node.nodes import Nodes, none_usable, not_found
 from ..rpc import Call
 from .host_wait import HostWait, Reservation, end_kernel
 from .placement import Offer, Placement, left_out
@@ -143,6 +143,8 @@ class HostStarter(Starter):
 
     async def _start(self, remote: RemoteKernel) -> None:
         """Start the kernel at the known host, or on the first host that grants its GPUs."""
+        while remote.must_be_found and not self._knows_place:
+            await self._find(remote)
         settings = self._known_host
         if settings is None:
             return await self._wait_for_gpus(remote)
@@ -152,6 +154,17 @@ class HostStarter(Starter):
         finally:
             self._known_host = None
             remote.wake()
+
+    async def _find(self, remote: RemoteKernel) -> None:
+        """Look for the notebook's kernel, which a killed hub has used, on all hosts. Raise an error if no host has the
+        kernel; if one of them has not answered, wait until they may be asked again."""
+        best, *others = await self._placement.ask(remote.settings, None)
+        if best.detached_since:
+            self._known_host = self._placed(remote.settings, best, best.reason)
+        elif not any(one.error for one in (best, *others)):
+            raise not_found(remote.kernel_id, [])
+        else:
+            await asyncio.sleep(LOOK_EVERY)
 
     async def _start_at(
         self, remote: RemoteKernel, link: NodeLink, settings: KernelSettings, within: float | None = None
@@ -183,7 +196,6 @@ class HostStarter(Starter):
             HostWait(self._runtime, remote, self._placement.owner, offer, self._waits_on_machine)
             for offer in offers
         ]
-        granted: Reservation | None = None
         try:
             winner = await self._first_granted(remote)
             granted = winner.take() if winner is not None else None
@@ -192,13 +204,9 @@ class HostStarter(Starter):
         if winner is not None and granted is not None:
             as_offered = winner.node is best.node and best.enough
             reason = best.reason + left_out(offers) if as_offered else _FIRST
-            await self._start_granted(remote, winner.settings, granted, reason)
-        else:
-            await self._end_wait(remote)
-
-    async def _end_wait(self, remote: RemoteKernel) -> None:
-        """No cell waits any more. The kernel gets another id before the next wait, as reservations with this id may
-        still be ending. (Within one wait the id stays: each `HostWait` lets a reservation end before the next.)"""
+            return await self._start_granted(remote, winner.settings, granted, reason)
+        # No cell waits any more. The kernel gets another id before the next wait, as reservations with this id may
+        # still be ending. (Within one wait the id stays: each `HostWait` lets a reservation end before the next.)
         if not remote.closed and remote.status["state"] == "waiting":
             remote.report(StatusKnown({"state": "idle", "place": None}, wanted=True))
         await self._give_up(remote)

@@ -117,12 +117,9 @@ class Placement:
         used."""
         candidates = settings.each_host()
         if call is not None:
-            names = [one.route[-1] for one in candidates]
-            call.progress("", f"asking {', '.join(names)} for free GPUs")
+            call.progress("", f"asking {', '.join(one.route[-1] for one in candidates)} for free GPUs")
         last_host = restarted_on or self._last_hosts.get((settings.name, settings.notebook), "")
         offers = await self._ask_all(candidates, call, last_host)
-        answered = [one.settings for one in offers]
-        offers += [self._no_answer(one) for one in candidates if one not in answered]
         return sorted(offers, key=lambda one: (bool(one.error), one.node.name != restarted_on, *one.rank))
 
     def _no_answer(self, settings: KernelSettings) -> Offer:
@@ -140,7 +137,7 @@ class Placement:
     async def _ask_all(
         self, candidates: list[KernelSettings], call: Call | None, last_host: str
     ) -> list[Offer]:
-        """Return the offers of all hosts that answer in time, in the order of the candidates."""
+        """Return the offers of all hosts, in the order of the candidates, or that they have not answered in time."""
         loop = asyncio.get_running_loop()
         tasks = {loop.create_task(self._ask(one, call)): one for one in candidates}
         self._tasks |= tasks.keys()
@@ -156,6 +153,7 @@ class Placement:
             if not done:
                 break
             offers += [task.result() for task in done]
+        offers += [self._no_answer(tasks[task]) for task in pending]
         return sorted(offers, key=lambda one: candidates.index(one.settings))
 
     async def _ask(self, settings: KernelSettings, call: Call | None) -> Offer:

@@ -232,6 +232,12 @@ MENDED = [
         "message.channel is Channel.SHELL",
     ),
     Mutant(
+        "a kernel on one of several hosts is not looked for by the next hub",
+        "hub.several_hosts.host_starter",
+        "        while remote.must_be_found and not self._knows_place:\n",
+        "        while False:\n",
+    ),
+    Mutant(
         "cells wait for ever for code that was answered before it ran",
         "agent.core.relay",
         "        if parent in self.reattach.answered or self.reattach.is_orphaned(parent):\n",

@@ -17,6 +17,13 @@ PLANS = {
         Decision(17.159, "unreachable", {"seconds": 12.0}),
         Decision(21.211, "host away", {"host": 0, "seconds": 2.0}),
     ),
+    "a hub is killed before the front end knows on which host its kernel was started": replace(
+        BASE, seed=9, revives=False, hosts=2
+    ).with_decisions(
+        cells(2.0, [["prints", 2, 20], ["sleep", 3.0], ["prints", 1, 20]]),
+        Decision(2.0, "hub killed in a send", {"seconds": 0.5, "sends": 5, "writes": True}),
+        Decision(30.0, "info", {"front": 0}),
+    ),
     "a cell that waits for the start of its kernel gets no reply when the kernel is restarted": replace(
         BASE, seed=44, delay=0.025, rate=5e6, memory_mib=0.002, rate_limited=False, knows_info=False, hosts=3
     ).with_decisions(

@@ -34,7 +34,7 @@ class KernelCore:
         self.ownership = Ownership()
         self.relay = HubRelay(setup, self.life, self.ownership)
         self._has_starter = setup.has_starter
-        self._notes: list[str] = []  # to be shown in the first cell that the kernel runs
+        self._note = ""  # to be shown in the first cell that the kernel runs
         self.wake_at: float | None = None
         """The time of the last `WakeAt`."""
         relay = self.relay
@@ -197,7 +197,7 @@ class KernelCore:
         life.set_phase(Phase.REVIVE)
         is_lost = life.link_state is LinkState.LOST
         if self._has_starter and is_lost:
-            self._notes.append(text)
+            self._note = text
         else:
             self.relay.send(self.relay.placeholder.show_text(request, text))
         if is_lost:
@@ -356,10 +356,9 @@ class KernelCore:
         self.relay.explain_wait("")
         if not self.not_started:
             return
-        notes, self._notes = self._notes, []
-        for cell in self.relay.table.waiting_cells[:1]:
-            for text in notes:
-                self.relay.send(self.relay.placeholder.show_text(cell, text))
+        cells, note, self._note = self.relay.table.waiting_cells, self._note, ""
+        if cells and note:
+            self.relay.send(self.relay.placeholder.show_text(cells[0], note))
         self.relay.table.not_started = False
 
     def _start_failed(self, error: GpuKernelError, stopped: bool) -> None:

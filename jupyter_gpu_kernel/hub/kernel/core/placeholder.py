@@ -138,10 +138,6 @@ class Placeholder:
         self._late_subscribers.observe(*answer)
         return [*answer, *self._repeated_busy()]
 
-    def cancel(self, cells: list[Message]) -> list[Message]:
-        """Answer cells that were interrupted before they were sent."""
-        return self.end_cells(cells, "KeyboardInterrupt", "the cell had not been sent to the node yet")
-
     def end_cells(self, cells: list[Message], name: str, reason: str) -> list[Message]:
         """End these cells, which were not sent, with an error. If the first cell has `stop_on_error`, the others are
         aborted."""

@@ -31,6 +31,7 @@ from .request_table import RequestTable
 _INTERRUPTED = (
     "the node is out of reach; the cell is interrupted when it is back, and shows its output until then"
 )
+_NOT_SENT = "the cell had not been sent to the node yet"
 _UNKNOWN = "the local hub was killed, and it is not known whether the kernel has got this request"
 _RUNS = ("starting", "waiting", "idle", "busy")
 """The states in which the placeholder answers for the kernel."""
@@ -126,7 +127,7 @@ class HubRelay:
         late = self.table.must_wait  # when it arrives the kernel may have nothing to interrupt
         canceled = self.table.cancel_waiting()
         self.show(self.notice.update())
-        self.send(self.placeholder.cancel(canceled))
+        self.send(self.placeholder.end_cells(canceled, "KeyboardInterrupt", _NOT_SENT))
         cells = self.table.interrupt()
         if late:
             self._end_interrupted()
