@@ -80,7 +80,7 @@ class KernelEnd:
         self._connected = False
         self._world.note("kernel starts", self.pid)
         uuids = visible_uuids(env, NVIDIA)
-        if self.process.keeper.exit_report.cleanup.leaves:  # it was shut down after its restart had been requested
+        if self.process.keeper.exit_report.cleanup.leaves:  # it was shut down since its restart was requested
             self._keeps = []
         if self._keeps != uuids and self._keeps:
             self._world.fail("GPUs lost in a restart", f"{self._keeps} became {uuids}")

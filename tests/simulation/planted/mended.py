@@ -232,6 +232,12 @@ MENDED = [
         "message.channel is Channel.SHELL",
     ),
     Mutant(
+        "the kernel's input of a cell comes behind that of the hub, which has ended the cell",
+        "hub.kernel.core.request_table",
+        "        is_shown = is_output and b'\"execute_input\"' not in header  # the hub has",
+        "        is_shown = is_output  # the hub has",
+    ),
+    Mutant(
         "a kernel on one of several hosts is not looked for by the next hub",
         "hub.several_hosts.host_starter",
         "        while remote.must_be_found and not self._knows_place:\n",

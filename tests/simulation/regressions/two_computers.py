@@ -8,6 +8,16 @@ from ..plan import Decision
 from .common import BASE, cells
 
 PLANS = {
+    "the input of a cell comes again that ended when another computer took the kernel": replace(
+        BASE, seed=8000886, delay=0.025, rate=5e6, unread=4194304, rate_limited=False
+    ).with_decisions(
+        cells(0.823, [["sleep", 25.0]], stop=False),
+        cells(0.881, [], stop=False),
+        Decision(3.018, "other computer"),
+        cells(5.661, []),
+        Decision(5.781, "disk full", {"seconds": 1.0}),
+        Decision(8.235, "keeper killed"),
+    ),
     "a cell waits for code of a front end that has left, which was answered before it ran": replace(
         BASE, seed=5001911, rate=5e6, unread=4194304, rate_limited=False, revives=False, ids_collide=True
     ).with_decisions(
