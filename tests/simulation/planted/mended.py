@@ -234,8 +234,8 @@ MENDED = [
     Mutant(
         "the kernel's input of a cell comes behind that of the hub, which has ended the cell",
         "hub.kernel.core.request_table",
-        "        is_shown = is_output and b'\"execute_input\"' not in header  # the hub has",
-        "        is_shown = is_output  # the hub has",
+        "        is_shown = is_output and b'\"execute_input\"' not in header\n",
+        "        is_shown = is_output\n",
     ),
     Mutant(
         "a kernel on one of several hosts is not looked for by the next hub",

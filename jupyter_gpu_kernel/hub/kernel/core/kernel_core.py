@@ -354,8 +354,6 @@ class KernelCore:
     def _started(self) -> None:
         """The kernel can be used: requests do not wait for its start any more."""
         self.relay.explain_wait("")
-        if not self.not_started:
-            return
         cells, note, self._note = self.relay.table.waiting_cells, self._note, ""
         if cells and note:
             self.relay.send(self.relay.placeholder.show_text(cells[0], note))
