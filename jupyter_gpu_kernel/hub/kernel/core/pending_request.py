@@ -22,7 +22,7 @@ class Delivery(enum.IntEnum):
     NOTHING = 1
     """The hub has answered the request; the kernel executes it as well."""
     OUTPUT = 2
-    """The hub has ended the cell, which the kernel may be running."""
+    """The hub has ended the cell, whose input front ends have, and which the kernel may be running."""
 
 
 class Decision(enum.Enum):

@@ -307,7 +307,6 @@ class RequestTable:
         # The kernel executes requests in order, so of several with one key it is the oldest.
         pending = next(iter(self._by_key.get(parent, {}).values()), None)
         delivery = self._ended.get(parent, Delivery.ALL) if pending is None else pending.delivery
-        # The hub has shown the input of a cell that it ended.
         is_shown = is_output and b'"execute_input"' not in header
         dropped = delivery is Delivery.NOTHING or (delivery is Delivery.OUTPUT and not is_shown)
         if is_reply:
