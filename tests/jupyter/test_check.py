@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyter_client.manager import start_new_kernel
 from remote import Remote
 from sshd import make_key
 from waiting import DEADLINE, eventually
@@ -46,6 +47,18 @@ def opened(settings: dict[str, Any]) -> Iterator[HubClient]:
 
 def check(hub: HubClient, settings: dict[str, Any], ask: Any = None) -> list[dict[str, Any]]:
     return list(hub.call("check", timeout=DEADLINE, ask=ask, settings=settings, name="gpu2"))
+
+
+def test_a_report_has_the_steps_and_the_newest_kernel(remote: Remote) -> None:
+    manager, client = start_new_kernel(kernel_name="cpu")
+    try:
+        done = remote.program("check", "cpu", "--report")
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    assert done.returncode == 0, done.stderr
+    assert "kernel process" in done.stdout and "sign in" in done.stdout
+    assert "login" not in done.stdout.partition("### Steps")[2]
 
 
 def test_the_whole_way_is_walked_and_nothing_stays(
