@@ -126,6 +126,6 @@ export function noticeFor(kernel: IKernel, now: number): INotice | null {
     return null;
   }
   const title = waitsForJob(kernel) ? trans.__('%1 waits for its job', name) : trans.__('%1 waits for a GPU', name);
-  const place = kernel.place ? trans.__('Place %1 in the queue of %2.', kernel.place, node) : '';
+  const place = kernel.place ? trans.__('place %1 in the queue of %2.', kernel.place, node) : '';
   return { kind: 'waiting', title, text: [place, kernel.waiting_text].filter(Boolean).join(' ') };
 }

@@ -140,7 +140,7 @@ test('a wait is told with the place, which follows, and its cancellation interru
   model.show({ state: 'waiting', place: 1 });
   const [progress] = user.progresses;
   assert.equal(progress!.title, 'a.ipynb waits for a GPU');
-  assert.deepEqual(progress!.messages, ['Place 2 in the queue of gpu2. All GPUs are in use.', 'Place 1 in the queue of gpu2.']);
+  assert.deepEqual(progress!.messages, ['place 2 in the queue of gpu2. All GPUs are in use.', 'place 1 in the queue of gpu2.']);
   progress!.cancelled.fire();
   await until(() => calls.length > 0);
   assert.deepEqual(calls, [['interrupt', { kernel: 'k1', specs: [] }]]);
