@@ -137,6 +137,14 @@ def test_what_a_killed_hub_has_sent_ends_once_with_the_kernel_that_is_not_found(
     assert shown(core(events.KeeperLost(GONE, for_good=True))) == []
 
 
+def test_a_kernel_whose_start_waits_for_the_link_is_idle_once() -> None:
+    """Else a restart in VS Code would wait for the end of the outage, and fail after a minute."""
+    core, waits = Core(), events.Detached(None, 0.0, "12:00:00", was_attached=False, waits=True)
+    (state,) = [one.message.content() for one in core(waits) if isinstance(one, effects.ToFrontEnds)]
+    assert state == {"execution_state": "idle"}
+    assert shown(core(waits)) == []
+
+
 def test_what_was_decided_before_a_bug_is_done_and_the_rest_is_written(core: Core) -> None:
     asked = cell()
     core.sends(asked)

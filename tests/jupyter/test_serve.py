@@ -233,6 +233,26 @@ def leave_while_connecting(server: HubServer, kernel_id: str) -> None:
 
 
 @full
+def test_a_window_whose_kernel_does_not_answer_in_time(remote: Remote, spec: list[dict[str, Any]]) -> None:
+    """It gets what comes when the kernel answers again, and is not counted when it has left."""
+    with HubServer(remote, "--PageConnection.kernel_info_timeout=0.5") as server:
+        kernel_id = server.open("a.ipynb")
+        first = server.editor(kernel_id)
+        assert first.run("print(1)") == "1\n"
+        kernel = psutil.Process(remote.ask("ps", specs=spec)[0]["pid"])
+        kernel.suspend()
+        second, third = server.editor(kernel_id), server.editor(kernel_id)
+        second.until(lambda: bool(second.received))
+        asked = second.execute("print(2)")
+        third.close()
+        eventually(lambda: connections(server, kernel_id) == 2, "the window that has left is not counted")
+        kernel.resume()
+        second.until(lambda: second.ended(asked))
+        assert second.printed(asked) == "2\n"
+        assert server.stop(signal.SIGINT)[0] == 0
+
+
+@full
 def test_a_window_that_answers_pings_stays_open(remote: Remote) -> None:
     with HubServer(remote, "--PageConnection.ping_interval=0.2") as server:
         editor = server.editor(server.open("a.ipynb"))

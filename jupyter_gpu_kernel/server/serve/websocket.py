@@ -35,6 +35,7 @@ class PageConnection(ZMQChannelsWebsocketConnection):
     """Joins the websocket to the kernel's sockets."""
 
     resume_pause = Float(3.0, config=True, help="Seconds in which a new window of VS Code begins to listen.")
+    kernel_info_timeout = Float(60.0, config=True, help="Seconds in which a kernel answers a new page.")
     ping_interval = Float(30.0, config=True, help="Seconds between pings to a page.")
     delivery: CellDelivery
     """What this page, or the page before it, has not received of its last cell."""
@@ -66,8 +67,10 @@ class PageConnection(ZMQChannelsWebsocketConnection):
         self.channels = {}  # the next page has them
 
     def nudge(self) -> Any:
-        """jupyter_server takes a message of a new socket to know that it is subscribed; an earlier page's socket is."""
-        return asyncio.ensure_future(asyncio.sleep(0)) if self._resumes else super().nudge()
+        """jupyter_server takes a message of a new socket to know that it is subscribed; an earlier page's socket is. If
+        the kernel does not answer in time, the page gets what comes later: after an error it would stay counted."""
+        subscribed = [] if self._resumes else [super().nudge()]
+        return asyncio.gather(*subscribed, return_exceptions=True)
 
     def handle_incoming_message(self, incoming_msg: Any) -> None:
         """The page sends a request."""

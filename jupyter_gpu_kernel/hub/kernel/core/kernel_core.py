@@ -285,6 +285,8 @@ class KernelCore:
             self.life.set_phase(Phase.RUN)
         if was_attached or waits:
             self.relay.link_down(problem, silence, since, KEEPS_RUNNING if was_attached else STARTS)
+        if waits and not was_attached:  # VS Code ends a start, or a restart, when the kernel is idle
+            self.relay.send(self.relay.placeholder.show_state("idle"))
         self.life.set_link_state(LinkState.AWAY if was_attached else LinkState.CONNECTING)
         self._do(effects.Notify())
 

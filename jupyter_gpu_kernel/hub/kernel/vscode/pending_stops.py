@@ -33,6 +33,8 @@ Key = tuple[int, str, str]
 can open, too."""
 _KEEPS_HUB = 3600.0
 """Seconds for which a node that cannot be reached keeps the hub from ending. The file is for the hub after it."""
+_LEADS_TO_AGENT = ("route", "identity", "config", "python", "via", "transport")
+"""The settings that are written: others may contain secrets."""
 _NO_NOTEBOOK: Key = (0, "", "")
 OpenLink = Callable[[KernelSettings], NodeLink]
 
@@ -175,16 +177,10 @@ class PendingStops:
         path = self._path(stop)
         if path is None or stop.left.settings.slurm:  # only the hub that reached a job's node knows the node
             return
-        known = stop.left.settings  # which may contain secrets; the route and the Python lead to the agent
-        settings = KernelSettings(
-            route=known.route,
-            identity=known.identity,
-            config=known.config,
-            python=known.python,
-            via=known.via,
-            transport=known.transport,
-        )
-        content = {"key": stop.key, "settings": settings.to_json(), "replaced_by": stop.replaced_by}
+        settings = {
+            name: value for name, value in stop.left.settings.to_json().items() if name in _LEADS_TO_AGENT
+        }
+        content = {"key": stop.key, "settings": settings, "replaced_by": stop.replaced_by}
         with contextlib.suppress(OSError):  # a full disk: then the next hub does not know of the kernel
             path.parent.mkdir(mode=0o700, exist_ok=True)
             replace_file(path, json.dumps(content).encode())
