@@ -137,6 +137,15 @@ def test_what_a_killed_hub_has_sent_ends_once_with_the_kernel_that_is_not_found(
     assert shown(core(events.KeeperLost(GONE, for_good=True))) == []
 
 
+def test_a_kernel_that_could_not_be_started_answers_all_but_kernel_info() -> None:
+    """To VS Code that answer means that the kernel is ready, whatever is in it."""
+    core = Core()
+    core.sends(Message(Channel.SHELL, 1, make("kernel_info_request", {})))
+    core.sends(cell())
+    done = shown(core(events.KernelRefused("login: asks for a password or code")))
+    assert "execute_reply" in done and "kernel_info_reply" not in done
+
+
 def test_a_kernel_whose_start_waits_for_the_link_is_idle_once() -> None:
     """Else a restart in VS Code would wait for the end of the outage, and fail after a minute."""
     core, waits = Core(), events.Detached(None, 0.0, "12:00:00", was_attached=False, waits=True)

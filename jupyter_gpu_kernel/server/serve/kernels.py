@@ -146,8 +146,7 @@ class RemoteSessions(SessionManager):
             try:
                 await self.get_session(kernel_id=kernel_id)  # type: ignore[no-untyped-call]
             except tornado.web.HTTPError:
-                names = path, os.path.basename(path), "notebook"
-                await self.save_session(kernel_id, *names, kernel_id)  # type: ignore[no-untyped-call]
+                await self.save_session(kernel_id, path, os.path.basename(path), "notebook", kernel_id)  # type: ignore[no-untyped-call]
         return await super().list_sessions()  # type: ignore[no-untyped-call, no-any-return]
 
     async def kernel_culled(self, kernel_id: str) -> bool:

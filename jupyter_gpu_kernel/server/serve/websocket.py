@@ -75,8 +75,7 @@ class PageConnection(ZMQChannelsWebsocketConnection):
     def handle_incoming_message(self, incoming_msg: Any) -> None:
         """The page sends a request."""
         if self.subprotocol and b"execute_request" in incoming_msg:
-            parts = deserialize_msg_from_ws_v1(incoming_msg)[1]  # type: ignore[no-untyped-call]
-            request = Message(Channel.SHELL, 0, tuple(parts))
+            request = Message(Channel.SHELL, 0, tuple(deserialize_msg_from_ws_v1(incoming_msg)[1]))  # type: ignore[no-untyped-call]
             if is_user_cell(request):
                 self.delivery.sent_cells[id_of(request)] = None
             if is_file(notebook := title_of(request)):

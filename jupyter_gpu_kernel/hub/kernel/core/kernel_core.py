@@ -46,7 +46,7 @@ class KernelCore:
             events.Restarted: self._restart,
             events.Held: self._hold,
             events.Stopped: self._stop,
-            events.KernelRefused: relay.kernel_lost,
+            events.KernelRefused: relay.kernel_refused,
             events.Closed: self._close,
             events.VSCodeSeen: relay.vs_code_seen,
             events.DisplaysInherited: relay.displays.inherit,

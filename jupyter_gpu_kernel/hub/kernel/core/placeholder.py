@@ -99,6 +99,12 @@ class Placeholder:
         self._late_subscribers.observe(*answer)
         return answer
 
+    def refuse(self, request: Message, reason: str, *, is_idle: bool = False) -> list[Message]:
+        """Answer a request to a kernel that could not be started with an error, but no kernel_info_request: to VS Code
+        each answer means that the kernel is ready, and VS Code waits forever for replies to what it sends next."""
+        is_info = type_of(request) == "kernel_info_request"
+        return [] if is_info else self.fail(request, reason, is_idle=is_idle)
+
     def end_with_kernel(self, request: Message, *, is_idle: bool = False) -> list[Message]:
         """Answer a request that is not for the kernel that replaces its own: an interrupt, another request on the
         control channel, or a cell that was interrupted."""

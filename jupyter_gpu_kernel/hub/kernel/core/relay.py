@@ -340,6 +340,10 @@ class HubRelay:
         also those that wait; else the next kernel gets these."""
         self._answer_unanswered(self.placeholder.fail, self.notice.for_user(reason), waiting=waiting)
 
+    def kernel_refused(self, reason: str) -> None:
+        """The front ends do not get the kernel, as its start has failed."""
+        self._answer_unanswered(self.placeholder.refuse, self.notice.for_user(reason), waiting=True)
+
     def kernel_taken(self, by: str, remedy: str) -> None:
         """Another computer has the kernel: answer the requests to which there is no reply."""
         self._answer_unanswered(self.placeholder.deny, f"{by}. {remedy}", waiting=True)

@@ -177,9 +177,8 @@ class PendingStops:
         path = self._path(stop)
         if path is None or stop.left.settings.slurm:  # only the hub that reached a job's node knows the node
             return
-        settings = {
-            name: value for name, value in stop.left.settings.to_json().items() if name in _LEADS_TO_AGENT
-        }
+        known = stop.left.settings.to_json()
+        settings = {name: known[name] for name in _LEADS_TO_AGENT if name in known}
         content = {"key": stop.key, "settings": settings, "replaced_by": stop.replaced_by}
         with contextlib.suppress(OSError):  # a full disk: then the next hub does not know of the kernel
             path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -204,5 +203,4 @@ def _read(path: Path, open_link: OpenLink) -> PendingStop | None:
 
 async def until_settled(remote: RemoteKernel) -> None:
     """Return when the link carries the kernel, or when it is known that it never will."""
-    settled = (LinkState.UP, LinkState.LOST, LinkState.TAKEN)
-    await remote.until(lambda: remote.link_state in settled)
+    await remote.until(lambda: remote.link_state in (LinkState.UP, LinkState.LOST, LinkState.TAKEN))
