@@ -60,8 +60,8 @@ def main() -> None:
     print(markdown(results))
     if options.output:
         _write(results, Path(options.output))
-    if options.readme:
-        summary.write(results, Path(options.readme))
+    if options.summary:
+        summary.write(results, Path(options.summary))
 
 
 def _options() -> argparse.Namespace:
@@ -84,7 +84,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--output", metavar="DIR", help="write bench.md, bench.json and a picture for each round trip there"
     )
-    parser.add_argument("--readme", metavar="FILE", help="replace the table in this file, docs/benchmarks.md")
+    parser.add_argument(
+        "--summary", metavar="FILE", help="replace the table in this file, docs/benchmarks/summary.md"
+    )
     parser.add_argument("--append", action="store_true", help="add rounds to those of DIR/bench.json")
     parser.add_argument("--verbose", action="store_true", help="tell each measure as it ends")
     parser.add_argument("--keep", action="store_true", help="keep the folder with the logs")

@@ -1,4 +1,4 @@
-"""The table of docs/benchmarks.md: medians of the most important quantities, between two comments."""
+"""The table of docs/benchmarks/summary.md: medians of the most important quantities, between two comments."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def run_demo(lab: bool = False) -> int:
             remedy=f"“{sys.executable} -m pip install {' '.join(missing)}” installs what is missing.",
         )
     print(
-        "A demo on this machine, in a folder of its own. First it starts an SSH server and GPUs, simulated ones.",
+        "A demo on this machine, in a folder of its own. First it starts an SSH server, and looks for GPUs.",
         flush=True,
     )
     from .lab import run_in_lab

@@ -122,6 +122,18 @@ def test_a_host_of_the_ssh_configuration_is_chosen_by_its_number(remote: Remote,
     removed(remote, "asked")
 
 
+def test_where_no_gpu_is_found_it_asks_for_slurm(remote: Remote, start: Start) -> None:
+    add = start("-F", str(remote.hops.ssh_config), "--python", sys.executable, "--name", "plain")
+    add.answers(MACHINE, "login")
+    add.answers("whose jobs have GPUs?", "n")
+    add.answers(GPUS, "0")
+    assert add.end() == 0, add.text
+    assert "No GPU was found on this machine." in add.text
+    plain = written(remote, "plain")
+    assert (plain["gpus"], "slurm" in plain) == (0, False)
+    removed(remote, "plain")
+
+
 def test_the_way_is_asked_for_and_a_taken_name_is_replaced_only_with_a_yes(
     remote: Remote, start: Start
 ) -> None:

@@ -59,8 +59,8 @@ class AddQuestions:
         """Return what is on the machine; nothing if it needs an environment first."""
         try:
             probe = self._probe(self._settings())
-            if not (self._args.slurm or probe["gpus"] or probe["gpus_error"]):
-                _say("This machine has no GPU.")
+            if not (self._args.slurm or probe["gpus"]):  # a login node may also lack nvidia-smi
+                _say("No GPU was found on this machine.")
                 question = "Is it the login node of a cluster with Slurm, whose jobs have GPUs?"
                 self._args.slurm = agrees(question, by_default=False)
                 probe = self._probe(self._settings()) if self._args.slurm else probe
