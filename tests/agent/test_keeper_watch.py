@@ -26,7 +26,7 @@ FORKS_LATER = """
 begun, go = sys.argv[1:]
 successor = f'''  # what it has to know is one line
 import os, socket
-from jupyter_gpu_kernel.agent.system.unix_sockets import send_descriptors
+from jupyter_gpu_kernel.agent.system.agent_runtime import send_descriptors
 pipe, held = os.pipe()
 send_descriptors(socket.socket(fileno=os.dup(0)), b"-", [pipe])
 open({begun!r}, 'w').close(); open({go!r}).read(); input()

@@ -23,9 +23,8 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, LeaseReader, LeaseTaker, lease_readers
-from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
+from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime, Owner
 from jupyter_gpu_kernel.agent.system.loop import Loop
-from jupyter_gpu_kernel.agent.system.unix_sockets import Owner
 
 ROOT = str(Path(__file__).parents[2])
 WHO = {"id": "ab12"}

@@ -22,7 +22,7 @@ from jupyter_gpu_kernel.agent.gpus.sharing.socket_owner import (
     query_uid,
     rows,
 )
-from jupyter_gpu_kernel.agent.system.unix_sockets import Owner
+from jupyter_gpu_kernel.agent.system.agent_runtime import Owner
 
 SQUATTER = r"""
 import os, socket, sys

@@ -16,7 +16,7 @@ from jupyter_gpu_kernel.agent.core.log import AHEAD
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.log.hub_queue import MIB
 from jupyter_gpu_kernel.agent.log.log_file import SIZE
-from jupyter_gpu_kernel.wire.kernel_messages.stream_output import PIECE, split
+from jupyter_gpu_kernel.wire.kernel_messages.compose import PIECE, split
 from jupyter_gpu_kernel.wire.messages import Lane, Message, keeper_message
 from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.stream.window import START

@@ -17,7 +17,7 @@ from traitlets.config import LoggingConfigurable
 from windows import fixed_window
 
 from jupyter_gpu_kernel.hub.kernel.core.pacing import STALL, Pacer
-from jupyter_gpu_kernel.wire.kernel_messages.stream_output import PIECE
+from jupyter_gpu_kernel.wire.kernel_messages.compose import PIECE
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message, lane_of
 from jupyter_gpu_kernel.wire.stream.endpoint import Endpoint, ProtocolError
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping
 
-from ...wire.kernel_messages.compose import error_content, error_reply, make
-from ...wire.kernel_messages.stream_output import dump
+from ...wire.kernel_messages.compose import dump, error_content, error_reply, make
 from ...wire.messages import Channel, Lane, Message, content_of, lane_of
 from ...wire.runtime import Runtime
 from ...wire.stream.queues import MAX_MESSAGE

@@ -13,9 +13,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ..paths import Root, is_locked, take_lock
 from ..story import Story, read_story
-from ..system.agent_runtime import AgentRuntime
+from ..system.agent_runtime import AgentRuntime, has_listener
 from ..system.procfs import boot_id, booted_at
-from ..system.unix_sockets import has_listener
 from .descendants import SETUP, TAG, Descendant, end_all, find_descendants, kernels_with_keeper, open_gpus
 from .node_checks import kills_sessions, user_lingers
 from .reason import ExitReason, KeeperFacts, explain_keeper

@@ -29,10 +29,9 @@ from ..keeper.system import KeeperSystem
 from ..kernel_protocol import REPEAT_INPUT, TAKEN_OVER
 from ..kernel_settings import KernelSettings, settings_from
 from ..paths import Root, lock_now
-from ..system.agent_runtime import AgentRuntime
+from ..system.agent_runtime import AgentRuntime, send_descriptors
 from ..system.process_control import detach
 from ..system.procfs import start_ticks
-from ..system.unix_sockets import send_descriptors
 from .keeper_pipe import KeeperPipe
 
 LOCK_TIMEOUT = 10.0

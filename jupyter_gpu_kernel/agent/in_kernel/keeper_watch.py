@@ -28,8 +28,7 @@ from ..exit.descendants import ROOT, TAG, end_all, find_descendants
 from ..job.client import job_is_over
 from ..paths import job_folder
 from ..story import Story
-from ..system.agent_runtime import AgentRuntime
-from ..system.unix_sockets import receive_descriptors
+from ..system.agent_runtime import AgentRuntime, receive_descriptors
 from .guard import Guard
 from .output_window import OutputWindow
 

@@ -12,9 +12,8 @@ from ...wire.fields import FieldError, number, text
 from ...wire.texts import one_line
 from ..paths import FolderError, Root
 from ..system import procfs
-from ..system.agent_runtime import TimeoutExpired
+from ..system.agent_runtime import TimeoutExpired, has_listener
 from ..system.request_client import PeerGone, RequestClient
-from ..system.unix_sockets import has_listener
 
 TIMEOUT = 5.0
 """Seconds that the job's process has to answer."""

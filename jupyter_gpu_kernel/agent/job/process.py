@@ -21,11 +21,10 @@ from ...wire.files import private
 from ...wire.stream.frames import Frame, FrameError, Kind, reply_frame
 from ..exit.descendants import SETUP, TAG, find_descendants
 from ..paths import Root, agent_command
-from ..system.agent_runtime import AgentRuntime, ChildProcess, Streams
+from ..system.agent_runtime import AgentRuntime, ChildProcess, Streams, listen
 from ..system.frame_connection import FrameConnection
 from ..system.loop import Loop
 from ..system.process_control import become_subreaper, next_ended_child
-from ..system.unix_sockets import listen
 from .client import SOCKET, job_is_over
 from .output import adopt_output, own_output
 from .signals import Received, watch_signals

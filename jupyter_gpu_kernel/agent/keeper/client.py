@@ -17,9 +17,8 @@ from typing import Any, Callable, Dict, NamedTuple, Optional
 
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings, settings_from
-from ..system.agent_runtime import ChildProcess
+from ..system.agent_runtime import ChildProcess, listen, receive_descriptors, send_descriptors
 from ..system.request_client import RequestClient
-from ..system.unix_sockets import listen, receive_descriptors, send_descriptors
 
 TIMEOUT = 5.0
 """Seconds a keeper has to reply."""

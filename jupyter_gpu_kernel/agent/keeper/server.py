@@ -23,9 +23,9 @@ from ...wire.stream.frames import CHUNK, MAX_PAYLOAD, Frame, FrameError, Kind, r
 from ..core.effects import ToHub, WithdrawFromHub
 from ..core.events import HubAttached, HubDetached, HubReads, HubSent
 from ..story import Limited, Story
+from ..system.agent_runtime import listen
 from ..system.frame_connection import FrameConnection
 from ..system.loop import Loop, Timer
-from ..system.unix_sockets import listen
 from .core_runner import CoreRunner
 
 MAX_CONNECTIONS = 64

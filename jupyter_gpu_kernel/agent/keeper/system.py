@@ -6,9 +6,8 @@ from ..exit.report import ExitReport
 from ..process.adopted_process import AdoptedProcess
 from ..process.kernel_process import KernelProcess
 from ..process.signals import Signals
-from ..system.agent_runtime import AgentRuntime
+from ..system.agent_runtime import AgentRuntime, listen
 from ..system.loop import Loop
-from ..system.unix_sockets import listen
 
 
 class KeeperSystem:

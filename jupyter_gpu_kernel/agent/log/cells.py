@@ -12,8 +12,7 @@ from itertools import islice
 from typing import Any, Collection, Dict, List, Optional, Tuple
 
 from ...wire.fields import number, text
-from ...wire.kernel_messages.compose import PASSING, error_content
-from ...wire.kernel_messages.stream_output import dump
+from ...wire.kernel_messages.compose import PASSING, dump, error_content
 from ...wire.messages import Channel, Message, MessageError, cell_key
 from .waiting import WaitingMessages
 

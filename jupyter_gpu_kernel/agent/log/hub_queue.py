@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Callable, Deque, List, Set, Tuple
 
-from ...wire.kernel_messages.compose import make
-from ...wire.kernel_messages.stream_output import StreamText, dump, read_stream, with_stream
+from ...wire.kernel_messages.compose import StreamText, dump, make, read_stream, with_stream
 from ...wire.messages import Channel, Message, MessageError
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings

@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from itertools import islice
 from typing import Deque, Dict, Iterator, Optional, Tuple
 
-from ...wire.kernel_messages.stream_output import PIECE, StreamText, read_stream, with_stream
+from ...wire.kernel_messages.compose import PIECE, StreamText, read_stream, with_stream
 from ...wire.messages import Channel, Message, MessageError, content_of, parent_key_of
 from .segments import StoredMessage
 from .superseding import Key, Newest, TerminalText, key_of, object_at

@@ -27,8 +27,7 @@ from ..pinned_code.checkout import Checkouts
 from ..policy import read_policy
 from ..refused import Refused
 from ..story import read_story
-from ..system.agent_runtime import AgentRuntime, ChildProcess, Streams
-from ..system.unix_sockets import NO_LISTENER
+from ..system.agent_runtime import NO_LISTENER, AgentRuntime, ChildProcess, Streams
 
 START_TIMEOUT = SETUP_TIMEOUT + 10.0
 SUCCESSOR_TIMEOUT = 25.0

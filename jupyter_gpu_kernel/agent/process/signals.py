@@ -23,10 +23,9 @@ from ..core.waiting import Waiting
 from ..in_kernel.signal_rules import Sender
 from ..kernel_context import KernelContext
 from ..story import Limited
-from ..system.agent_runtime import AgentRuntime, ChildProcess, Streams
+from ..system.agent_runtime import AgentRuntime, ChildProcess, Streams, bind_datagrams
 from ..system.loop import Loop, Timer
 from ..system.procfs import read_text
-from ..system.unix_sockets import bind_datagrams
 from .kernel_process import KernelProcess
 
 INTERVAL = 0.5

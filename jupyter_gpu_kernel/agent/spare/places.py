@@ -19,7 +19,7 @@ from ..exit.descendants import ROOT, TAG
 from ..exit.node_checks import read_memory
 from ..gpus.devices.gpu import AMD, NVIDIA
 from ..paths import FolderError, is_locked, make_private, take_lock
-from ..system.unix_sockets import listen, peer, receive_descriptors, send_descriptors
+from ..system.agent_runtime import listen, peer, receive_descriptors, send_descriptors
 
 SOCKET_TYPE = socket.SOCK_SEQPACKET
 MAX_FDS = 4

@@ -19,8 +19,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from ...system import procfs
-from ...system.agent_runtime import AgentRuntime
-from ...system.unix_sockets import Owner, peer
+from ...system.agent_runtime import AgentRuntime, Owner, peer
 from .socket_owner import find_owners, rows
 
 if TYPE_CHECKING:  # attach, which reads announcements, runs without pyzmq

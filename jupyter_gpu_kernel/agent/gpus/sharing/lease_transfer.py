@@ -18,9 +18,8 @@ from typing import Callable, NamedTuple, Optional, Sequence
 
 from ....wire.fields import FieldError, load_object, number, text
 from ...paths import is_kernel_id
-from ...system.agent_runtime import AgentRuntime
+from ...system.agent_runtime import AgentRuntime, bind_datagrams, receive_descriptors, send_descriptors
 from ...system.loop import Loop
-from ...system.unix_sockets import bind_datagrams, receive_descriptors, send_descriptors
 from .lease import Lease
 
 _TRANSFER = "leases"

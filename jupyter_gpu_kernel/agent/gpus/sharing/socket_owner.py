@@ -16,8 +16,7 @@ from typing import Collection, Dict, Iterator, NamedTuple, Optional, Tuple
 
 from ....wire import sock_diag
 from ...system import procfs
-from ...system.agent_runtime import AgentRuntime
-from ...system.unix_sockets import Owner
+from ...system.agent_runtime import AgentRuntime, Owner
 
 _STREAM, _UNCONNECTED, _LISTENING = b"0001", b"01", b"00010000"
 _REQUEST = struct.Struct("=BBHIIIII")  # struct unix_diag_req

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Collection, Iterable, List, Mapping, Name
 
 from ....wire.texts import one_line
 from ...system import procfs
-from ...system.agent_runtime import AgentRuntime
-from ...system.unix_sockets import Owner
+from ...system.agent_runtime import AgentRuntime, Owner
 from . import announcements, lease
 from .announcements import Announcement, AnnouncementReader, Details
 from .turns import UNTAKEN, PassedPlaces, Place, WaitingKernel, gpu_bits, in_turn, own_order, waiting_before

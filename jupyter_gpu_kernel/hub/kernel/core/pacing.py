@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ....wire.kernel_messages.stream_output import split
+from ....wire.kernel_messages.compose import split
 from ....wire.messages import Channel, Lane, Message, type_of
 from ....wire.stream.endpoint import ProtocolError
 from ....wire.stream.queues import MAX_MESSAGE
