@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 BIN38 := .venv-py38check/bin
 BINLOW := .venv-lowest/bin
+BINDOCS := .venv-docs/bin
+PAGES := *.md LICENSE docs tests/simulation/README.md vscode/README.md
 JOBS ?= 4
 BESIDE := jupyter-collaboration jupyter_server_documents jupyter_server_nbmodel notebook
 # What runs on every system: all but the agent and the demo.
@@ -15,7 +17,7 @@ LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 # Without compiled modules, each process that the tests start needs twice the time for its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv sshd programs test test-full test-spare test-browser-side test-labextension test-vscode test-lowest test-collaboration check labextension vscode link pictures simulate mutants bench demo wheel clean
+.PHONY: help venv sshd programs test test-full test-spare test-browser-side test-labextension test-vscode test-lowest test-collaboration check labextension vscode link pictures simulate mutants bench demo wheel docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -152,6 +154,17 @@ demo: $(if $(LAB),.venv/installed $(LABEXTENSION),.venv/demo)  ## a practice clu
 wheel: .venv/installed  ## dist/*.whl, with the extensions for JupyterLab and VS Code built in (needs Node)
 	rm -rf dist
 	$(BIN)/python -m build --wheel
+
+.venv-docs/installed: .ci/requirements-docs.txt
+	@test -x $(BINDOCS)/python || .ci/progress "making the environment .venv-docs" $(PYTHON) -m venv .venv-docs
+	@.ci/progress "installing into .venv-docs what the site needs" $(BINDOCS)/python -m pip install \
+	    --disable-pip-version-check --require-hashes --requirement .ci/requirements-docs.txt
+	@touch $@
+
+docs: .venv-docs/installed  ## the documentation as a site, in build/site; a link that leads nowhere is an error
+	rm -rf build/pages && mkdir -p build/pages
+	tar c $(PAGES) | tar x -C build/pages
+	NO_MKDOCS_2_WARNING=1 $(BINDOCS)/mkdocs --quiet build --strict
 
 clean:  ## remove what was built, and caches; the virtual environments stay
 	rm -rf dist build jupyter_gpu_kernel/labextension labextension/lib labextension/node_modules

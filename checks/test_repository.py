@@ -60,6 +60,12 @@ def test_workflows_install_only_pinned_packages() -> None:
         assert not re.search(r"^-|://", file.read_text(), re.MULTILINE), f"{file} names a package index"
 
 
+def test_the_site_has_every_page() -> None:
+    listed = set(re.findall(r"[\w/-]+\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    pages = {path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))}
+    assert pages <= listed and all((ROOT / one).exists() for one in listed)
+
+
 def test_the_notes_of_a_release_are_the_section_of_the_changelog() -> None:
     namespace = runpy.run_path(str(ROOT / ".ci" / "release_notes.py"))
     changelog = (
