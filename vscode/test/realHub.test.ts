@@ -53,9 +53,10 @@ cancelled = threading.Event()
 request = PageSignIn(cancelled.set, {"name": "gpu2", "node": "login", "notebook": "/w/a.ipynb"})
 print(request.is_shown(), cancelled.wait(30))
 request.close()`;
-  assert.equal(await output(join(BIN, 'python'), ['-c', code]), 'True True');
-  assert.deepEqual(asked, [{ name: 'gpu2', node: 'login', notebook: '/w/a.ipynb' }]);
+  const printed = await output(join(BIN, 'python'), ['-c', code]);
   server.dispose();
+  assert.equal(printed, 'True True');
+  assert.deepEqual(asked, [{ name: 'gpu2', node: 'login', notebook: '/w/a.ipynb' }]);
 });
 
 function output(program: string, words: string[]): Promise<string> {
