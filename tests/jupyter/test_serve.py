@@ -488,3 +488,11 @@ def test_what_it_prints(remote: Remote) -> None:
     assert "Existing Jupyter Server" in process.stdout.readline() and "Ctrl-C" in process.stdout.readline()
     process.terminate()
     assert process.communicate(timeout=DEADLINE) == ("", None) and process.returncode == 0
+
+
+def test_a_server_that_nobody_uses_ends_where_that_was_wanted(remote: Remote) -> None:
+    remote.program("ps")  # there is a hub, which this test does not start
+    server = HubServer(remote, "--while-used", "1s")
+    assert server.process.wait(DEADLINE) == 0
+    assert server.process.communicate() == ("", "")
+

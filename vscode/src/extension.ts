@@ -21,14 +21,16 @@ import { StatusBar } from './statusBar.js';
 import { Tree } from './tree.js';
 
 export function activate(context: vscode.ExtensionContext): void {
-  const session = new Session();
+  const session = new Session(context);
   context.subscriptions.push(session);
   void session.look();
 }
 
 /** What runs in one window. */
 class Session implements vscode.Disposable {
-  constructor() {
+  constructor({ secrets, storageUri }: vscode.ExtensionContext) {
+    this._servers = new JupyterServers(this._hub, secrets, storageUri);
+    this._parts.push(this._servers);
     const look = (): void => void this.look();
     const commands = { ...new KernelCommands(this._hub, this._model, this._documents).all, ...this._commands() };
     for (const [name, run] of Object.entries(commands)) {
@@ -118,8 +120,8 @@ class Session implements vscode.Disposable {
   private readonly _questions = new Questions();
   private readonly _signIn = new SignIn(this._hub, this._questions);
   private readonly _add = new Add(this._hub, this._questions);
-  private readonly _servers = new JupyterServers(this._hub);
-  private readonly _parts: vscode.Disposable[] = [this._servers, new Tree(this._model), this._model, this._documents];
+  private readonly _servers: JupyterServers;
+  private readonly _parts: vscode.Disposable[] = [new Tree(this._model), this._model, this._documents];
   private _missed: Missed | undefined;
   private _following: vscode.Disposable | undefined;
   private _signInServer: Promise<SignInServer | undefined> | undefined;

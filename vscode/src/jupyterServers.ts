@@ -1,8 +1,8 @@
 /**
  * The kernels as a Jupyter server in the kernel picker of Microsoft's Jupyter extension, where that is installed.
  *
- * The server is a process of our program, which this window starts when it is chosen, and ends when the window ends. The
- * kernels go on.
+ * The server is a process of our program, which this window starts when it is chosen. It outlives a reload of the window,
+ * so that the running cell goes on there, and ends by itself a while after the window. The kernels go on.
  */
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
@@ -17,6 +17,16 @@ const SERVER = { id: 'remote-gpu', label: 'Remote GPU kernels' };
 /** Milliseconds until the server listens. */
 const START_TIMEOUT = 30_000;
 const LONGEST_LINE = 4096;
+/** Milliseconds between two requests by which the server knows that this window is there. */
+const SIGN_OF_LIFE = 10_000;
+/** How long the server waits for a window, as an argument of our program. */
+const WITHOUT_WINDOW = '90s';
+
+/** Where a server listens. */
+interface IListening {
+  readonly url: string;
+  readonly token: string;
+}
 
 interface IServer {
   readonly id: string;
@@ -34,8 +44,11 @@ interface IJupyterApi {
 }
 
 export class JupyterServers implements vscode.Disposable {
-  constructor(hub: Hub) {
+  /** `secrets` and `storage`: of this extension; the latter belongs to this window's folder. */
+  constructor(hub: Hub, secrets: vscode.SecretStorage, storage: vscode.Uri | undefined) {
     this._hub = hub;
+    this._secrets = secrets;
+    this._key = `server of ${storage?.toString() ?? 'a window without a folder'}`;
   }
 
   /** Adds the server to the picker, once. */
@@ -54,7 +67,7 @@ export class JupyterServers implements vscode.Disposable {
 
   dispose(): void {
     this._collection?.dispose();
-    this._process?.kill();
+    clearInterval(this._timer);
   }
 
   private _running(): Promise<NonNullable<IServer['connectionInformation']>> {
@@ -64,23 +77,66 @@ export class JupyterServers implements vscode.Disposable {
   }
 
   private async _start(): Promise<NonNullable<IServer['connectionInformation']>> {
-    const process = spawn(await this._hub.program(), ['serve', '--json'], { stdio: ['ignore', 'pipe', 'pipe'] });
-    this._process = process;
-    process.once('exit', () => (this._starting = undefined));
-    const { url, token } = recordOf(JSON.parse(await firstLine(process)));
-    const isLocal = typeof url === 'string' && /^http:\/\/127\.0\.0\.1:\d{1,5}\/$/.test(url);
-    if (!isLocal || typeof token !== 'string') {
+    const server = (await this._known()) ?? (await this._started());
+    clearInterval(this._timer);
+    this._timer = setInterval(() => void this._look(server), SIGN_OF_LIFE);
+    return { baseUrl: vscode.Uri.parse(server.url), token: server.token };
+  }
+
+  /** The server that this window had before it was reloaded, if it is still there. */
+  private async _known(): Promise<IListening | null> {
+    const saved = listeningIn((await this._secrets.get(this._key)) ?? '');
+    return saved && (await answers(saved)) ? saved : null;
+  }
+
+  private async _started(): Promise<IListening> {
+    const words = ['serve', '--json', '--while-used', WITHOUT_WINDOW];
+    const process = spawn(await this._hub.program(), words, { stdio: ['ignore', 'pipe', 'pipe'], detached: true });
+    const server = listeningIn(await firstLine(process));
+    if (!server) {
       process.kill();
       throw new Error('the server of remote GPU kernels did not say where it listens');
     }
-    return { baseUrl: vscode.Uri.parse(url), token };
+    process.unref();
+    await this._secrets.store(this._key, JSON.stringify(server));
+    return server;
+  }
+
+  /** Tells the server that this window is there. A server that has ended is started again when it is needed. */
+  private async _look(server: IListening): Promise<void> {
+    if (!(await answers(server))) {
+      clearInterval(this._timer);
+      this._starting = undefined;
+    }
   }
 
   private readonly _hub: Hub;
+  private readonly _secrets: vscode.SecretStorage;
+  private readonly _key: string;
   private _isRegistered = false;
   private _collection: vscode.Disposable | undefined;
-  private _process: ChildProcess | undefined;
+  private _timer: NodeJS.Timeout | undefined;
   private _starting: Promise<NonNullable<IServer['connectionInformation']>> | undefined;
+}
+
+/** What our program has printed; null if that is no server on this computer. */
+function listeningIn(text: string): IListening | null {
+  try {
+    const { url, token } = recordOf(JSON.parse(text));
+    const isLocal = typeof url === 'string' && /^http:\/\/127\.0\.0\.1:\d{1,5}\/$/.test(url);
+    return isLocal && typeof token === 'string' ? { url, token } : null;
+  } catch {
+    return null;
+  }
+}
+
+async function answers({ url, token }: IListening): Promise<boolean> {
+  try {
+    const headers = { Authorization: `token ${token}` };
+    return (await fetch(`${url}api/status`, { headers, signal: AbortSignal.timeout(SIGN_OF_LIFE), redirect: 'error' })).ok;
+  } catch {
+    return false; // it has ended
+  }
 }
 
 /** The first line that the process prints. It is rejected with what is on stderr if the process ends before. */

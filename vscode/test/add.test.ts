@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { afterEach, test } from 'node:test';
 
 import { Add } from '../src/add.js';
@@ -102,6 +103,12 @@ interface IProvider {
   resolveJupyterServer(server: object): Promise<{ connectionInformation: { baseUrl: object; token: string } }>;
 }
 
+const stored = new Map<string, string>();
+const secrets = {
+  get: async (key: string) => stored.get(key),
+  store: async (key: string, value: string) => void stored.set(key, value)
+} as unknown as ConstructorParameters<typeof JupyterServers>[1];
+
 async function provider(path: string): Promise<{ servers: JupyterServers; given: IProvider }> {
   let given: IProvider | undefined;
   const createJupyterServerCollection = (_: string, __: string, one: IProvider): Disposable => {
@@ -109,35 +116,42 @@ async function provider(path: string): Promise<{ servers: JupyterServers; given:
     return new Disposable(() => undefined);
   };
   installed.set('ms-toolsai.jupyter', { activate: async () => ({ createJupyterServerCollection }) });
-  const servers = new JupyterServers(hubOf(path));
+  const servers = new JupyterServers(hubOf(path), secrets, undefined);
   await servers.register();
   return { servers, given: given! };
 }
 
-test('the server of remote kernels starts when it is chosen, once, and ends with the window', async () => {
-  const path = await program(`echo $$ >> "$0-pids"; echo '{"url": "http://127.0.0.1:4321/", "token": "t"}'; exec sleep 60`);
-  const { servers, given } = await provider(path);
-  const [server] = given.provideJupyterServers();
-  const resolved = await Promise.all([given.resolveJupyterServer(server!), given.resolveJupyterServer(server!)]);
-  assert.deepEqual(resolved.map(one => [String(one.connectionInformation.baseUrl), one.connectionInformation.token]), [
-    ['http://127.0.0.1:4321/', 't'],
-    ['http://127.0.0.1:4321/', 't']
-  ]);
-  const pids = (await readFile(join(`${path}-pids`), 'utf8')).trim().split('\n');
-  assert.equal(pids.length, 1);
-  servers.dispose();
-  await until(() => !isRunning(Number(pids[0])));
+test('the server of remote kernels starts when it is chosen, once, and the window uses it again after a reload', async () => {
+  const tokens: unknown[] = [];
+  const listening = createServer((request, response) => {
+    tokens.push(request.headers.authorization);
+    response.end();
+  });
+  await new Promise<void>(resolve => listening.listen(0, '127.0.0.1', resolve));
+  const url = `http://127.0.0.1:${(listening.address() as AddressInfo).port}/`;
+  const path = await program(`echo "$@" >> "$0-calls"; echo '{"url": "${url}", "token": "t"}'; exec sleep 1`);
+  const chosen = async ({ given }: { given: IProvider }): Promise<string[]> => {
+    const { baseUrl, token } = (await given.resolveJupyterServer(given.provideJupyterServers()[0]!)).connectionInformation;
+    return [String(baseUrl), token];
+  };
+  const first = await provider(path);
+  assert.deepEqual(await Promise.all([chosen(first), chosen(first)]), [[url, 't'], [url, 't']]);
+  first.servers.dispose();
+  const reloaded = await provider(path);
+  assert.deepEqual(await chosen(reloaded), [url, 't']);
+  assert.equal(await readFile(`${path}-calls`, 'utf8'), 'serve --json --while-used 90s\n');
+  assert.deepEqual(tokens, ['token t']);
+  reloaded.servers.dispose();
+  listening.closeAllConnections();
+  await new Promise(resolve => listening.close(resolve));
+  const later = await provider(path);
+  await chosen(later);
+  assert.equal((await readFile(`${path}-calls`, 'utf8')).split('\n').length, 3, 'one that has ended is started again');
+  later.servers.dispose();
 });
 
-function isRunning(pid: number): boolean {
-  try {
-    return process.kill(pid, 0);
-  } catch {
-    return false;
-  }
-}
-
 test('a server that does not start, or is elsewhere, is an error', async () => {
+  stored.clear();
   const ended = await provider(await program('echo "no kernelspec" >&2; exit 1'));
   await assert.rejects(ended.given.resolveJupyterServer({}), /no kernelspec/);
   const elsewhere = await provider(await program(`echo '{"url": "http://example.org/", "token": "t"}'; exec sleep 60`));
@@ -147,5 +161,5 @@ test('a server that does not start, or is elsewhere, is an error', async () => {
 
 test('without the Jupyter extension nothing is added', async () => {
   installed.clear();
-  await new JupyterServers(hubOf('/nowhere')).register();
+  await new JupyterServers(hubOf('/nowhere'), secrets, undefined).register();
 });

@@ -15,15 +15,19 @@ from typing import Any
 
 from jupyter_server.auth.identity import IdentityProvider, User
 from jupyter_server.serverapp import ServerApp
+from tornado.ioloop import PeriodicCallback
 from traitlets.config import Config
 
 from ...errors import SettingsError
 from ...provisioner import RemoteGPUProvisioner
+from ...wire.runtime import Runtime
 from ..extension import forget_failed_starts
 from .kernels import RemoteKernels, RemoteKernelSpecs, RemoteSessions
 from .websocket import PageConnection
 
 ADDRESS = "127.0.0.1"
+_INTERVAL = 1.0
+"""Seconds between two looks whether the server is still used."""
 
 
 class TokenOnly(IdentityProvider):
@@ -69,8 +73,34 @@ class HubServer(ServerApp):
         await super().cleanup_kernels()
 
 
-def run(port: int, token: str, config: Config, on_ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM. `on_ready(url)` is called when the server listens. `port`: 0 for a free one.
+class LastUse:
+    """When somebody with the token used the server last."""
+
+    def __init__(self) -> None:
+        self._clock = Runtime().monotonic
+        self._time = self._clock()
+
+    def note(self, handler: Any) -> None:
+        """A request was answered."""
+        if getattr(handler, "current_user", None) is not None:
+            self._time = self._clock()
+
+    def stop_when_older(self, server: HubServer, seconds: float) -> None:
+        """Stop the server as soon as its last use is so many seconds ago."""
+
+        def look() -> None:
+            if self._clock() - self._time > seconds:
+                server.stop(from_signal=True)
+
+        self._time = self._clock()
+        PeriodicCallback(look, _INTERVAL * 1000).start()
+
+
+def run(
+    port: int, token: str, config: Config, on_ready: Callable[[str], None], while_used: float | None = None
+) -> None:
+    """Serve until SIGINT or SIGTERM, or until nobody has used the server for `while_used` seconds. `on_ready(url)` is
+    called when the server listens. `port`: 0 for a free one.
 
     Raises SettingsError if the port cannot be used.
     """
@@ -78,6 +108,7 @@ def run(port: int, token: str, config: Config, on_ready: Callable[[str], None]) 
     own = Config({name: config[name] for name in ("PageConnection", "RemoteGPUProvisioner")})
     own.IdentityProvider.token = token
     own.ContentsManager.files_handler_class = None  # else the files of this folder are served
+    last_use = LastUse()
     server = HubServer(
         config=own,
         ip=ADDRESS,
@@ -93,9 +124,11 @@ def run(port: int, token: str, config: Config, on_ready: Callable[[str], None]) 
         session_manager_class=RemoteSessions,
         kernel_websocket_connection_class=PageConnection,
         extra_services=[PageConnection.__module__],
-        tornado_settings={"log_function": lambda handler: None},  # requests are not logged
+        tornado_settings={"log_function": last_use.note},  # requests are not logged
     )
     server.initialize(argv=[], find_extensions=False)
+    if while_used is not None:
+        server.io_loop.add_callback(last_use.stop_when_older, server, while_used)
     server.io_loop.add_callback(on_ready, f"http://{ADDRESS}:{server.port}/")
     server.start()
 
