@@ -495,4 +495,3 @@ def test_a_server_that_nobody_uses_ends_where_that_was_wanted(remote: Remote) ->
     server = HubServer(remote, "--while-used", "1s")
     assert server.process.wait(DEADLINE) == 0
     assert server.process.communicate() == ("", "")
-
