@@ -84,6 +84,8 @@ class Request:
         world = self.client.world
         # A hub has answered it in the kernel's place, and the next hub could not know that.
         unknown = world.starts_later and world.disk_was_full and self.cell is None
+        # Neither the next hub nor the successor knows that the cell has ended, as another computer took the kernel.
+        unknown = unknown or (world.log_was_lost and world.takes > 0)
         if self.replies and world.kills and (unknown or self.msg_type == "interrupt_request"):
             return
         self.replies.append(content)
