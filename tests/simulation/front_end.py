@@ -155,7 +155,8 @@ class HubSockets:
             self.drain_soon(key)
         # The last messages of a kernel that is lost, or was taken, are sent whether they are read or not.
         world = self._world
-        early = _EARLY if world.kills or world.reboots or world.keeper_kills or world.takes else 0
+        lost = world.reboots or world.takes or world.times["kernel gone"]
+        early = _EARLY if world.kills or world.keeper_kills or lost else 0
         if self.unread(channel) > self._ports.limit + world.largest + world.asked + early:
             raise Failure("bound", f"{self.unread(channel)} bytes are unread on {channel}")
 

@@ -147,8 +147,9 @@ class View:
         hub_killed = request.was_pending("hub killed")
         if request.half_answered or request.was_pending("log lost") or (hub_killed and request.cell is None):
             return True
-        later = self.client.world.starts_later and request.cell is None
-        if self.client.world.kills and (later or request.msg_type == "interrupt_request"):
+        world = self.client.world
+        later = (world.starts_later and request.cell is None) or (world.log_was_lost and world.takes > 0)
+        if world.kills and (later or request.msg_type == "interrupt_request"):
             return True  # the hub has answered it, and the kernel got it later
         return hub_killed and request.was_pending("kernel gone")
 
