@@ -46,9 +46,12 @@ class NodeGpus:
         self.foreign = 0
         self.taken_at = 0.0
         """When a GPU or a lease was taken."""
+        self._slowest = 0.0
+        """The seconds that the slowest reading took besides its usual time."""
 
     def reading(self) -> float:
         """Return the seconds after which a sample is known."""
+        self._slowest = max(self._slowest, self.node.slow)
         return self.random.choice((0.02, 0.05, 0.1, 0.4)) + self.node.slow
 
     def take(self, index: int) -> bool:
@@ -128,7 +131,8 @@ class NodeGpus:
             others = [one.pid for one in self._kernels_on(gpu.uuid) if one is not kernel]
             if others:
                 self.world.fail("one GPU twice", f"kernel {kernel.pid} gets {gpu.uuid}, which {others} have")
-            if gpu.foreign is not None and not starts and self.world.now - gpu.foreign > _SEEN:
+            late = _SEEN + self._slowest
+            if gpu.foreign is not None and not starts and self.world.now - gpu.foreign > late:
                 since = self.world.now - gpu.foreign
                 self.world.fail(
                     "foreign GPU", f"kernel {kernel.pid} gets {gpu.uuid}, foreign for {since:.1f} s"

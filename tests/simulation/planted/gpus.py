@@ -113,10 +113,4 @@ GPUS = [
         "        if not is_kernel_id(by) or not self._gpus.hand_over(self._root.kernel(by)):\n",
         "        if True:\n",
     ),
-    Mutant(
-        "a GPU that was left over on an older sample is not given back to the kernel that comes first",
-        "agent.gpus.claim",
-        "        if len(free) < self._count or choose(verdicts, self._count, ahead) is None:\n",
-        "        if len(free) < self._count:\n",
-    ),
 ]
