@@ -208,10 +208,7 @@ class Acquisition:
         self._queue.join(self._count)
         self._releases.start()
         self.prepare()
-        if self._claim.can_decide:
-            self._decide()
-        else:
-            self._sample()
+        self._decide(is_new=False) if self._claim.can_decide else self._sample()
 
     def cancel(self) -> None:
         """Stop waiting, as no cell needs the GPUs any more."""
@@ -275,8 +272,10 @@ class Acquisition:
         if not self._claim.has_all_samples:
             self._sample_in(self._claim.delay())
 
-    def _decide(self, ahead: Optional[List[WaitingKernel]] = None) -> None:
-        """Take the GPUs if they are free. `ahead`: the kernels whose turn comes first, if there is no new sample."""
+    def _decide(self, ahead: Optional[List[WaitingKernel]] = None, is_new: bool = True) -> None:
+        """Take the GPUs if they are free. `ahead`: the kernels whose turn comes first, if there is no new sample.
+        `is_new`: whether the newest sample was taken while the cell waited; else, while others come first, it cannot
+        tell what would be left for them."""
         pause = 0.0 if ahead is None else LOOK_INTERVAL
         try:
             limit = self._limit()
@@ -284,6 +283,8 @@ class Acquisition:
             verdicts = self._claim.verdicts()
             self._queue.announce([] if limit else [one.gpu.uuid for one in verdicts if not one.unusable])
             ahead = self._decided_behind = self._look() if ahead is None else ahead
+            if ahead and not is_new:
+                return self._sample()
             outcome = self._claim.decide(ahead, limit)
             self._note_untaken(ahead, verdicts)
             if isinstance(outcome, ClaimPending):

@@ -113,4 +113,10 @@ GPUS = [
         "        if not is_kernel_id(by) or not self._gpus.hand_over(self._root.kernel(by)):\n",
         "        if True:\n",
     ),
+    Mutant(
+        "a kernel decides by samples from before others have asked that come first",
+        "agent.gpus.acquisition",
+        "            if ahead and not is_new:\n",
+        "            if False:\n",
+    ),
 ]

@@ -8,7 +8,27 @@ from dataclasses import replace
 from ..plan import Decision
 from .common import BASE, cells
 
+
+def _in_notebook(at: float, number: int, seconds: float) -> Decision:
+    """A cell in this notebook uses the GPU for so many seconds."""
+    cell = [["open GPUs"], ["sleep", seconds]]
+    facts = {"number": number, "do": "cells", "cells": [cell], "stop": True, "gap": 0.0}
+    return Decision(at, "in notebook", facts)
+
+
 PLANS = {
+    "a kernel takes the GPU that is kept for another one, by samples from before both asked": replace(
+        BASE, node_gpus=2, gpus=1
+    ).with_decisions(
+        *(
+            Decision(0.4 + 0.1 * number, "open notebook", {"number": number, "priority": 0})
+            for number in (1, 2, 3)
+        ),
+        _in_notebook(6.0, 1, 60.0),
+        Decision(8.0, "foreign process", {"gpu": 1, "seconds": 12.0}),
+        _in_notebook(10.0, 2, 2.0),
+        _in_notebook(20.3, 3, 2.0),
+    ),
     "a cell does not wait for GPUs any more": replace(
         BASE,
         seed=9,
