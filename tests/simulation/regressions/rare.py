@@ -8,6 +8,57 @@ from ..plan import Decision
 from .common import BASE, cells
 
 PLANS = {
+    "output is kept for clients of a killed hub, and lost with this one": replace(
+        BASE,
+        seed=872,
+        delay=0.0003,
+        rate=5000000.0,
+        unread=4194304,
+        rate_limited=False,
+        revives=False,
+        knows_info=False,
+        ids_collide=True,
+        slurm=True,
+    ).with_decisions(
+        cells(0.10927071998321913, []),
+        Decision(1.2687162170320767, "hub killed", {"seconds": 0.05}),
+        Decision(1.9716149296239687, "restart", {"front": 0}),
+    ),
+    "what the next hub shows before clients have subscribed again is lost": replace(
+        BASE, seed=400, delay=0.1, rate=5000000.0
+    ).with_decisions(
+        cells(
+            3.6081127798943298,
+            [
+                [
+                    "display",
+                    "d351281-27",
+                    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+                ],
+                [
+                    "display",
+                    "d351281-28",
+                    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+                ],
+                [
+                    "display",
+                    "d351281-29",
+                    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+                ],
+            ],
+        ),
+        Decision(3.6131127798943297, "unreachable", {"seconds": 4.0}),
+        Decision(8.40355830907428, "hub killed in a send", {"front": 0, "seconds": 1.0, "sends": 8}),
+        Decision(14.68098357848228, "info", {"front": 0}),
+    ),
+    "a cell that may have started a kernel is sent to another one": replace(
+        BASE, seed=726, rate=200000.0, memory_mib=0.02, knows_info=False
+    ).with_decisions(
+        cells(5.282748639936318, [["crash"]]),
+        Decision(6.782748639936318, "half-open", {"seconds": 1.0, "up": False, "down": True}),
+        cells(6.8827486399363185, []),
+        Decision(9.076988606129472, "node rebooted", {"seconds": 0.05}),
+    ),
     "one of two front ends leaves when the next hub does not know the other one yet": replace(
         BASE, delay=0.025, rate=200000.0, memory_mib=0.002, revives=False, knows_info=False, seed=0
     ).with_decisions(
