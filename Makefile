@@ -17,7 +17,7 @@ LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 # Without compiled modules, each process that the tests start needs twice the time for its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv sshd programs test test-full test-spare test-browser-side test-labextension test-vscode test-lowest test-collaboration check labextension vscode link pictures simulate mutants bench demo wheel docs clean
+.PHONY: help venv sshd programs test test-full test-spare test-browser-side test-labextension test-vscode test-lowest test-collaboration check labextension vscode link pictures simulate mutants bench demo wheel version docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -160,6 +160,9 @@ wheel: .venv/installed  ## dist/*.whl, with the extensions for JupyterLab and VS
 	@.ci/progress "installing into .venv-docs what the site needs" $(BINDOCS)/python -m pip install \
 	    --disable-pip-version-check --require-hashes --requirement .ci/requirements-docs.txt
 	@touch $@
+
+version:  ## write the version of jupyter_gpu_kernel/__init__.py into the other files that name it
+	@$(PYTHON) .ci/version.py
 
 docs: .venv-docs/installed  ## the documentation as a site, in build/site; a link that leads nowhere is an error
 	rm -rf build/pages && mkdir -p build/pages

@@ -15,10 +15,22 @@ import jupyter_gpu_kernel
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("folder", ["labextension", "vscode"])
-def test_all_parts_have_one_version(folder: str) -> None:
-    package = json.loads((ROOT / folder / "package.json").read_text())
-    assert package["version"] == jupyter_gpu_kernel.__version__
+@pytest.mark.parametrize("version", [jupyter_gpu_kernel.__version__, "1.2.3"])
+def test_all_parts_get_their_version_from_one_place(version: str, tmp_path: Path) -> None:
+    """The files are as `make version` writes them, and it writes each place of the version."""
+    script = runpy.run_path(str(ROOT / ".ci" / "version.py"))
+    before = {name: (ROOT / name).read_text() for name in script["FILES"]}
+    module = tmp_path / "jupyter_gpu_kernel" / "__init__.py"
+    for name, text in {str(module): f'__version__ = "{version}"\n', **before}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert script["write"](tmp_path) == version
+    written = {name: (tmp_path / name).read_text() for name in before}
+    assert (written == before) == (version == jupyter_gpu_kernel.__version__)
+    for folder in ("labextension", "vscode"):
+        assert json.loads(written[f"{folder}/package.json"])["version"] == version
+        lock = json.loads(written[f"{folder}/package-lock.json"])
+        assert lock["version"] == lock["packages"][""]["version"] == version
 
 
 @pytest.mark.parametrize("folder", ["labextension", "vscode"])
