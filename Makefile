@@ -11,7 +11,8 @@ BESIDE := jupyter-collaboration jupyter_server_documents jupyter_server_nbmodel 
 # What runs on every system: all but the agent and the demo.
 ELSEWHERE := --config-file checks/mypy-elsewhere.ini
 LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
-INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
+# CONSTRAINT=--constraint=.ci/constraints.txt installs the versions that the public workflow has, not the newest.
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check $(CONSTRAINT)
 LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 
 # Without compiled modules, each process that the tests start needs twice the time for its imports.
