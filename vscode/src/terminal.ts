@@ -3,7 +3,7 @@
  */
 import * as vscode from 'vscode';
 
-/** Runs the program with these words, without a shell. The terminal stays open at the end. */
+/** Runs the program with these words, without a shell. The terminal closes when that has ended well. */
 export function openTerminal(program: string, title: string, words: readonly string[]): void {
   const terminal = vscode.window.createTerminal({
     name: title,
