@@ -8,6 +8,13 @@ from ..plan import Decision
 from .common import BASE, cells
 
 PLANS = {
+    "a chunk that comes twice is taken twice": replace(
+        BASE, seed=300, rate=200000.0, memory_mib=0.02, ends_with_shutdown=False
+    ).with_decisions(
+        Decision(1.9248244100136969, "slow reader", {"seconds": 60.0, "front": 0}),
+        cells(1.9348244100136969, [["prints", 8, 60000]]),
+        Decision(5.886388640499565, "drop", {"front": 0, "seconds": 1.0, "sends": 1}),
+    ),
     "output is kept for clients of a killed hub, and lost with this one": replace(
         BASE,
         seed=872,
