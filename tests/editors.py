@@ -26,17 +26,17 @@ class Editor:
     def __init__(self, url: str, token: str) -> None:
         self.received: list[dict[str, Any]] = []
         self.pings = 0
-        self._session = uuid.uuid4().hex
+        self.session = uuid.uuid4().hex
         header = {"Authorization": f"token {token}"}
         self.socket = create_connection(
-            f"{url}?session_id={self._session}", DEADLINE, header=header, subprotocols=[PROTOCOL]
+            f"{url}?session_id={self.session}", DEADLINE, header=header, subprotocols=[PROTOCOL]
         )
         self.send("kernel_info_request", {})
 
     def send(self, msg_type: str, content: dict[str, Any], **metadata: Any) -> str:
         """The request's message id."""
         asked = uuid.uuid4().hex
-        header = {"msg_id": asked, "msg_type": msg_type, "session": self._session, "version": "5.3"}
+        header = {"msg_id": asked, "msg_type": msg_type, "session": self.session, "version": "5.3"}
         header |= {"username": "", "date": "2026-01-01T00:00:00Z"}
         message = {"header": header, "parent_header": {}, "metadata": metadata, "content": content}
         packed = serialize_msg_to_ws_v1(message, "shell", lambda part: json.dumps(part).encode())
@@ -68,20 +68,29 @@ class Editor:
         return [one for one in self.received if one["parent_header"].get("msg_id") == asked]
 
     def printed(self, asked: str) -> str:
-        return "".join(one["content"]["text"] for one in self.of(asked) if one["msg_type"] == "stream")
+        """What the cell shows."""
+        text = ""
+        for one in self.of(asked):
+            text = "" if one["msg_type"] == "clear_output" else text + one["content"].get("text", "")
+        return text
 
     def _take(self) -> None:
-        """One message; with output of a cell also what comes behind it, which is a ping."""
+        """One message; with output of a cell also what comes behind it, to the ping that ends it."""
+        while self._take_frame() == "stream":
+            pass
+
+    def _take_frame(self) -> str:
+        """The type of the message; "" for another frame."""
         opcode, frame = self.socket.recv_data_frame(control_frame=True)
-        if opcode == ABNF.OPCODE_BINARY:
-            channel, parts = deserialize_msg_from_ws_v1(frame.data)
-            names = ("header", "parent_header", "metadata", "content")
-            message = {name: json.loads(part) for name, part in zip(names, parts, strict=False)}
-            self.received.append({**message, "msg_type": message["header"]["msg_type"], "channel": channel})
-            if self.received[-1]["msg_type"] == "stream":
-                self._take()
         self.pings += opcode == ABNF.OPCODE_PING and not frame.data
         assert opcode != ABNF.OPCODE_CLOSE, "the server closed the websocket"
+        if opcode != ABNF.OPCODE_BINARY:
+            return ""
+        channel, parts = deserialize_msg_from_ws_v1(frame.data)
+        names = ("header", "parent_header", "metadata", "content")
+        message = {name: json.loads(part) for name, part in zip(names, parts, strict=False)}
+        self.received.append({**message, "msg_type": message["header"]["msg_type"], "channel": channel})
+        return str(self.received[-1]["msg_type"])
 
     def close(self) -> None:
         """The window is closed."""

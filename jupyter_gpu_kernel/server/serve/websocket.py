@@ -1,9 +1,10 @@
 """The websocket of one page. While no page is there, nothing reads the kernel's messages, which stay in its log; the
-next page gets them from the first one on that no page has confirmed.
+next page gets them, behind what earlier pages have got of the cell, as VS Code may not have saved that.
 
 A page confirms by the pong to a ping that is sent behind a message. VS Code resumes the output of the last cell
 after its window was loaded anew: when a message of that cell comes, VS Code begins to listen, and shows what comes
-later. So a page that follows another one gets a busy status of the cell a few times, and then the messages.
+later. So a page that follows another one gets a busy status of the cell a few times, then a `clear_output`, and then
+the messages.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class PageConnection(ZMQChannelsWebsocketConnection):
     delivery: CellDelivery
     """What this page, or the page before it, has not received of its last cell."""
     _tasks = BackgroundTasks()
-    _awaits_pong = False
-    """Whether the page is asked to confirm a message."""
+    _to_confirm = 0
+    """How many messages the page is asked to confirm."""
     _resumes = _holds = False
     """Whether this page has an earlier page's sockets; whether the cell's messages wait until the page is ready."""
 
@@ -52,6 +53,7 @@ class PageConnection(ZMQChannelsWebsocketConnection):
         self._resumes = self.kernel_id in self.multi_kernel_manager.left
         self.delivery = self.multi_kernel_manager.deliveries.pop(self.kernel_id, None) or CellDelivery()
         self._holds = not self.delivery.is_finished
+        self.delivery.continue_at(self.session.session)
         connected = super().connect()
         if connected and self._holds:
             connected.add_done_callback(lambda _: self._tasks.spawn(self._resume()))
@@ -90,34 +92,41 @@ class PageConnection(ZMQChannelsWebsocketConnection):
         is_idle = header["msg_type"] == "status" and json.loads(parts[4]).get("execution_state") == "idle"
         if cell in delivery.sent_cells and (is_input or is_idle):  # an aborted cell has no input
             self._holds = False  # a page that runs a cell is ready
-            for channel, rest in delivery.begin(parent, header["session"]):
+            clear = "iopub", self._of_cell("clear_output", {"wait": True}, parent, header["session"])
+            for channel, rest in delivery.begin(parent, header["session"], clear):
                 super().handle_outgoing_message(self.channels[channel], rest)
         if cell in delivery.sent_cells and stream.channel == "shell":
             delivery.sent_cells[cell] = (stream.channel, outgoing_msg)
         elif cell == delivery.request.get("msg_id") and stream.channel != "stdin" and not is_input:
             delivery.add((stream.channel, outgoing_msg), is_idle)
             self._deliver()
-        else:
+        elif not (is_idle and self._is_of_another_page(parent)):  # which would end VS Code's resumed cell
             super().handle_outgoing_message(stream, outgoing_msg)
 
+    def _is_of_another_page(self, request: dict[str, Any]) -> bool:
+        """Whether another page has sent this request, and this page has not received all of its cell."""
+        page = self.session.session
+        return request.get("session", page) != page and not self.delivery.is_finished
+
     def _deliver(self) -> None:
-        """Send the next message of the cell, and ask the page to confirm it. No more output is read until then."""
-        if self._holds and len(self.delivery.unconfirmed) >= _MOST_HELD:
+        """Send the messages of the cell, and ask the page to confirm them. No more output is read until then."""
+        messages = self.delivery.unconfirmed
+        if self._holds and len(messages) >= _MOST_HELD:
             self.channels["iopub"].stop_on_recv()
-        if self._holds or self._awaits_pong or not self.delivery.unconfirmed:
+        if self._holds or self._to_confirm or not messages:
             return
-        channel, parts = self.delivery.unconfirmed[0]
-        super().handle_outgoing_message(self.channels[channel], parts)
-        self._awaits_pong = True
+        for channel, parts in messages:
+            super().handle_outgoing_message(self.channels[channel], parts)
+        self._to_confirm = len(messages)
         self.channels["iopub"].stop_on_recv()
         self.websocket_handler.ping(CONFIRM)
 
     def confirmed(self) -> None:
-        """The page has received the message. A pong that was not asked for confirms nothing."""
-        if not self._awaits_pong:
+        """The page has received the messages. A pong that was not asked for confirms nothing."""
+        if not self._to_confirm:
             return
-        self.delivery.unconfirmed.popleft()
-        self._awaits_pong = False
+        self.delivery.confirm(self._to_confirm)
+        self._to_confirm = 0
         if self.channels:
             self.channels["iopub"].on_recv_stream(self.handle_outgoing_message)
             self._deliver()
@@ -125,14 +134,20 @@ class PageConnection(ZMQChannelsWebsocketConnection):
     async def _resume(self) -> None:
         """Send the busy status of the cell until the page is ready, then what no page has received."""
         for _ in range(int(self.resume_pause / _BUSY_INTERVAL)):
-            busy = self.session.msg("status", {"execution_state": "busy"}, parent=self.delivery.request)
-            busy["header"]["session"] = self.delivery.session  # pages drop messages of another session
+            state = {"execution_state": "busy"}
+            busy = self._of_cell("status", state, self.delivery.request, self.delivery.session)
             if self.channels and self._holds:
-                super().handle_outgoing_message(self.channels["iopub"], self.session.serialize(busy))
+                super().handle_outgoing_message(self.channels["iopub"], busy)
             await asyncio.sleep(_BUSY_INTERVAL)
         self._holds = False
         if self.channels:
             self._deliver()
+
+    def _of_cell(self, msg_type: str, content: Any, cell: dict[str, Any], session: str) -> list[bytes]:
+        """Return a message of a cell, as it comes from the kernel. Pages drop messages of another session."""
+        message = self.session.msg(msg_type, content, parent=cell)
+        message["header"]["session"] = session
+        return self.session.serialize(message)
 
 
 class PageHandler(KernelWebsocketHandler):
