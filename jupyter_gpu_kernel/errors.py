@@ -26,6 +26,9 @@ from typing import Any
 BY_LOGIN = "with “jupyter gpu-kernel login NAME” in a terminal"
 """How to sign in, or to accept a host key. A text does not end with a command: VS Code appends a full stop to it."""
 
+CREATE_ENV = "Run “jupyter gpu-kernel add” with --create-env: it makes an environment with ipykernel there"
+"""The beginning of the remedy where no Python has ipykernel, and one is new enough to make an environment."""
+
 
 class GpuKernelError(Exception):
     """The base class. `hop` is the user's name for the machine, "" for this machine.

@@ -47,7 +47,8 @@ class VSCode(Verb):
 
     def _install(self) -> int:
         """Install the extension into each editor. Those that refuse are reported; the exit status is then 1."""
-        editors = [path for name in EDITORS if (path := shutil.which(name))]
+        # On Windows `which` looks into the current folder, too, which may be another person's repository.
+        editors = [path for name in EDITORS if (path := shutil.which(name)) and Path(path).is_absolute()]
         if not EXTENSION.is_file():
             raise SettingsError(
                 f"the extension was not built: there is no {EXTENSION}",
@@ -64,9 +65,8 @@ class VSCode(Verb):
             print_json(rows)
         else:
             for row in rows:
-                print(
-                    printable(f"Installed into {row['editor']}." if row["ok"] else f"Failed: {row['editor']}")
-                )
+                if row["ok"]:
+                    print(printable(f"Installed into {row['editor']}."))
         failed = [row for row in rows if not row["ok"]]
         return print_errors(
             GpuKernelError(

@@ -183,10 +183,11 @@ def test_where_no_python_has_ipykernel_an_environment_is_offered(
     subprocess.run(command, check=True, timeout=DEADLINE)
     add = start("-F", str(remote.hops.ssh_config), "--python", f"{bare}/bin/python", "--name", "none")
     add.answers(MACHINE, "2")
+    add.answers("whose jobs have GPUs?", "y")  # a login node mostly has no ipykernel either
     add.answers(GPUS, "1")
     assert add.end() == 1
     assert "has no ipykernel" in add.text and "An environment with ipykernel will be made there." in add.text
-    assert "--create-env" in command_in(add.text)
+    assert {"--create-env", "--slurm"} <= set(command_in(add.text))
 
 
 def test_the_end_of_the_input_ends_it(remote: Remote, start: Start) -> None:

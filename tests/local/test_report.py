@@ -39,7 +39,7 @@ STORY = [
     {
         "time": 0.0,
         "event": "start",
-        "text": "a kernel for /Users/alice/x.ipynb at fe80:1:2:3::9",
+        "text": "a kernel for /Users/alice/x.ipynb at fe80:1:2:3::9, gpu2.cs.example.edu:/export/home/a, C:\\Users\\a",
         "hop": "gpu2",
     }
 ]
@@ -56,6 +56,6 @@ def test_it_has_versions_settings_steps_and_the_story() -> None:
 def test_it_names_nobody_and_nothing_private() -> None:
     text = report(SETTINGS, STEPS, STORY)
     private = ("alice", "lab.example", "gpu2", "hunter2", "TOKEN", "bay-17", "secret-project", "10.1.2.3")
-    private += ("fe80", "SHA256:abc", "envs/ml", socket.gethostname())
+    private += ("cs.example", "export", "Users", "fe80", "SHA256:abc", "envs/ml", socket.gethostname())
     assert [word for word in private if word in text] == []
     assert f" {getpass.getuser()} " not in text

@@ -40,10 +40,14 @@ class Computer:
         program.chmod(0o755)
         return calls
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "jupyter_gpu_kernel.cli", "vscode", *words],
-            env={**os.environ, "PYTHONPATH": str(self._packages), "PATH": f"{self.programs}:/usr/bin:/bin"},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(self._packages),
+                "PATH": f"{path or self.programs}:/usr/bin:/bin",
+            },
             cwd=self.programs,
             capture_output=True,
             text=True,
@@ -103,3 +107,11 @@ def test_the_hosts_of_the_ssh_configuration_are_json(computer: Computer) -> None
 
 def test_another_action_is_bad_usage(computer: Computer) -> None:
     assert computer.run("remove").returncode == 2
+
+
+def test_an_editor_that_only_the_current_folder_has_is_not_run(computer: Computer) -> None:
+    """The folder may be another person's repository. On Windows `which` finds programs there without a PATH."""
+    computer.build_extension()
+    calls = computer.add_editor("code")
+    done = computer.run("install", path=".")
+    assert done.returncode == 1 and "is on PATH" in done.stderr and not calls.exists()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import adding, kernelspecs
-from ...errors import AgentError, SettingsError
+from ...errors import CREATE_ENV, AgentError, SettingsError
 from ...hub.ssh.config.route import hosts
 from ...program import running_command
 from ...wire.kernel_settings import KernelSettings, default_of
@@ -61,16 +61,20 @@ class AddQuestions:
             probe = self._probe(self._settings())
             if not (self._args.slurm or probe["gpus"]):  # a login node may also lack nvidia-smi
                 _say("No GPU was found on this machine.")
-                question = "Is it the login node of a cluster with Slurm, whose jobs have GPUs?"
-                self._args.slurm = agrees(question, by_default=False)
-                probe = self._probe(self._settings()) if self._args.slurm else probe
+                probe = self._probe(self._settings()) if self._is_login_node() else probe
         except AgentError as error:
-            if "--create-env" not in error.remedy:
+            if not error.remedy.startswith(CREATE_ENV):
                 raise
             _say(f"{error.hop}: {error.cause}\nAn environment with ipykernel will be made there.")
             self._args.create_env = True
+            self._is_login_node()
             return {}
         return probe
+
+    def _is_login_node(self) -> bool:
+        question = "Is it the login node of a cluster with Slurm, whose jobs have GPUs?"
+        self._args.slurm = self._args.slurm or agrees(question, by_default=False)
+        return bool(self._args.slurm)
 
     def _ask_python(self, pythons: list[dict[str, str]]) -> None:
         if self._args.python or len(pythons) == 1:

@@ -1,7 +1,7 @@
 """The report of `check --report`: what a maintainer needs to know of one kernelspec, as text for an issue.
 
-The names of users and machines, addresses, the paths of homes, and the values of settings that may be private are
-replaced. The user reads the report before it is sent.
+The names of the user and of the hops, addresses, the paths of homes, and the values of settings that may be private
+are replaced. Names of other users and machines, which a node may print, stay: the user reads the report before sending.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PACKAGES = (
 _SHOWN = {"transport", "sigterm", "spare", "gpu_type", "min_memory", "time", "mem", "warn_signal", "way"}
 """Settings whose texts are shown; of the others only numbers are."""
 _PRIVATE = (
-    (re.compile(r"/(home|Users)/[^/\s]+"), "~"),
+    (re.compile(r"(/\w+)?[/\\](home|Users)[/\\][^/\\\s]+"), "~"),
     (re.compile(r"\b\d{1,3}(\.\d{1,3}){3}\b|\b[0-9a-f]{1,4}(:[0-9a-f]{0,4}){3,7}\b"), "<address>"),
     (re.compile(r"SHA256:[\w+/=]+"), "SHA256:…"),
 )
@@ -68,7 +68,7 @@ def _without_names(text: str, settings: KernelSettings) -> str:
         user, _, host = re.sub(r":\d+$", "", hop).rpartition("@")
         names |= {hop: f"<hop {number}>", host: f"<hop {number}>", user: "<user>"}
     for name in sorted(filter(None, names), key=len, reverse=True):
-        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", names[name], text)
+        text = re.sub(rf"(?<![\w-]){re.escape(name)}(\.[a-z][\w.-]*\w)?(?![\w-])", names[name], text)
     for pattern, replacement in _PRIVATE:
         text = pattern.sub(replacement, text)
     return text

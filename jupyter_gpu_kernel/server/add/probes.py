@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from ... import adding
-from ...errors import BY_LOGIN, AuthError, Cancelled, GpuKernelError, HostKeyError, HubError
+from ...errors import BY_LOGIN, CREATE_ENV, AuthError, Cancelled, GpuKernelError, HostKeyError, HubError
 from ...hub.ssh import Asker
 from ...program import command
 from ...wire.kernel_settings import KernelSettings
@@ -94,7 +94,7 @@ class MachineProbe:
             "seconds": self._loop.time() - self._begin,
             "error": with_command(error.to_json(), command()) if error else None,
             "field": field_of(error) if error else "",
-            "command": self._create_env() if error and "--create-env" in error.remedy else "",
+            "command": self._create_env() if error and error.remedy.startswith(CREATE_ENV) else "",
             "found": self._found,
         }
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ....errors import AgentError
+from ....errors import CREATE_ENV, AgentError
 from ...transport.connection import Connection
 from .python_probe import SOURCES, NodeFacts, Probe, Python
 
@@ -222,8 +222,8 @@ def _install_command(python: Python, node: NodeFacts, hop: str) -> str:
         folder = f"{shlex.quote(node.home)}/gpu-kernel"
         by_hand = f"{program} -m venv {folder} && {folder}/bin/python {install}"
     return (
-        "Run “jupyter gpu-kernel add” with --create-env: it makes an environment with ipykernel there, also if the "
-        f"node has no internet access. Or run “{by_hand}” on {hop} (or on the login node, if the home is shared)."
+        f"{CREATE_ENV}, also if the node has no internet access. Or run “{by_hand}” on {hop} (or on the login node, if "
+        "the home is shared)."
     )
 
 
