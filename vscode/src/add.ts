@@ -52,7 +52,7 @@ export class Add {
     }
   }
 
-  /** Connects, looks at the machine, and writes the kernelspec. null: the user does not want it any more. */
+  /** Connects, looks at the machine, and writes the kernelspec. null: the user has ended that. */
   private async _added(program: string, name: string, words: readonly string[]): Promise<unknown> {
     const options = { location: vscode.ProgressLocation.Notification, title: trans.__('Adding %1', name), cancellable: true };
     return vscode.window.withProgress(options, async (progress, token) => {
@@ -63,14 +63,17 @@ export class Add {
         const ask = this._asker(program, name, words, controller);
         const settings = await this._settings(program, words);
         await this._hub.call('login', { name: '', settings }, { timeout: 0, signal: controller.signal, onProgress, ask });
+        onProgress(trans.__('looking at the machine'));
+        return await callProgram(program, [...words, '--json'], PROBE_TIMEOUT, controller.signal);
       } catch (error) {
-        if (controller.signal.aborted) {
-          return null;
+        if (!controller.signal.aborted) {
+          throw error;
         }
-        throw error;
+        if (token.isCancellationRequested) {
+          void vscode.window.showInformationMessage(trans.__('Nothing was added.'));
+        }
+        return null;
       }
-      onProgress(trans.__('looking at the machine'));
-      return callProgram(program, [...words, '--json'], PROBE_TIMEOUT);
     });
   }
 

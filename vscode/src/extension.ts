@@ -51,6 +51,7 @@ class Session implements vscode.Disposable {
     }
     const isNeeded = installation !== null && openNotebooks(installation.names).length > 0;
     if (isNeeded && !this._following) {
+      this._signInServer ??= this._listen(); // comes first, as it starts the hub that all others only ask
       this._missed = new Missed(this._hub, this._model, this._documents);
       this._following = vscode.Disposable.from(
         this._missed,
@@ -58,7 +59,6 @@ class Session implements vscode.Disposable {
         new StatusBar(this._model),
         new Notices(this._hub, this._model, this._signIn)
       );
-      this._signInServer ??= this._listen();
     } else if (!isNeeded && this._following) {
       this._following.dispose();
       this._following = undefined;

@@ -83,10 +83,14 @@ async function isProgram(path: string): Promise<boolean> {
   );
 }
 
-/** What the program prints as JSON. It is rejected with what the program writes to stderr. No argument is a secret. */
-export function callProgram(program: string, words: readonly string[], seconds = 60): Promise<unknown> {
+/**
+ * What the program prints as JSON. It is rejected with what the program writes to stderr. No argument is a secret.
+ *
+ * @param signal ends the program
+ */
+export function callProgram(program: string, words: readonly string[], seconds = 60, signal?: AbortSignal): Promise<unknown> {
   return new Promise((resolve, reject) => {
-    const options = { timeout: seconds * 1000, maxBuffer: LARGEST_OUTPUT, windowsHide: true };
+    const options = { timeout: seconds * 1000, maxBuffer: LARGEST_OUTPUT, windowsHide: true, signal };
     const child = execFile(program, words, options, (error, stdout, stderr) => {
       if (error) {
         return reject(new Error(inert(stderr, LONGEST_ERROR) || inert(error.message, LONGEST_ERROR)));

@@ -28,6 +28,11 @@ interface IListening {
   readonly token: string;
 }
 
+/** A server that this window has started. While its process lives, nobody else can listen on its port. */
+interface IStarted extends IListening {
+  readonly pid: number;
+}
+
 interface IServer {
   readonly id: string;
   readonly label: string;
@@ -84,26 +89,31 @@ export class JupyterServers implements vscode.Disposable {
   }
 
   /** The server that this window had before it was reloaded, if it is still there. */
-  private async _known(): Promise<IListening | null> {
-    const saved = listeningIn((await this._secrets.get(this._key)) ?? '');
-    return saved && (await answers(saved)) ? saved : null;
+  private async _known(): Promise<IStarted | null> {
+    const saved = startedIn((await this._secrets.get(this._key)) ?? '');
+    if (saved && (await answers(saved))) {
+      return saved;
+    }
+    await this._secrets.delete(this._key);
+    return null;
   }
 
-  private async _started(): Promise<IListening> {
+  private async _started(): Promise<IStarted> {
     const words = ['serve', '--json', '--while-used', WITHOUT_WINDOW];
     const process = spawn(await this._hub.program(), words, { stdio: ['ignore', 'pipe', 'pipe'], detached: true });
-    const server = listeningIn(await firstLine(process));
-    if (!server) {
+    const listening = listeningIn(await firstLine(process));
+    if (!listening) {
       process.kill();
       throw new Error('the server of remote GPU kernels did not say where it listens');
     }
     process.unref();
+    const server = { ...listening, pid: process.pid! };
     await this._secrets.store(this._key, JSON.stringify(server));
     return server;
   }
 
   /** Tells the server that this window is there. A server that has ended is started again when it is needed. */
-  private async _look(server: IListening): Promise<void> {
+  private async _look(server: IStarted): Promise<void> {
     if (!(await answers(server))) {
       clearInterval(this._timer);
       this._starting = undefined;
@@ -130,8 +140,17 @@ function listeningIn(text: string): IListening | null {
   }
 }
 
-async function answers({ url, token }: IListening): Promise<boolean> {
+/** The server in what this window has saved; null if there is none. */
+function startedIn(text: string): IStarted | null {
+  const listening = listeningIn(text);
+  const pid = listening && recordOf(JSON.parse(text)).pid;
+  return listening && typeof pid === 'number' && pid > 0 ? { ...listening, pid } : null;
+}
+
+/** Whether the server answers. The token is sent only while its process lives: later, the port may be another user's. */
+async function answers({ url, token, pid }: IStarted): Promise<boolean> {
   try {
+    process.kill(pid, 0); // throws if this user has no such process
     const headers = { Authorization: `token ${token}` };
     return (await fetch(`${url}api/status`, { headers, signal: AbortSignal.timeout(SIGN_OF_LIFE), redirect: 'error' })).ok;
   } catch {

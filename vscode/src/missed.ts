@@ -18,6 +18,8 @@ import { recordOf } from '../../labextension/src/untrusted.js';
 /** Milliseconds between two looks at a cell that still runs. */
 const INTERVAL = 10_000;
 const PICTURES = ['image/png', 'image/jpeg'];
+const TEXTS = ['application/vnd.code.notebook.stdout', 'application/vnd.code.notebook.stderr', 'text/plain'];
+const ERROR = 'application/vnd.code.notebook.error';
 
 interface IAsked {
   time: number;
@@ -174,7 +176,7 @@ function textOf(outputs: readonly IOutputMessage[]): string {
   return outputs
     .map(({ msg_type, content }) => {
       if (msg_type === 'error') {
-        return `${String(content.ename)}: ${String(content.evalue)}\n`;
+        return errorLine(content.ename, content.evalue);
       }
       const data = recordOf(content.data);
       return msg_type === 'stream' ? String(content.text) : texts(data['text/plain']);
@@ -183,14 +185,32 @@ function textOf(outputs: readonly IOutputMessage[]): string {
     .replace(/\x1b\[[0-9;]*[A-Za-z]/g, '');
 }
 
+/** The text that a cell shows, as `textOf` has it of a record. */
 function shownIn(cell: vscode.NotebookCell): string {
-  const decoder = new TextDecoder();
-  const STREAMS = ['application/vnd.code.notebook.stdout', 'application/vnd.code.notebook.stderr', 'text/plain'];
   return cell.outputs
-    .flatMap(output => output.items.filter(item => STREAMS.includes(item.mime)).slice(0, 1))
-    .map(item => decoder.decode(item.data))
+    .flatMap(output => output.items.filter(item => item.mime === ERROR || TEXTS.includes(item.mime)).slice(0, 1))
+    .map(textIn)
     .join('')
     .replace(/\x1b\[[0-9;]*[A-Za-z]/g, '');
+}
+
+function textIn({ mime, data }: vscode.NotebookCellOutputItem): string {
+  const text = new TextDecoder().decode(data);
+  return mime === ERROR ? errorIn(text) : text;
+}
+
+/** The line of an error item, which is JSON; '' if it is malformed. */
+function errorIn(text: string): string {
+  try {
+    const { name, message } = recordOf(JSON.parse(text));
+    return errorLine(name, message);
+  } catch {
+    return '';
+  }
+}
+
+function errorLine(name: unknown, message: unknown): string {
+  return `${String(name)}: ${String(message)}\n`;
 }
 
 /** nbformat's texts may be lists of lines. */

@@ -18,8 +18,8 @@ export interface IRequest {
   readonly notebook: string;
 }
 
-/** terminal: the user has chosen to sign in there. */
-export type Outcome = 'connected' | 'cancelled' | 'terminal' | 'failed';
+/** terminal: the user has chosen to sign in there. left: the caller's signal has ended its wait. */
+export type Outcome = 'connected' | 'cancelled' | 'terminal' | 'failed' | 'left';
 
 export class SignIn {
   constructor(hub: Hub, questions: Questions) {
@@ -27,25 +27,17 @@ export class SignIn {
     this._questions = questions;
   }
 
-  /** Signs in. `signal` ends it. */
+  /** Signs in. `signal` ends the wait, and the sign-in as well if nobody else waits for it. */
   async run(name: string, notebook = '', signal?: AbortSignal): Promise<Outcome> {
     const spec = (await this._hub.specs()).find(one => one.name.toLowerCase() === name.toLowerCase());
     if (!spec) {
       throw new Error(`there is no kernelspec ${inert(name)}`);
     }
-    const before = this._running.get(spec.name);
-    const running = before ?? this._login(spec.name, spec.settings, notebook, signal);
-    this._running.set(spec.name, running);
-    try {
-      return await running;
-    } catch (error) {
-      if (!before) {
-        void this._tell(spec.name, error as Error);
-      }
-      return 'failed';
-    } finally {
-      this._running.delete(spec.name);
+    if (signal?.aborted) {
+      return 'left';
     }
+    const running = this._running.get(spec.name) ?? this._begin(spec.name, spec.settings, notebook);
+    return running.wait(signal);
   }
 
   /** Signs in in a terminal. */
@@ -65,17 +57,31 @@ export class SignIn {
     if (cancelled || gone.aborted) {
       return cancelled;
     }
-    return (await this.run(name, basename(notebook), gone)) === 'cancelled' && !gone.aborted;
+    return (await this.run(name, basename(notebook), gone)) === 'cancelled';
   }
 
-  private _login(name: string, settings: object, notebook: string, outer?: AbortSignal): Promise<Outcome> {
+  private _begin(name: string, settings: object, notebook: string): SharedLogin {
+    const login: SharedLogin = new SharedLogin(
+      ended => this._login(name, settings, notebook, ended).catch(error => this._failed(name, error as Error)),
+      () => this._running.get(name) === login && this._running.delete(name)
+    );
+    this._running.set(name, login);
+    return login;
+  }
+
+  private _failed(name: string, error: Error): Outcome {
+    void this._tell(name, error);
+    return 'failed';
+  }
+
+  private _login(name: string, settings: object, notebook: string, ended: AbortSignal): Promise<Outcome> {
     const options = { location: vscode.ProgressLocation.Notification, title: `Signing in to ${name}`, cancellable: true };
     return Promise.resolve(
       vscode.window.withProgress(options, async (progress, token) => {
         const controller = new AbortController();
         token.onCancellationRequested(() => controller.abort());
-        outer?.addEventListener('abort', () => controller.abort(), { once: true });
-        return this._call(name, settings, notebook, controller.signal, message => progress.report({ message }));
+        const signal = AbortSignal.any([controller.signal, ended]); // which may be aborted before this runs
+        return this._call(name, settings, notebook, signal, message => progress.report({ message }));
       })
     );
   }
@@ -120,7 +126,39 @@ export class SignIn {
 
   private readonly _hub: Hub;
   private readonly _questions: Questions;
-  private readonly _running = new Map<string, Promise<Outcome>>();
+  private readonly _running = new Map<string, SharedLogin>();
+}
+
+/** A sign-in for which several callers wait. It goes on until it has ended, or all of them have left. */
+class SharedLogin {
+  /** `onEnd` is called, perhaps twice, when the sign-in is not one that others can wait for any more. */
+  constructor(run: (ended: AbortSignal) => Promise<Outcome>, onEnd: () => unknown) {
+    this._onEnd = onEnd;
+    this._outcome = run(this._controller.signal).finally(onEnd);
+  }
+
+  /** Waits for the outcome, or until `signal`. */
+  wait(signal?: AbortSignal): Promise<Outcome> {
+    this._waiting += 1;
+    return new Promise((resolve, reject) => {
+      this._outcome.then(resolve, reject);
+      signal?.addEventListener('abort', () => resolve(this._leave()), { once: true });
+    });
+  }
+
+  private _leave(): Outcome {
+    this._waiting -= 1;
+    if (this._waiting === 0) {
+      this._onEnd();
+      this._controller.abort();
+    }
+    return 'left';
+  }
+
+  private readonly _onEnd: () => unknown;
+  private readonly _controller = new AbortController();
+  private readonly _outcome: Promise<Outcome>;
+  private _waiting = 0;
 }
 
 /** Waits until this window has the focus, and says so meanwhile. Returns whether the user has cancelled. */

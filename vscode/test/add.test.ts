@@ -34,7 +34,7 @@ function hubOf(path: string, login: (options: ICallOptions) => Promise<unknown> 
 }
 
 afterEach(() => {
-  user.messages.length = user.boxes.length = user.terminals.length = user.lists.length = 0;
+  user.messages.length = user.boxes.length = user.terminals.length = user.lists.length = user.progresses.length = 0;
 });
 
 test('a host of the ssh configuration is added in two steps', async () => {
@@ -98,6 +98,28 @@ test('the questions of the connection are asked here, or in a terminal', async (
   assert.ok((await calls()).every(words => !/^add gpu1 --name gpu1 --json/.test(words)));
 });
 
+test('cancelling the look at the machine ends the program, and says that nothing was added', async () => {
+  const { path } = await played('echo $$ > "$0-pid"; exec sleep 60');
+  user.choices.push(0, 'gpu1');
+  const adding = new Add(hubOf(path), new Questions()).run();
+  let pid = 0;
+  while (!pid) {
+    pid = Number(await readFile(`${path}-pid`, 'utf8').catch(() => ''));
+  }
+  user.progresses[0]!.cancelled.fire();
+  assert.equal(await adding, undefined);
+  assert.deepEqual(user.messages, ['Nothing was added.']);
+  await until(() => !lives(pid));
+});
+
+function lives(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
 interface IProvider {
   provideJupyterServers(): { id: string }[];
   resolveJupyterServer(server: object): Promise<{ connectionInformation: { baseUrl: object; token: string } }>;
@@ -106,7 +128,8 @@ interface IProvider {
 const stored = new Map<string, string>();
 const secrets = {
   get: async (key: string) => stored.get(key),
-  store: async (key: string, value: string) => void stored.set(key, value)
+  store: async (key: string, value: string) => void stored.set(key, value),
+  delete: async (key: string) => void stored.delete(key)
 } as unknown as ConstructorParameters<typeof JupyterServers>[1];
 
 async function provider(path: string): Promise<{ servers: JupyterServers; given: IProvider }> {
@@ -121,6 +144,13 @@ async function provider(path: string): Promise<{ servers: JupyterServers; given:
   return { servers, given: given! };
 }
 
+/** Ends the process of the saved server, and waits for that. */
+async function endSaved(): Promise<void> {
+  const { pid } = JSON.parse([...stored.values()][0]!) as { pid: number };
+  process.kill(pid);
+  await until(() => !lives(pid));
+}
+
 test('the server of remote kernels starts when it is chosen, once, and the window uses it again after a reload', async () => {
   const tokens: unknown[] = [];
   const listening = createServer((request, response) => {
@@ -129,7 +159,7 @@ test('the server of remote kernels starts when it is chosen, once, and the windo
   });
   await new Promise<void>(resolve => listening.listen(0, '127.0.0.1', resolve));
   const url = `http://127.0.0.1:${(listening.address() as AddressInfo).port}/`;
-  const path = await program(`echo "$@" >> "$0-calls"; echo '{"url": "${url}", "token": "t"}'; exec sleep 1`);
+  const path = await program(`echo "$@" >> "$0-calls"; echo '{"url": "${url}", "token": "t"}'; exec sleep 60`);
   const chosen = async ({ given }: { given: IProvider }): Promise<string[]> => {
     const { baseUrl, token } = (await given.resolveJupyterServer(given.provideJupyterServers()[0]!)).connectionInformation;
     return [String(baseUrl), token];
@@ -142,12 +172,15 @@ test('the server of remote kernels starts when it is chosen, once, and the windo
   assert.equal(await readFile(`${path}-calls`, 'utf8'), 'serve --json --while-used 90s\n');
   assert.deepEqual(tokens, ['token t']);
   reloaded.servers.dispose();
-  listening.closeAllConnections();
-  await new Promise(resolve => listening.close(resolve));
+  await endSaved();
   const later = await provider(path);
   await chosen(later);
   assert.equal((await readFile(`${path}-calls`, 'utf8')).split('\n').length, 3, 'one that has ended is started again');
+  assert.deepEqual(tokens, ['token t'], 'who has its port then, does not get its token');
   later.servers.dispose();
+  await endSaved();
+  listening.closeAllConnections();
+  await new Promise(resolve => listening.close(resolve));
 });
 
 test('a server that does not start, or is elsewhere, is an error', async () => {

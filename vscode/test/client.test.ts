@@ -85,6 +85,14 @@ test('the end of a call closes its question', async () => {
   client.close();
 });
 
+test('a call whose signal was aborted before is not sent', async () => {
+  const client = await connect();
+  await assert.rejects(client.call('login', {}, { signal: AbortSignal.abort() }), /cancelled/);
+  await client.call('ps');
+  assert.deepEqual(hub.received.map(one => one.op), ['ps']);
+  client.close();
+});
+
 test('a hub that ends fails all calls, and later ones', async () => {
   hub.answer = () => undefined;
   const client = await connect();

@@ -46,6 +46,18 @@ test('a cell has missed output if its front end has left and it shows something 
   assert.equal(missed([half], recorded(), recorded({ left: false, outputs: [stream('0\n')] })), 0, 'it ran again here');
 });
 
+test('a cell that shows the error with which it ended has missed nothing', () => {
+  const error = { msg_type: 'error', content: { ename: 'KeyError', evalue: "'x'", traceback: ['t'] } };
+  const item = NotebookCellOutputItem.error({ name: 'KeyError', message: "'x'", stack: 't' });
+  const shows = (...items: NotebookCellOutputItem[]): never => {
+    const outputs = items.map(one => new NotebookCellOutput([one]));
+    return { ...(cell('f()', '0\n1\n2\n') as object), outputs } as never;
+  };
+  const ended = recorded({ status: 'error', outputs: [...record.outputs, error] });
+  const all = NotebookCellOutputItem.stdout('0\n1\n2\n');
+  assert.deepEqual([[all, item], [all]].map(items => missedIn([shows(...items)], [ended]).length), [0, 1]);
+});
+
 test('of cells with the same code the one with the id is meant, or none', () => {
   const [first, second] = [cell('f()', '', 7), cell('f()', '', 1)];
   assert.deepEqual(missedIn([first, second], [recorded()]).map(one => one.cell), [second]);

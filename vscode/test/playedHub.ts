@@ -27,6 +27,10 @@ export class PlayedHub {
 
   readonly address: string;
   readonly keyFile: string;
+  /** How many connections are open. */
+  get connections(): number {
+    return this._clients.size;
+  }
   /** All messages that came. */
   readonly received: Message[] = [];
   /** What to send for each message. */

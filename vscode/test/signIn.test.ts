@@ -128,6 +128,34 @@ test('two sign-ins to one kernelspec are one', async () => {
   assert.equal(user.boxes.length, 1);
 });
 
+test('a sign-in ends for a caller that leaves, and goes on for the others', async () => {
+  const signIn = new SignIn(hubWith(asks), questions());
+  const [first, second] = [new AbortController(), new AbortController()];
+  const both = [first, second].map(one => signIn.run('gpu2', '', one.signal));
+  await until(() => user.boxes.length === 1);
+  first.abort();
+  assert.equal(await both[0], 'left');
+  assert.equal(user.boxes[0]!.open, true);
+  user.boxes[0]!.enter('secret');
+  assert.equal(await both[1], 'connected');
+});
+
+test('a sign-in that all callers have left ends, and the next one is another', async () => {
+  const signIn = new SignIn(hubWith(asks), questions());
+  const callers = [new AbortController(), new AbortController()];
+  const both = callers.map(one => signIn.run('gpu2', '', one.signal));
+  await until(() => user.boxes.length === 1);
+  callers.forEach(one => one.abort());
+  const next = signIn.run('gpu2');
+  assert.deepEqual(await Promise.all(both), ['left', 'left']);
+  await until(() => user.boxes.length === 2);
+  assert.equal(user.boxes[0]!.open, false);
+  user.boxes[1]!.enter('secret');
+  assert.equal(await next, 'connected');
+  assert.equal(await signIn.run('gpu2', '', callers[0]!.signal), 'left');
+  assert.deepEqual(user.messages, []);
+});
+
 const request = { name: 'gpu2', node: 'gpu2', notebook: '/w/a.ipynb' };
 
 test('a window without the focus waits until it has the focus', async () => {

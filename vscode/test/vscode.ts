@@ -214,8 +214,10 @@ export const window = {
     const progress = new Progress(title, cancellable === true);
     user.progresses.push(progress);
     const report = ({ message }: { message: string }): unknown => progress.messages.push(message);
+    const token = { isCancellationRequested: false, onCancellationRequested: progress.cancelled.event };
+    progress.cancelled.event(() => (token.isCancellationRequested = true));
     try {
-      return await task({ report }, { onCancellationRequested: progress.cancelled.event });
+      return await task({ report }, token);
     } finally {
       progress.open = false;
     }

@@ -76,6 +76,9 @@ export class HubClient {
     if (this.closed) {
       return Promise.reject(new Error('the local hub ended'));
     }
+    if (options.signal?.aborted) {
+      return Promise.reject(new Error('cancelled'));
+    }
     const id = this._next++;
     return new Promise((resolve, reject) => {
       const call = { options, questions: new AbortController(), resolve, reject };

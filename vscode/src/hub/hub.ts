@@ -95,16 +95,21 @@ export class Hub {
     );
   }
 
-  private async _connected(start: boolean): Promise<HubClient> {
-    const known = await this._client?.catch(() => undefined);
-    if (known && !known.closed) {
-      return known;
-    }
-    this._client = this._connect(start);
+  /** The connection. A call that comes meanwhile waits for this one, so that only one connection is open. */
+  private _connected(start: boolean): Promise<HubClient> {
+    this._client = this._open(this._client, start);
     return this._client;
   }
 
+  private async _open(before: Promise<HubClient> | undefined, start: boolean): Promise<HubClient> {
+    const known = await before?.catch(() => undefined);
+    return known && !known.closed ? known : this._connect(start);
+  }
+
   private async _connect(start: boolean): Promise<HubClient> {
+    if (!start && !this._place) {
+      throw new Error('the local hub does not run'); // asking where it listens would start it
+    }
     const { address, key } = await this.place();
     try {
       return await HubClient.connect(address, key);
