@@ -20,7 +20,16 @@ import { SignIn } from './signIn.js';
 import { StatusBar } from './statusBar.js';
 import { Tree } from './tree.js';
 
-export function activate(context: vscode.ExtensionContext): void {
+const ON_WINDOWS = [
+  'Remote GPU Kernels does not work in VS Code on Windows, and does nothing there; kernels work without it.',
+  'It works in WSL, and on Linux hosts to which VS Code connects.'
+].join(' ');
+
+export function activate(context: vscode.ExtensionContext, platform = process.platform): void {
+  if (platform === 'win32') {
+    void vscode.window.showInformationMessage(ON_WINDOWS);
+    return;
+  }
   const session = new Session(context);
   context.subscriptions.push(session);
   void session.look();
@@ -50,8 +59,10 @@ class Session implements vscode.Disposable {
       void this._servers.register().catch(() => undefined); // that extension may be another version
     }
     const isNeeded = installation !== null && openNotebooks(installation.names).length > 0;
-    if (isNeeded && !this._following) {
+    if (isNeeded) {
       this._signInServer ??= this._listen(); // comes first, as it starts the hub that all others only ask
+    }
+    if (isNeeded && !this._following) {
       this._missed = new Missed(this._hub, this._model, this._documents);
       this._following = vscode.Disposable.from(
         this._missed,
@@ -62,7 +73,7 @@ class Session implements vscode.Disposable {
     } else if (!isNeeded && this._following) {
       this._following.dispose();
       this._following = undefined;
-      this._hub.disconnect();
+      this._hub.release();
     }
   }
 
@@ -73,7 +84,7 @@ class Session implements vscode.Disposable {
     this._hub.disconnect();
   }
 
-  /** Without this, launchers say what to do in a terminal. */
+  /** Without this, launchers say what to do in a terminal. The next look tries again if it fails. */
   private async _listen(): Promise<SignInServer | undefined> {
     try {
       const { signIns } = await this._hub.place();
@@ -81,6 +92,7 @@ class Session implements vscode.Disposable {
       this._parts.push(server);
       return server;
     } catch {
+      this._signInServer = undefined;
       return undefined;
     }
   }

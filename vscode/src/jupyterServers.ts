@@ -56,18 +56,23 @@ export class JupyterServers implements vscode.Disposable {
     this._key = `server of ${storage?.toString() ?? 'a window without a folder'}`;
   }
 
-  /** Adds the server to the picker, once. */
+  /** Adds the server to the picker, once. After a failure the next call tries again. */
   async register(): Promise<void> {
     const extension = vscode.extensions.getExtension<IJupyterApi>(JUPYTER);
     if (!extension || this._isRegistered) {
       return;
     }
     this._isRegistered = true;
-    const api = await extension.activate();
-    this._collection = api.createJupyterServerCollection?.('remote-gpu', 'Remote GPUs', {
-      provideJupyterServers: () => [SERVER],
-      resolveJupyterServer: async server => ({ ...server, connectionInformation: await this._running() })
-    });
+    try {
+      const api = await extension.activate();
+      this._collection = api.createJupyterServerCollection?.('remote-gpu', 'Remote GPUs', {
+        provideJupyterServers: () => [SERVER],
+        resolveJupyterServer: async server => ({ ...server, connectionInformation: await this._running() })
+      });
+    } catch (error) {
+      this._isRegistered = false;
+      throw error;
+    }
   }
 
   dispose(): void {

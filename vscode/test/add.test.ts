@@ -192,6 +192,19 @@ test('a server that does not start, or is elsewhere, is an error', async () => {
   [ended, elsewhere].forEach(one => one.servers.dispose());
 });
 
+test('a Jupyter extension that did not start is asked again', async () => {
+  let tries = 0;
+  const createJupyterServerCollection = (): Disposable => new Disposable(() => undefined);
+  const activate = async (): Promise<object> => (tries++ ? { createJupyterServerCollection } : Promise.reject(new Error('not now')));
+  installed.set('ms-toolsai.jupyter', { activate });
+  const servers = new JupyterServers(hubOf('/nowhere'), secrets, undefined);
+  await assert.rejects(servers.register(), /not now/);
+  await servers.register();
+  await servers.register();
+  assert.equal(tries, 2);
+  servers.dispose();
+});
+
 test('without the Jupyter extension nothing is added', async () => {
   installed.clear();
   await new JupyterServers(hubOf('/nowhere'), secrets, undefined).register();

@@ -37,3 +37,17 @@ test('a call that starts no hub does not ask our program, which would start one'
   assert.equal(await both[1], 'ps');
   hub.disconnect();
 });
+
+test('the connection closes once the last open call has ended', async () => {
+  const held: (() => void)[] = [];
+  played.answer = ({ id, op }, send) => held.push(() => send({ id, result: op }));
+  const both = [hub.call('login'), hub.call('ps')];
+  await until(() => held.length === 2);
+  hub.release();
+  held[1]!();
+  assert.equal(await both[1], 'ps');
+  assert.equal(played.connections, 1);
+  held[0]!();
+  assert.equal(await both[0], 'login');
+  await until(() => played.connections === 0);
+});

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, test } from 'node:test';
 
 import { HubClient } from '../src/hub/client.js';
-import type { Answer, ICallOptions } from '../src/hub/client.js';
+import type { Answer, HubError, ICallOptions } from '../src/hub/client.js';
 import type { Hub } from '../src/hub/hub.js';
 import { SignInServer } from '../src/hub/signInServer.js';
 import { Questions } from '../src/questions.js';
@@ -201,6 +201,35 @@ test('a launcher is told that it is shown, and that the user has cancelled', asy
   client.close();
   server.dispose();
   await assert.rejects(readFile(`${path}.key`));
+});
+
+test('a launcher is told of a fault as of an error, and not that the user has cancelled', async () => {
+  const { server, path } = await listening(async () => Promise.reject(new Error('no window')));
+  const client = await HubClient.connect(path, `${path}.key`);
+  const steps: string[] = [];
+  await assert.rejects(client.call('sign_in', request, { onProgress: step => steps.push(step) }), (error: HubError) => {
+    assert.equal(error.message, 'gpu2: VS Code cannot ask the user: Error: no window.');
+    return error.problem.kind === 'HubError';
+  });
+  client.close();
+  server.dispose();
+});
+
+test('one launcher too many is told so, and nobody is asked', async () => {
+  let asked = 0;
+  const { server, path } = await listening(async () => ((asked += 1), true));
+  const connect = (): Promise<HubClient> => HubClient.connect(path, `${path}.key`);
+  const clients: HubClient[] = [];
+  while (clients.length < 21) {
+    clients.push(await connect());
+  }
+  const steps: string[] = [];
+  const onProgress = (step: string): number => steps.push(step);
+  await assert.rejects(clients[20]!.call('sign_in', request, { onProgress }), /too many kernels wait/);
+  assert.deepEqual([asked, steps], [0, []]);
+  assert.deepEqual(await clients[19]!.call('sign_in', request), { cancelled: true });
+  clients.forEach(one => one.close());
+  server.dispose();
 });
 
 test('a launcher that leaves ends its request', async () => {

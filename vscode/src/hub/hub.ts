@@ -58,7 +58,15 @@ export class Hub {
 
   /** Calls an operation. The hub is started if there is none; with `start` false the call is rejected then. */
   async call(op: string, values: object = {}, options: ICallOptions & { start?: boolean } = {}): Promise<unknown> {
-    return (await this._connected(options.start ?? true)).call(op, values, options);
+    this._openCalls += 1;
+    try {
+      return await (await this._connected(options.start ?? true)).call(op, values, options);
+    } finally {
+      this._openCalls -= 1;
+      if (this._isReleased) {
+        this.release();
+      }
+    }
   }
 
   /** Our kernelspecs. */
@@ -83,6 +91,14 @@ export class Hub {
   /** The kernelspecs have changed. */
   forgetSpecs(): void {
     this._specsTime = 0;
+  }
+
+  /** Closes the connection as soon as no call is open. */
+  release(): void {
+    this._isReleased = this._openCalls > 0;
+    if (!this._isReleased) {
+      this.disconnect();
+    }
   }
 
   /** Closes the connection; the next call opens another one. */
@@ -126,6 +142,8 @@ export class Hub {
   private readonly _find: () => Promise<IInstallation | null>;
   private _client: Promise<HubClient> | undefined;
   private _place: Promise<IPlace> | undefined;
+  private _openCalls = 0;
+  private _isReleased = false;
   private _specs: readonly ISpec[] = [];
   private _specsTime = 0;
 }

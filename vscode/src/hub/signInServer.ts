@@ -28,8 +28,12 @@ export class SignInServer {
   static async listen(folder: string, onRequest: OnRequest): Promise<SignInServer> {
     const path = join(folder, randomBytes(4).toString('hex'));
     const key = randomBytes(32);
-    const server = createServer(socket => void serve(socket, key, onRequest));
-    server.maxConnections = MOST_CONNECTIONS;
+    let connections = 0;
+    const server = createServer(socket => {
+      connections += 1;
+      socket.once('close', () => (connections -= 1));
+      void serve(socket, key, connections > MOST_CONNECTIONS ? null : onRequest);
+    });
     await new Promise<void>((resolve, reject) => {
       server.once('error', reject);
       server.listen(path, resolve);
@@ -58,7 +62,8 @@ export class SignInServer {
   private readonly _keyFile: string;
 }
 
-async function serve(socket: Socket, key: Buffer, onRequest: OnRequest): Promise<void> {
+/** Serves one launcher. `onRequest`: null if too many have connected, which the launcher is told. */
+async function serve(socket: Socket, key: Buffer, onRequest: OnRequest | null): Promise<void> {
   const frames = new FrameSocket(socket);
   const gone = new AbortController();
   frames.onClose = () => gone.abort();
@@ -71,12 +76,22 @@ async function serve(socket: Socket, key: Buffer, onRequest: OnRequest): Promise
         return frames.close();
       }
       const kernel = { name: specNameOf(name), node: inert(node, 200), notebook: line(notebook, 4096) };
+      if (!onRequest) {
+        send({ id, error: errorOf('too many kernels wait for a sign-in', kernel.node) });
+        continue;
+      }
       send({ id, progress: { hop: kernel.node, step: 'VS Code asks the user to sign in' } });
-      void onRequest(kernel, gone.signal)
-        .catch(() => true) // the launcher then says what to do in a terminal
-        .then(cancelled => (cancelled ? send({ id, result: { cancelled: true } }) : undefined));
+      void onRequest(kernel, gone.signal).then(
+        cancelled => (cancelled ? send({ id, result: { cancelled: true } }) : undefined),
+        fault => send({ id, error: errorOf(`VS Code cannot ask the user: ${String(fault)}`, kernel.node) })
+      );
     }
   } catch {
     frames.close(); // the launcher has left, does not have the key, or sent something else
   }
+}
+
+/** An error as a Jupyter server sends it. */
+function errorOf(cause: string, hop: string): object {
+  return { kind: 'HubError', cause, hop, remedy: '', login: false };
 }
