@@ -276,7 +276,9 @@ if hasattr(signal, "SIGHUP"):
 
 
 def _fail(text: str) -> int:
-    text = wrapped(with_program(text, running_command()))
+    # VS Code joins the lines.
+    sentences = text.replace("\n", ".\n").replace("..\n", ".\n").replace(":.\n", ":\n")
+    text = wrapped(with_program(sentences, running_command()))
     with contextlib.suppress(OSError, AttributeError):  # a front end may have closed stderr, or passed none
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()

@@ -67,13 +67,13 @@ class VSCode(Verb):
             for row in rows:
                 if row["ok"]:
                     print(printable(f"Installed into {row['editor']}."))
-        failed = [row for row in rows if not row["ok"]]
         return print_errors(
             GpuKernelError(
                 f"{row['editor']} did not install the extension: {row['message']}",
                 remedy=f"There choose “Extensions: Install from VSIX…” and the file {EXTENSION}.",
             )
-            for row in failed
+            for row in rows
+            if not row["ok"]
         )
 
     def _hub(self) -> dict[str, Any]:
