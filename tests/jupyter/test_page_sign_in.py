@@ -100,7 +100,7 @@ def test_a_start_fails_when_the_user_cancels(remote: Remote, server: Server, can
     with launched(remote, NAME) as launcher:
         cancel(server)
         code, printed = launcher.end()
-        assert (code, printed.splitlines()[0]) == (1, "login: you cancelled the sign-in")
+        assert (code, printed.splitlines()[0]) == (1, "login: you cancelled the sign-in.")
         assert f"login {NAME}" in printed
     eventually(lambda: not waiting(server), "nothing waits any more")
     remote.nothing_left()
