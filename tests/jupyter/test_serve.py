@@ -499,3 +499,15 @@ def test_a_server_that_nobody_uses_ends_where_that_was_wanted(remote: Remote) ->
     server = HubServer(remote, "--while-used", "1s")
     assert server.process.wait(DEADLINE) == 0
     assert server.process.communicate() == ("", "")
+
+
+@full
+def test_a_server_with_a_connected_page_is_used(remote: Remote) -> None:
+    """Although the page requests nothing for longer than the given time."""
+    with HubServer(remote, "--while-used", "8s") as server:
+        editor = server.editor(server.open("a.ipynb"))
+        asked = editor.execute("import time; time.sleep(12); print('used')")
+        editor.until(lambda: editor.ended(asked))
+        assert "used" in "".join(editor.printed(asked))
+        editor.close()
+        assert server.process.wait(DEADLINE) == 0

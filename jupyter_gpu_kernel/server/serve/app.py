@@ -86,10 +86,13 @@ class LastUse:
             self._time = self._clock()
 
     def stop_when_older(self, server: HubServer, seconds: float) -> None:
-        """Stop the server as soon as its last use is so many seconds ago."""
+        """Stop the server as soon as its last use is so many seconds ago, and no page is connected to a kernel."""
+        kernels = server.kernel_manager
 
         def look() -> None:
-            if self._clock() - self._time > seconds:
+            if any(kernels.kernel_model(one)["connections"] for one in kernels.list_kernel_ids()):
+                self._time = self._clock()
+            elif self._clock() - self._time > seconds:
                 server.stop(from_signal=True)
 
         self._time = self._clock()
