@@ -22,82 +22,20 @@ from typing import Any
 
 from jupyter_core.paths import jupyter_runtime_dir
 
-from .client import HubClient
-from .errors import Cancelled, GpuKernelError, HubError, SettingsError
-from .hub.paths import page_servers
+from .errors import Cancelled, GpuKernelError, SettingsError
 from .kernelspecs import read
+from .page_sign_in import PageSignIn
 from .program import ATTACH, notebook_path, running_command, server_kernel_id
 from .served_kernel import ServedKernel, StartCall, new_connection
 from .wire.files import create_file
 from .wire.texts import with_program, wrapped
 
-PAGE_TIMEOUT = 5.0
-"""Seconds for a page to show the request to sign in."""
 _PARENT_CHECK_INTERVAL = 1.0
 _CALL_TIMEOUT = 10.0
 _SIGN_IN_TIMEOUT = 50.0
 """Seconds after our start until which the user can sign in. VS Code, nbclient and papermill give up after 60."""
 _FRONT_END_EXIT_TIMEOUT = 1.0
 """Seconds in which a front end that gets SIGTERM together with us, as at a logout, exits."""
-
-
-class PageSignIn:
-    """One request to sign in, in all pages of the user's Jupyter servers, so that the start of a kernel can go on. The
-    pages show the request until `close`. No secret passes here: answers go from a page to its server, and to the hub.
-    """
-
-    def __init__(self, on_cancel: Callable[[], None], what: dict[str, Any]) -> None:
-        """`on_cancel` is called, on some thread, when the user cancels the request. `what`: name, node and notebook."""
-        self._on_cancel = on_cancel
-        self._what = what
-        self._shown: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._clients: list[HubClient] = []
-        self._closed = False
-        self._lock = threading.Lock()
-        self._servers = page_servers()
-        for server in self._servers:  # on threads, as a server may hang
-            threading.Thread(target=self._ask, args=server, name="page sign-in", daemon=True).start()
-
-    def is_shown(self) -> bool:
-        """Return True as soon as a page shows the request; False if no page does."""
-        deadline = time.monotonic() + PAGE_TIMEOUT
-        for _ in self._servers:
-            try:
-                if self._shown.get(timeout=max(0.0, deadline - time.monotonic())):
-                    return True
-            except queue.Empty:
-                return False
-        return False
-
-    def close(self) -> None:
-        """Withdraw the request: pages stop showing it."""
-        with self._lock:
-            self._closed = True
-            clients = list(self._clients)
-        for client in clients:
-            client.close()
-
-    def _ask(self, address: str, key_file: Path) -> None:
-        # That server ends, has no page, or we do not ask any more.
-        with contextlib.suppress(GpuKernelError, OSError):
-            client = _connected(address, key_file)
-            with self._lock:
-                self._clients.append(client)
-            if self._closed:
-                client.close()
-            client.call("sign_in", progress=lambda _: self._shown.put(True), **self._what)
-            self._on_cancel()
-        self._shown.put(False)
-
-
-def _connected(address: str, key_file: Path) -> HubClient:
-    """Connect to a server. If it was killed, remove what it has left, and raise HubError."""
-    try:
-        return HubClient(at=(address, key_file.read_bytes()))
-    except HubError:
-        key_file.unlink(missing_ok=True)
-        key_file.with_suffix("").unlink(missing_ok=True)  # its socket, which is no file on Windows
-        raise
 
 
 def launch(kernel_json: str, connection_file: str) -> int:

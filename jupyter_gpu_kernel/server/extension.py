@@ -24,6 +24,7 @@ from .questions.page_queue import notifier
 from .questions.prompts import Asking, PromptAsker, Prompts
 from .questions.sign_in_requests import PageSocket, SignInRequests
 from .running import actions as actions
+from .running import kernels as kernels
 from .running.gpu_use import GpuUse
 from .running.overview import Overview
 

@@ -48,7 +48,7 @@ test('a launcher finds this window, and learns that the user has cancelled', { s
   });
   const code = `
 import threading
-from jupyter_gpu_kernel.launcher import PageSignIn
+from jupyter_gpu_kernel.page_sign_in import PageSignIn
 cancelled = threading.Event()
 request = PageSignIn(cancelled.set, {"name": "gpu2", "node": "login", "notebook": "/w/a.ipynb"})
 print(request.is_shown(), cancelled.wait(30))

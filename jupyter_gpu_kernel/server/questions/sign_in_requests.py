@@ -1,7 +1,7 @@
 """Kernels of other front ends, such as VS Code, that wait until their user signs in: pages show them, and sign in.
 
 A launcher whose start needs a sign-in calls the operation `sign_in` at this server's own socket, which works like the
-hub's (`launcher.py`). The call lasts as long as the launcher waits. All of it runs on the server's event loop.
+hub's (`page_sign_in.py`). The call lasts as long as the launcher waits. All of it runs on the server's event loop.
 Another request signs in to a kernelspec's node, for these kernels and for any other reason.
 """
 

@@ -1,5 +1,5 @@
 """Kernels and nodes, for the page.
 
-actions: the kernels of this machine's front ends, their nodes, and what a page does with one kernel; overview: all
-kernels on all nodes; gpu_use: what GPUs did, and what cells take.
+kernels: those of this machine's front ends, and their nodes; overview: all kernels on all nodes;
+gpu_use: what GPUs did, and what cells take; actions: what a page does with one kernel.
 """

@@ -90,7 +90,7 @@ class LastUse:
         kernels = server.kernel_manager
 
         def look() -> None:
-            if any(kernels.kernel_model(one)["connections"] for one in kernels.list_kernel_ids()):
+            if any(kernels.kernel_model(one)["connections"] for one in kernels.list_kernel_ids()):  # type: ignore[no-untyped-call]
                 self._time = self._clock()
             elif self._clock() - self._time > seconds:
                 server.stop(from_signal=True)
