@@ -1,8 +1,10 @@
-"""What the documents mention exists, the tables of ssh_config are complete, the changelog is in order: `make check`."""
+"""What the documents mention exists, errors included; the tables of ssh_config are complete; the changelog is in
+order: `make check`."""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 from collections import Counter
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.cli.app import VERBS
+from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.hub.ssh.config import directives
 
 ROOT = Path(__file__).parents[1]
@@ -85,6 +88,26 @@ def test_links_lead_somewhere(document: Path) -> None:
         target = (document.parent / name).resolve() if name else document
         assert target.exists(), f"there is no {name}"
         assert not anchor or anchor in anchors(target), f"there is no heading {link}"
+
+
+def test_messages_that_troubleshooting_explains_are_messages_of_the_package() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
+    nodes = (node for source in sources for node in ast.walk(ast.parse(source)))
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    page = (
+        (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8").split("\n## What no error tells\n")[0]
+    )
+    rows = re.findall(r"^\| (?!message)([^|-][^|]*) \|", page, re.MULTILINE)
+    parts = [part.strip(" :,.)") for row in rows for part in re.split(r"[…;“”*(]", row)]
+    assert len(parts) > 50
+    assert [part for part in parts if not any(part in text for text in texts)] == []
+
+
+def test_troubleshooting_has_a_section_for_each_kind_of_error() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    kinds = re.findall(r"^## (\w+Error)$", page, re.MULTILINE)
+    assert [type(GpuKernelError.from_json({"kind": kind})).__name__ for kind in kinds] == kinds
+    assert len(kinds) == 8
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

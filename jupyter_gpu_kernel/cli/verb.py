@@ -232,8 +232,18 @@ def print_errors(errors: Iterable[GpuKernelError]) -> int:
 
 
 def print_error(error: GpuKernelError) -> None:
-    """Write an error to stderr, without control characters."""
+    """Write an error to stderr, without control characters; in a release with the address of the page about it."""
     sys.stderr.write(printable(str(error)) + "\n")
+    if (kind := error.to_json()["kind"]) and (documentation := _documentation()):
+        sys.stderr.write(f"More: {documentation}/troubleshooting.md#{kind.lower()}\n")
+
+
+def _documentation() -> str:
+    """Return the address of the documentation; "" where the package was not built from a public repository."""
+    from importlib.metadata import metadata  # other commands need not wait for this import
+
+    pages = metadata("jupyter_gpu_kernel").get_all("Project-URL") or []
+    return next((page.partition(", ")[2] for page in pages if page.startswith("Documentation,")), "")
 
 
 def print_json(value: Any) -> None:

@@ -385,6 +385,17 @@ def test_names_that_are_none_are_unknown_like_others(program: Program, verb: str
     assert len(printed.splitlines()) == 2
 
 
+def test_in_a_release_an_error_names_its_page(program: Program) -> None:
+    release = program.home / "release" / "jupyter_gpu_kernel-9.dist-info"
+    release.mkdir(parents=True)
+    url = "https://example.org/project/docs"
+    text = f"Metadata-Version: 2.4\nName: jupyter_gpu_kernel\nVersion: 9\nProject-URL: Documentation, {url}\n"
+    (release / "METADATA").write_text(text)
+    path = os.pathsep.join(filter(None, [str(release.parent), program.env.get("PYTHONPATH")]))
+    printed = program("check", "nope", PYTHONPATH=path).stderr
+    assert printed.endswith(f"\nMore: {url}/troubleshooting.md#settingserror\n")
+
+
 def test_where_there_is_no_kernelspec(program: Program) -> None:
     example = "Add one, for example: jupyter gpu-kernel add alice@gpu2 -J alice@login\n"
     for verb in ("list", "ps", "gpus"):
