@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from . import kernelspecs
@@ -141,45 +140,15 @@ def default_name(settings: KernelSettings) -> str:
     return "-".join(map(name_of, via[-1:] if via and len(hosts) == 1 else hosts))
 
 
-def write(
-    name: str, settings: KernelSettings, *, prefix: Path | str | None = None, replace: bool = False
-) -> tuple[kernelspecs.Kernelspec, list[str]]:
-    """Write the kernelspec. Return it, and notes. Raises SettingsError as `kernelspecs.write` does.
-
-    The environment of one that is replaced is kept, if its Python is used again.
-    """
-    settings, notes = _with_environment(settings, name)
-    return kernelspecs.write(name, settings, prefix=prefix, replace=replace), notes
-
-
 def remove(name: str) -> tuple[list[str], list[str]]:
     """Remove a kernelspec. Return the removed folders, and notes. Raises SettingsError as `kernelspecs.remove` does."""
     notes = []
     with contextlib.suppress(SettingsError):  # it is broken, or not there, which `remove` says
         settings = kernelspecs.find(name).settings
-        notes = [_stays_note(settings.env_dir, settings.route[-1])] if settings.env_dir else []
+        if folder := settings.env_dir:
+            stays = f"Note: the environment {folder} stays on {settings.route[-1]}"
+            notes = [f"{stays}; delete it there if nothing uses it."]
     return list(map(str, kernelspecs.remove(name))), notes
-
-
-def _stays_note(folder: str, node: str) -> str:
-    """Return the sentence about an environment to which no kernelspec belongs any more."""
-    return (
-        f"Note: the environment {folder} stays on {node}. “add … --create-env --env-dir {folder}” uses it again, and "
-        "“remove NAME --env” then removes it."
-    )
-
-
-def _with_environment(settings: KernelSettings, name: str) -> tuple[KernelSettings, list[str]]:
-    try:
-        before = kernelspecs.find(name).settings
-    except SettingsError:  # there is none, or it is broken
-        return settings, []
-    folder, used = before.env_dir, settings.env_dir
-    if not folder or folder == used:
-        return settings, []
-    if not used and settings.python.startswith(f"{folder}/"):
-        return settings.replace(env_dir=folder), []
-    return settings, [_stays_note(folder, before.route[-1])]
 
 
 def _absolute(path: str | None) -> str:

@@ -1,7 +1,7 @@
-# Makes, describes and removes a virtual environment of ours on the work node, for `add --create-env` and `remove --env`.
+# Makes a virtual environment of ours on the work node, for `add --create-env`.
 # The hub sends this text to /bin/sh (hub/virtual_env.py), with `path` and other variables set before it, and
-# calls one of the functions `plan`, `create`, `status` and `remove` behind it. What they print for the hub begins with
-# a word and “|”; a line “problem|CODE|TEXT” ends them.
+# calls one of the functions `plan` and `create` behind it. What they print for the hub begins with a word and “|”; a
+# line “problem|CODE|TEXT” ends them.
 #
 # An environment is ours, and complete, if its record says so, a file that names the environment's own path, so that a
 # copy of it proves nothing. While it is made, the file `unfinished` names the process that makes it.
@@ -65,12 +65,8 @@ plan() {
     look
     refuse_open
     printf 'path|%s\nstate|%s\n' "$path" "$state"
-    if [ "$state" = ours ]; then show_record; fi
+    if [ "$state" = ours ]; then printf 'record|%s\n' "$(cat "$record")"; fi
     if ls /lib/ld-musl-* >/dev/null 2>&1; then echo 'musl|yes'; fi
-}
-
-show_record() {
-    if [ -f "$record" ] && [ ! -L "$path" ] && [ -O "$path" ]; then printf 'record|%s\n' "$(cat "$record")"; fi
 }
 
 # --- make
@@ -87,7 +83,7 @@ create() {
     mkdir -p "$path" || problem write "$path cannot be made"
     if [ -e "$unfinished" ]; then problem busy "$path is being made by another process"; fi
     (set -C; echo "$(uname -n) $$" >"$unfinished") || problem write "$unfinished cannot be made"
-    trap 'rm -rf "$path"; remove_empty' EXIT
+    trap 'rm -rf "$path"; case $path in */jupyter-gpu-kernel-envs/*) rmdir "${path%/*}" 2>/dev/null ;; esac' EXIT
     trap 'exit 1' HUP INT PIPE TERM
     unpack='import base64, io, sys, zipfile
 zipfile.ZipFile(io.BytesIO(base64.b64decode(sys.stdin.buffer.read()))).extractall(sys.argv[1])'
@@ -102,55 +98,5 @@ zipfile.ZipFile(io.BytesIO(base64.b64decode(sys.stdin.buffer.read()))).extractal
     printf '%s\n' "$content" >"$record" || problem write "$record cannot be written"
     trap - EXIT
     rm "$unfinished"
-    show_size
-}
-
-# Removes the folder of all environments, if the user named no other, and there is none in it any more.
-remove_empty() {
-    case $path in */jupyter-gpu-kernel-envs/*) rmdir "$(dirname "$path")" 2>/dev/null ;; esac
-}
-
-show_size() {
     printf 'kib|%s\n' "$(du -sk "$path" | cut -f 1)"
-}
-
-# --- use and remove
-
-# Prints the user's processes on this node that were started with the environment's programs: their ids and words.
-users() {
-    for entry in /proc/[0-9]*; do
-        if [ -O "$entry" ]; then
-            words=$(tr '\0\n' '  ' <"$entry/cmdline" 2>/dev/null)
-            case $words in "$path"/*) printf 'process|%s|%s\n' "${entry#/proc/}" "$words" ;; esac
-        fi
-    done
-}
-
-status() {
-    if [ -e "$path" ]; then echo 'there|yes'; fi
-    show_record
-    for one in "$path"/lib/python3*/site-packages/*.dist-info; do printf 'package|%s\n' "${one##*/}"; done
-    show_size
-    users
-}
-
-# The variable `id` is set: that of the record. Spare interpreters end, as no kernel is left that needs them.
-remove() {
-    show_record | grep -q "\"id\": \"$id\"" || problem not_ours "$path is not the environment that add --create-env made"
-    tries=0
-    while list=$(users) && [ -n "$list" ]; do
-        if [ "$tries" -gt "${patience:-10}" ] || printf '%s\n' "$list" | grep -q ' serve '; then
-            printf '%s\n' "$list" | tr '|' ' '
-            problem in_use "these processes use $path"
-        fi
-        for pid in $(printf '%s\n' "$list" | sed -n 's/^process|\([0-9]*\)|.*\/agent-[0-9a-z]* spare .*/\1/p'); do
-            kill "$pid" 2>/dev/null
-        done
-        tries=$((tries + 1))
-        sleep 1
-    done
-    show_size
-    removed=$(dirname "$path")/.jupyter-gpu-kernel-removed-$$
-    mv "$path" "$removed" && rm -rf "$removed" || problem write "$path cannot be removed"
-    remove_empty
 }

@@ -1,5 +1,5 @@
-"""Virtual environments that we make on nodes for `add --create-env`, and remove for `remove --env`: the choice of the
-Python from which an environment is made, and the script that makes the environment.
+"""Virtual environments that we make on nodes for `add --create-env`: the choice of the Python from which an environment
+is made, and the script that makes the environment.
 
 There may be no agent on the node yet, so the script `agent/virtual_env.sh` is sent as text, over any connection that
 runs /bin/sh, and what the script prints is checked. All of it blocks.
@@ -13,7 +13,6 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..errors import AgentError
 from . import sanitize
@@ -29,25 +28,20 @@ LIMIT = 1800.0
 """Seconds that one run may take: a slow file server needs minutes for thousands of small files."""
 _END = "end of what jupyter-gpu-kernel sends"
 _OF_SCRIPT = f"{_END}, with set-up lines"
-_MOST = 2000
-"""Packages, or processes, that are read."""
 _LONGEST = 200_000
 """Characters of one value: a record names all packages."""
 _FULL = re.compile("No space left on device|Disk quota exceeded")
 _STORAGE = "another folder with --env-dir DIR, on storage that all your nodes share and that is not cleaned"
-_NOTHING_REMOVED = "Nothing was removed. Without --env, “remove” removes the kernelspec alone."
 _REMEDIES = {
     "write": f"Free some space or quota there, or allow writing; or name {_STORAGE}. Nothing was left on the node.",
     "open": "Choose a folder that only you can write to with --env-dir.",
     "foreign": "Choose another folder with --env-dir DIR, or another --name. Nothing was changed.",
-    "broken": "Choose another folder for this node with --env-dir DIR. Or remove the environment (“remove --env” "
-    "with its kernelspec), and make it from a Python that all nodes with this folder have, such as one in your home: "
+    "broken": "Choose another folder for this node with --env-dir DIR. Or delete the environment "
+    "there, and make it from a Python that all nodes with this folder have, such as one in your home: "
     "--python PATH.",
     "busy": "Wait until that has ended, then run this command again.",
     "make": "Choose another Python of the node with --python PATH, or with --setup LINE. Nothing was left on the node.",
     "start": f"The folder may be mounted without the right to run programs: name {_STORAGE}.",
-    "not_ours": _NOTHING_REMOVED,
-    "in_use": "End these first (jupyter gpu-kernel stop ID), then run this command again. Nothing was removed.",
 }
 """What to do, by the code of the problem that the script reports."""
 
@@ -110,39 +104,28 @@ class Answer:
     def __init__(self, output: Output) -> None:
         self._lines = output.lines
 
-    def all(self, word: str) -> list[str]:
-        """Return the values of this word."""
-        found = [line.removeprefix(f"{word}|") for line in self._lines if line.startswith(f"{word}|")]
-        return [sanitize.line(value, _LONGEST) for value in found[:_MOST]]
-
     def value(self, word: str, form: str = ".*") -> str:
         """Return the last value of this word; "" if there is none of this form."""
-        found = [value for value in self.all(word) if re.fullmatch(form, value)]
-        return found[-1] if found else ""
+        found = [line.removeprefix(f"{word}|") for line in self._lines if line.startswith(f"{word}|")]
+        values = (sanitize.line(value, _LONGEST) for value in reversed(found))
+        return next((value for value in values if re.fullmatch(form, value)), "")
 
     @property
     def mib(self) -> int:
         """The size of the environment."""
         return -(-int(self.value("kib", r"\d{1,12}") or 0) // 1024)
 
-    def record(self, path: str) -> dict[str, Any]:
-        """Return the environment's {"id", "packages": [(name, version)]}; {} if the one at this path is not ours."""
+    def packages(self, path: str) -> list[tuple[str, str]]:
+        """Return the (name, version) of the environment's packages; [] if the one at this path is not ours."""
         try:
             record = json.loads(self.value("record"))
-            packages = [
+            return [
                 (sanitize.line(name, 100), sanitize.line(version, 100))
                 for name, version in record["packages"]
+                if record["path"] == path
             ]
-            is_ours = record["path"] == path and re.fullmatch("[0-9a-f]{32}", record["id"])
         except (ValueError, RecursionError, KeyError, TypeError):
-            return {}
-        return {"id": record["id"], "packages": packages} if is_ours else {}
-
-    @property
-    def kernels(self) -> list[str]:
-        """The ids of the kernels whose keepers are started with the environment's Python."""
-        found = (re.search(r" serve ([A-Za-z0-9_-]{1,64}) *$", words) for words in self.all("process"))
-        return [match[1] for match in found if match]
+            return []
 
 
 def path_of(text: str) -> str:
@@ -173,14 +156,14 @@ def script_text(verb: str, data: bytes = b"", setup: Sequence[str] = (), **varia
     return text.encode()
 
 
-def run_script(connection: Connection, hop: str, verb: str, text: bytes) -> Answer:
+def run_script(connection: Connection, hop: str, text: bytes) -> Answer:
     """Run a script of `script_text`, and return what it printed. Raises GpuKernelError if it reports a problem."""
     output = Output.of(connection.run("/bin/sh", stdin=text, timeout=LIMIT))
     answer = Answer(output)
     code, _, reason = answer.value("problem").partition("|")
     if code:
         printed = [line for line in output.lines[-20:] if not line.startswith("problem|")]
-        raise problem(hop, verb, code, "\n".join([*printed, reason]))
+        raise problem(hop, code, "\n".join([*printed, reason]))
     if not answer.value("ended"):
         shown = sanitize.block("\n".join([*output.lines, output.errors]), 10) or "| (none)"
         raise AgentError(
@@ -191,11 +174,9 @@ def run_script(connection: Connection, hop: str, verb: str, text: bytes) -> Answ
     return answer
 
 
-def problem(hop: str, verb: str, code: str, reason: str) -> AgentError:
+def problem(hop: str, code: str, reason: str) -> AgentError:
     """Return the error about a problem that the node reports, in its words, with our remedy."""
-    word = "removed" if verb in ("status", "remove") else "made"
     full = code == "make" and _FULL.search(reason)
     remedy = _REMEDIES.get("write" if full else code, "Try again.")
-    return AgentError(
-        f"the environment cannot be {word}; {sanitize.quoted('the node', reason)}", hop=hop, remedy=remedy
-    )
+    cause = f"the environment cannot be made; {sanitize.quoted('the node', reason)}"
+    return AgentError(cause, hop=hop, remedy=remedy)

@@ -183,7 +183,7 @@ class Server {
     }
     this.log.push(`write ${probe} ${name}`);
     this.names.push(name);
-    return { name, display_name: `Remote GPU (${name})`, settings: { route: [name] }, notes: [], shadowed_by: '' };
+    return { name, display_name: `Remote GPU (${name})`, settings: { route: [name] }, shadowed_by: '' };
   }
 }
 

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import zipfile
@@ -30,7 +29,6 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the script runs
 
 RECORD = "jupyter-gpu-kernel-environment.json"
 UNFINISHED = ".jupyter-gpu-kernel-unfinished"
-ID = "a" * 32
 WANTED = "ipykernel zmq"
 
 
@@ -53,7 +51,7 @@ class Prints:
 
 
 def ask(verb: str, path: Path, **variables: str) -> Answer:
-    return run_script(Here(), "gpu2", verb, script_text(verb, path=str(path), **variables))
+    return run_script(Here(), "gpu2", script_text(verb, path=str(path), **variables))
 
 
 def state(path: Path) -> str:
@@ -69,7 +67,7 @@ def refused(verb: str, path: Path, **variables: str) -> AgentError:
 
 def content(path: Path, **more: Any) -> str:
     packages = [["ipykernel", "7.0"], ["pyzmq", "27.0"], ["zmq", "1.0"], ["pip", "1"]]
-    return json.dumps({"id": ID, "path": str(path), "packages": packages, **more})
+    return json.dumps({"path": str(path), "packages": packages, **more})
 
 
 def creation(path: Path, data: bytes, wanted: str = WANTED, setup: tuple[str, ...] = ()) -> bytes:
@@ -78,7 +76,7 @@ def creation(path: Path, data: bytes, wanted: str = WANTED, setup: tuple[str, ..
 
 
 def create(path: Path, data: bytes, wanted: str = WANTED, setup: tuple[str, ...] = ()) -> Answer:
-    return run_script(Here(), "gpu2", "create", creation(path, data, wanted, setup))
+    return run_script(Here(), "gpu2", creation(path, data, wanted, setup))
 
 
 def not_created(path: Path, data: bytes, wanted: str = WANTED) -> AgentError:
@@ -121,20 +119,17 @@ def made(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_made_is_ours_and_private(made: Path) -> None:
     plan = ask("plan", made)
     assert plan.value("state") == "ours" and plan.value("path") == str(made)
-    assert ("ipykernel", "7.0") in plan.record(str(made))["packages"]
+    assert ("ipykernel", "7.0") in plan.packages(str(made))
     assert made.stat().st_mode & 0o777 == 0o700
     assert {one.name for one in made.iterdir()} >= {"bin", "lib", "pyvenv.cfg", RECORD}
     assert not [one for one in made.iterdir() if one.name.startswith(".jupyter")]
-    status = ask("status", made)
-    assert status.record(str(made))["id"] == ID and status.kernels == [] and status.mib > 0
-    assert {"ipykernel-7.0.dist-info", "pyzmq-27.0.dist-info"} <= set(status.all("package"))
     assert "another process has made it" in not_created(made, b"x").cause
     assert state(made) == "ours"
 
 
 def test_a_home_folder_is_expanded_on_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    answer = run_script(Here(), "gpu2", "plan", script_text("plan", path="~/my envs/a"))
+    answer = run_script(Here(), "gpu2", script_text("plan", path="~/my envs/a"))
     assert path_of(answer.value("path")) == f"{tmp_path}/my envs/a" and answer.value("state") == "new"
 
 
@@ -144,11 +139,7 @@ def test_a_copy_and_a_link_are_not_ours(made: Path, tmp_path: Path) -> None:
     (copy / RECORD).write_text((made / RECORD).read_text())
     link.symlink_to(made)
     assert "not start" in refused("plan", copy).cause and "exists" in refused("plan", link).cause
-    for path in (copy, link):
-        assert ask("status", path).record(str(path)) == {} and ask("status", path).value("there")
-    assert "not the environment" in refused("remove", link, id=ID).cause
-    assert "not the environment" in refused("remove", made, id="b" * 32).cause
-    assert made.exists() and link.exists()
+    assert ask("plan", made).packages(str(copy)) == [], "the record names another path"
 
 
 def test_a_folder_of_somebody_else_is_not_touched(tmp_path: Path, data: bytes) -> None:
@@ -161,7 +152,7 @@ def test_a_folder_of_somebody_else_is_not_touched(tmp_path: Path, data: bytes) -
 def test_a_transfer_that_is_cut_leaves_nothing(tmp_path: Path, data: bytes, part: float) -> None:
     text = creation(tmp_path / "env", data)
     with pytest.raises(GpuKernelError):
-        run_script(Here(), "gpu2", "create", text[: int(len(text) * part)])
+        run_script(Here(), "gpu2", text[: int(len(text) * part)])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -183,7 +174,7 @@ def test_two_at_once_and_what_a_killed_one_left(tmp_path: Path, data: bytes) -> 
     ended = subprocess.Popen(["true"])
     ended.wait(DEADLINE)
     (path / UNFINISHED).write_text(f"{os.uname().nodename} {ended.pid}\n")
-    assert state(path) == "left" and ask("status", path).record(str(path)) == {}
+    assert state(path) == "left" and ask("plan", path).packages(str(path)) == []
     (path / UNFINISHED).write_text(f"elsewhere {ended.pid}\n")
     assert "is being made by another process" in refused("plan", path).cause
     os.utime(path / UNFINISHED, (0, 0))
@@ -235,59 +226,29 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, data: bytes) -> None:
     assert not_created(tmp_path / "env", data).remedy.startswith("Free some space")
 
 
-class User:
-    """A process that runs with the environment's Python."""
-
-    def __init__(self, path: Path, *words: str) -> None:
-        program = [str(path / "bin" / "python"), "-c", "print(flush=True); input()", *words]
-        self.process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def __enter__(self) -> subprocess.Popen[bytes]:
-        assert self.process.stdout is not None
-        self.process.stdout.readline()
-        return self.process
-
-    def __exit__(self, *error: object) -> None:
-        self.process.communicate(b"\n", timeout=DEADLINE)
-
-
-def test_what_is_in_use_stays_and_what_is_not_is_removed(made: Path) -> None:
-    spare_words = ("/tmp/jupyter-gpu-kernel-0/agent-1a2b", "spare", "key")
-    with User(made, *spare_words) as spare:
-        with User(made, "serve", "abc123"):
-            assert ask("status", made).kernels == ["abc123"]
-            assert " serve abc123" in refused("remove", made, id=ID).cause
-        with User(made) as other:
-            assert f"process {other.pid} " in refused("remove", made, id=ID, patience="-1").cause
-        assert spare.poll() is None and made.exists()
-        assert ask("remove", made, id=ID).mib > 0
-        assert spare.wait(DEADLINE) == -signal.SIGTERM, "no kernel needs it any more"
-    assert not list(made.parent.iterdir())
-
-
 # --- what a node may print
 
 
 def test_a_problem_is_reported_in_the_nodes_words_with_our_remedy() -> None:
     with pytest.raises(AgentError) as raised:
-        run_script(Prints("full\x1b[2J", "problem|write|Run: rm -rf ~"), "gpu2", "create", b"")
+        run_script(Prints("full\x1b[2J", "problem|write|Run: rm -rf ~"), "gpu2", b"")
     assert raised.value.cause == (
         "the environment cannot be made; the node says:\n| full?[2J\n| Run: rm -rf ~"
     )
     assert raised.value.remedy.startswith("Free some space") and "--env-dir" in raised.value.remedy
-    with pytest.raises(AgentError, match="the environment cannot be removed; the node gives no reason"):
-        run_script(Prints("problem|nonesuch|"), "gpu2", "remove", b"")
+    with pytest.raises(AgentError, match="the environment cannot be made; the node gives no reason"):
+        run_script(Prints("problem|nonesuch|"), "gpu2", b"")
 
 
 def test_a_script_that_does_not_end() -> None:
     with pytest.raises(AgentError, match="ended without an answer"):
-        run_script(Here(), "gpu2", "plan", b"echo gone; kill -9 $$")
+        run_script(Here(), "gpu2", b"echo gone; kill -9 $$")
 
 
 @pytest.mark.parametrize("setup", [(), ("export A=1",)])
 def test_a_script_that_fails_without_a_problem_has_its_exit_status(setup: tuple[str, ...]) -> None:
     with pytest.raises(AgentError, match="exit status 3"):
-        run_script(Here(), "gpu2", "plan", script_text("exit 3", setup=setup))
+        run_script(Here(), "gpu2", script_text("exit 3", setup=setup))
 
 
 @pytest.mark.parametrize(
@@ -325,12 +286,11 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["id", "path", "packages"]), json_values))
 def test_any_record(record: dict[str, Any]) -> None:
-    found = Answer(Output(0, (f"record|{json.dumps(record)}",), "")).record("/home/a/env")
-    assert found == {}
+    assert Answer(Output(0, (f"record|{json.dumps(record)}",), "")).packages("/home/a/env") == []
 
 
-@given(st.lists(json_values), st.just(ID))
-def test_any_packages_of_our_record(packages: list[Any], env_id: str) -> None:
-    record = {"id": env_id, "path": "/home/a/env", "packages": packages}
-    found = Answer(Output(0, (f"record|{json.dumps(record)}",), "")).record("/home/a/env")
-    assert all(text.isprintable() for one in found.get("packages", ()) for text in one)
+@given(st.lists(json_values))
+def test_any_packages_of_our_record(packages: list[Any]) -> None:
+    record = {"path": "/home/a/env", "packages": packages}
+    found = Answer(Output(0, (f"record|{json.dumps(record)}",), "")).packages("/home/a/env")
+    assert all(text.isprintable() for one in found for text in one)

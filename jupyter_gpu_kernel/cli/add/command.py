@@ -10,7 +10,6 @@ from typing import Any
 from ... import adding, kernelspecs
 from ...errors import BY_LOGIN, AuthError, HostKeyError, SettingsError
 from ...wire.kernel_settings import KernelSettings
-from ...wire.texts import printable
 from ..terminal import can_ask
 from ..verb import Verb, print_json
 from . import create_env
@@ -57,12 +56,12 @@ Examples:
         if probe is not None:
             adding.refuse_impossible(probe, settings)
             settings = adding.completed(settings, probe)
-        spec, notes = adding.write(name, settings, prefix=args.prefix, replace=args.replace)
+        spec = kernelspecs.write(name, settings, prefix=args.prefix, replace=args.replace)
         if args.json:
             print_json({**spec.to_json(), "probe": probe, **({"environments": made} if made else {})})
         else:
             found = probe_result(probe, settings) if probe else []
-            print("\n".join([*found, *map(printable, notes), *next_step(spec)]))
+            print("\n".join([*found, *next_step(spec)]))
         return 0
 
     def _usage_fault(self) -> str:

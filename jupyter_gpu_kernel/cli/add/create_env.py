@@ -130,7 +130,7 @@ def _described(plan: dict[str, Any], wheels: list[Wheel], name: str, slurm: bool
         lines.append(
             "  note      made here, on the login node; the jobs' nodes need this folder and that Python, too"
         )
-    return [*lines, f"  “jupyter gpu-kernel remove {name} --env” removes it."]
+    return lines
 
 
 def _require_consent(args: argparse.Namespace) -> None:

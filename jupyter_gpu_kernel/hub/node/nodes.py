@@ -109,12 +109,6 @@ class Nodes:
                 self._nodes.pop(route, None)
                 await node.close()
 
-    async def close_idle_links(self, folder: str) -> None:
-        """Close the links to agents that run with a Python in this folder, where no kernel is attached."""
-        for node in list(self._nodes.values()):
-            if node.python.startswith(f"{folder}/") and not node.in_use:
-                await node.close_link()
-
     def record_start(self, kernel_id: str, node: Node) -> None:
         """Remember that this hub has just made this id for a kernel on the node: no other node can have the kernel."""
         self._started_on[kernel_id] = node.settings

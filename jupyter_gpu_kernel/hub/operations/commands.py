@@ -44,7 +44,7 @@ class Operations:
         self._jobs = self._kernels.jobs
         self._others = (
             FrontEndOperations(runtime, self._nodes, self._kernels),
-            EnvironmentOperations(runtime, self._nodes, self._kernels),
+            EnvironmentOperations(runtime, self._nodes),
         )
 
     @property

@@ -23,7 +23,7 @@ async def list_all(handler: Handler) -> list[dict[str, Any]]:
 
 @route("POST", "kernelspecs")
 async def write(handler: Handler) -> JsonAnswer:
-    """Write one, {"probe": ID, "name", "replace"}, as `add` does. The answer: {name, …, notes, shadowed_by}."""
+    """Write one, {"probe": ID, "name", "replace"}, as `add` does. The answer: {name, …, shadowed_by}."""
     body = handler.body("probe", "name", "replace")
     if not isinstance(body.get("name"), str):
         raise SettingsError("the request has no name")
@@ -67,9 +67,9 @@ def _write(name: str, settings: KernelSettings, replace: bool) -> dict[str, Any]
         kernelspecs.check_name(name, replace=replace)
     except SettingsError as error:
         raise _name_refused(error, name) from None
-    spec, notes = adding.write(name, settings, replace=replace)
+    spec = kernelspecs.write(name, settings, replace=replace)
     other = kernelspecs.shadowed_by(spec)
-    return {**spec.to_json(), "notes": notes, "shadowed_by": str(other) if other else ""}
+    return {**spec.to_json(), "shadowed_by": str(other) if other else ""}
 
 
 def _name_refused(error: SettingsError, name: str) -> RequestRefused:

@@ -174,15 +174,13 @@ function useShown(): React.RefObject<HTMLElement> {
 
 function Added({ openNotebook }: Pick<IFormProps, 'openNotebook'>): JSX.Element {
   const { session, trans } = useForm();
-  const { name, display_name, notes, shadowed_by } = session.written!;
+  const { name, display_name, shadowed_by } = session.written!;
   const shadow = shadowed_by && trans.__('This server uses another kernelspec of this name, though: %1', shadowed_by);
   return (
     <section ref={useShown()} className="jp-RemoteGPU-addDone" aria-label={trans.__('Result')}>
       <div role="status">
         <p>{trans.__('Added. “%1” is in the launcher, and in the kernel menu of every notebook.', display_name)}</p>
-        {[...notes, shadow].filter(Boolean).map(note => (
-          <p key={note}>{note}</p>
-        ))}
+        {shadow && <p>{shadow}</p>}
       </div>
       <div className="jp-RemoteGPU-addButtons">
         {openNotebook && <Button label={trans.__('New notebook on it')} isMain onClick={() => openNotebook(name)} />}

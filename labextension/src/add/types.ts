@@ -124,7 +124,6 @@ export function wayOf(spec: ISpec): string {
 
 /** The answer to POST kernelspecs. */
 export interface IWritten extends ISpec {
-  readonly notes: readonly string[];
   readonly shadowed_by: string;
 }
 
