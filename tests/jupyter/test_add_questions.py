@@ -122,6 +122,17 @@ def test_a_host_of_the_ssh_configuration_is_chosen_by_its_number(remote: Remote,
     removed(remote, "asked")
 
 
+def test_an_answer_that_is_no_machine_is_asked_again(remote: Remote, start: Start, tmp_path: Path) -> None:
+    words = ["-F", str(remote.hops.ssh_config), "--python", sys.executable, "--gpus", "0"]
+    add = start(*words, "--prefix", str(tmp_path), "--name", "again")
+    add.answers(MACHINE, "")
+    add.answers(MACHINE, "work:ssh")
+    add.answers(MACHINE, "work")
+    assert add.end() == 0, add.text
+    assert "'work:ssh' is not a valid address" in add.text
+    assert f"--prefix={tmp_path}" in command_in(add.text)
+
+
 def test_where_no_gpu_is_found_it_asks_for_slurm(remote: Remote, start: Start) -> None:
     add = start("-F", str(remote.hops.ssh_config), "--python", sys.executable, "--name", "plain")
     add.answers(MACHINE, "login")

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import adding, kernelspecs
-from ...errors import CREATE_ENV, AgentError, SettingsError
+from ...errors import CREATE_ENV, AgentError, RouteError, SettingsError
+from ...hub.ssh.config.destination import parse_destination
 from ...hub.ssh.config.route import hosts
 from ...program import running_command
 from ...wire.kernel_settings import KernelSettings, default_of
@@ -48,7 +49,13 @@ class AddQuestions:
         known = hosts(args.config or "")
         names = [str(one["name"]) for one in known]
         _say("Which machine? A number, user@host, user@host:port, or an “ssh …” command.")
-        args.destination = choose("Machine", names, list(map(_described, known)))
+        while not args.destination:
+            answer = choose("Machine", names, list(map(_described, known)))
+            try:
+                parse_destination(answer)
+                args.destination = answer
+            except RouteError as error:
+                _say(str(error))
         if not (args.jumps or args.destination in names or " " in args.destination):
             jumps = ask_line(
                 "Through which hosts, separated by commas (empty: as your ssh configuration says)"
@@ -110,11 +117,15 @@ class AddQuestions:
 
     def _words(self) -> list[str]:
         args = self._args
-        flags = {"--create-env": args.create_env, "--replace": args.replace}
-        words = [*adding.words_of(self._settings()), *(flag for flag, given in flags.items() if given)]
-        return (
-            words if args.name == adding.default_name(self._settings()) else [*words, f"--name={args.name}"]
-        )
+        settings = self._settings()
+        flags = {"--create-env": args.create_env, "--yes": args.yes, "--replace": args.replace}
+        name = "" if args.name == adding.default_name(settings) else args.name
+        values = {"--env-dir": args.env_dir, "--prefix": args.prefix, "--name": name}
+        return [
+            *adding.words_of(settings),
+            *(flag for flag, given in flags.items() if given),
+            *(f"{option}={value}" for option, value in values.items() if value),
+        ]
 
 
 def _described(host: dict[str, Any]) -> str:
