@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -18,7 +17,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from waiting import DEADLINE, eventually
 
-from jupyter_gpu_kernel.agent.spare.files import environment_mark
 from jupyter_gpu_kernel.agent.spare.places import (
     MAX_FDS,
     MAX_SPARES,
@@ -31,7 +29,6 @@ from jupyter_gpu_kernel.agent.spare.places import (
     send_packet,
 )
 from jupyter_gpu_kernel.agent.spare.proc_title import reserve, reserved_variable
-from jupyter_gpu_kernel.agent.spare.usual_packages import UsualPackages
 from jupyter_gpu_kernel.agent.system import procfs
 from jupyter_gpu_kernel.wire.fields import FieldError
 
@@ -229,41 +226,6 @@ def test_there_are_no_more_than_a_few(tmp_path: Path) -> None:
     for lock in locks:
         assert lock is not None
         os.close(lock)
-
-
-def test_what_cannot_be_rejected_is_not_tried_for_ever(tmp_path: Path) -> None:
-    """The disk is full, and a usual package cannot be imported before a fork. Here the record's name is so long that no
-    other can be written beside it."""
-    if is_short():
-        pytest.skip("this machine is short of memory: there are no spare interpreters")
-    record = tmp_path / ("m" * 255)
-    record.write_text('{"kernels": [["there_is_no_such_package"]]}')
-    words, env = command(tmp_path, JUPYTER_GPU_KERNEL_MODULES=str(record))
-    ended = subprocess.run(words, env=env, cwd=str(tmp_path), capture_output=True, timeout=DEADLINE)
-    assert ended.returncode != 0 and b"there_is_no_such_package" in ended.stderr
-    assert not SparePlace(tmp_path, "key").is_taken()
-
-
-@pytest.mark.parametrize("changed", [False, True])
-def test_a_package_that_was_rejected_is_tried_again_in_a_changed_environment(
-    tmp_path: Path, changed: bool
-) -> None:
-    """traitlets was rejected, although nothing is wrong with it."""
-    if is_short():
-        pytest.skip("this machine is short of memory: there are no spare interpreters")
-    path = tmp_path / "spare" / "modules.json"
-    path.parent.mkdir()
-    modules = UsualPackages(path, "an older one" if changed else environment_mark())
-    modules.record(["traitlets", "there_is_no_such_package"])
-    modules.reject("traitlets", "it has several threads")
-    one = Spare(tmp_path)
-    try:
-        rejected = json.loads(path.read_text())["rejected"]
-        assert set(rejected) == {"there_is_no_such_package", *([] if changed else ["traitlets"])}
-        assert UsualPackages(path).usual() == (["traitlets"] if changed else [])
-    finally:
-        one.process.kill()
-        one.process.wait()
 
 
 def test_a_folder_whose_name_is_no_text_has_room_reserved() -> None:

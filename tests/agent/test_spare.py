@@ -293,21 +293,5 @@ def test_a_kernel_that_is_ready_has_the_next_start_prepared(
     assert is_forked(forking, "k2")
 
 
-def test_what_a_kernel_used_is_imported_before_the_next_start(forking: Forks) -> None:
-    used = "import sys; print('paramiko' in sys.modules)"
-    hub = forking.start("k1")
-    assert hub.run(used) == "False\n"
-    hub.run("import paramiko, jupyterlab")
-    stop_by_shutdown(hub)
-    eventually(lambda: forking.story("k1", "end"), "the end")
-    forking.start("k2")  # from the present spare interpreter, which retires
-    assert is_forked(forking, "k2")
-    hub = forking.start("k3")
-    assert is_forked(forking, "k3") and hub.run(used) == "True\n"
-    assert hub.run("import paramiko; print(paramiko.SSHClient().get_transport())") == "None\n"
-    assert hub.run("print('jupyterlab' in sys.modules)") == "True\n"
-    assert hub.run("print(sys.modules['__mp_main__'] is sys.modules['__main__'])") == "True\n"
-
-
 def stop_by_shutdown(hub: Hub) -> None:
     hub.tell(Message(Channel.CONTROL, 1, make("shutdown_request", {"restart": False})))

@@ -1,19 +1,20 @@
-"""Which kernels share a spare interpreter, and that a place has one."""
+"""Which kernels share a spare interpreter, that a place has one, and what a spare interpreter notices."""
 
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
 import os
 import resource
+import sys
+import types
 from pathlib import Path
 from typing import Callable
 
 import pytest
 
-from jupyter_gpu_kernel.agent.spare.identity import is_in_job, spare_key
+from jupyter_gpu_kernel.agent.spare.files import EnvironmentFiles
+from jupyter_gpu_kernel.agent.spare.identity import changed_variables, is_in_job, spare_key
 from jupyter_gpu_kernel.agent.spare.places import SparePlace, spares_running
-from jupyter_gpu_kernel.agent.spare.server import reseed
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
 _CLONE_NEWUTS = 0x04000000
@@ -66,16 +67,6 @@ def test_processes_that_pass_something_else_on_share_none(change: Callable[[], N
     assert status == 0
 
 
-def test_a_forked_process_has_a_key_of_its_own() -> None:
-    """By which the processes of multiprocessing know each other."""
-    before = multiprocessing.current_process().authkey
-    child = os.fork()
-    if not child:
-        reseed()
-        os._exit(0 if multiprocessing.current_process().authkey != before else 1)
-    assert os.waitpid(child, 0)[1] == 0
-
-
 def test_a_job_has_none() -> None:
     assert (
         is_in_job({"SLURM_JOB_ID": "1"}) and is_in_job({"JUPYTER_GPU_KERNEL_JOB": "1"}) and not is_in_job({})
@@ -90,3 +81,34 @@ def test_a_place_belongs_to_one_process(tmp_path: Path) -> None:
     assert spares_running(tmp_path) == 1
     os.close(lock)
     assert not place.is_taken()
+
+
+def test_an_edited_module_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editor that writes in place does not change the time of the folder."""
+    module = types.ModuleType("edited")
+    module.__file__ = str(tmp_path / "edited.py")
+    Path(module.__file__).write_text("x = 1")
+    files = EnvironmentFiles()
+    monkeypatch.setitem(sys.modules, "edited", module)
+    files.add_imported()
+    assert not files.changed()
+    Path(module.__file__).write_text("x = 10")
+    assert files.changed()
+
+
+def test_an_edited_path_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By it Python adds folders when it starts, as for a package that is edited where it is."""
+    file = tmp_path / "more.pth"
+    file.write_text("/a")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    files = EnvironmentFiles()
+    assert not files.changed()
+    file.write_text("/ab")
+    assert files.changed()
+
+
+def test_variables_that_imports_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {**os.environ, "JGK_OLD": "1"}
+    monkeypatch.setenv("JGK_NEW", "2")
+    monkeypatch.setenv("JUPYTER_GPU_KERNEL_OWN", "3")
+    assert changed_variables(before) == {"JGK_OLD": None, "JGK_NEW": "2"}

@@ -10,7 +10,6 @@ handled, and of the keeper only these environment variables, which are removed w
     JUPYTER_GPU_KERNEL_LINGER     seconds a kernel counts as in use after its user was last active
     JUPYTER_GPU_KERNEL_JOB        the scheduler's job in which the kernel runs; it stays, for `gpu_kernel`
     JUPYTER_GPU_KERNEL_STORY      path of the datagram socket to which the guard reports
-    JUPYTER_GPU_KERNEL_MODULES    the file in which the kernel records what its user has imported
     JUPYTER_GPU_KERNEL_READY_FD   where b"1" is written when the kernel accepts requests
     JUPYTER_GPU_KERNEL_KEEPER_FD  a pipe that ends with the keeper: see keeper_watch.py
     JUPYTER_GPU_KERNEL_LEASES_FD  the socket that keeps the leases of GPUs: see gpus/sharing/lease_transfer.py
@@ -27,17 +26,14 @@ import functools
 import importlib
 import importlib.util
 import inspect
-import logging
 import os
 import signal
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Union
 
 from ..kernel_protocol import TAKEN_OVER, keeper_identity
-from ..spare.usual_packages import MODULES_VARIABLE, UsualPackages, used_packages
 from . import gpu_kernel, keeper_watch
 from .guard import Guard
 from .hooks import TERM
@@ -80,8 +76,6 @@ def run(argv: List[str]) -> None:
         kept = keeper_watch.KeptLeases(int(leases), gpu_kernel.given_gpus)
         keeper_watch.watch(int(keeper), kept, guard, report_socket, window, limit)
     ready = os.environ.pop("JUPYTER_GPU_KERNEL_READY_FD", "")
-    modules = os.environ.pop(MODULES_VARIABLE, "")
-    handlers = log_handlers()
     restore_sys(argv)
     atexit.register(gpu_kernel.done_functions.finish, os.getpid())
     disable_debugger()
@@ -89,9 +83,6 @@ def run(argv: List[str]) -> None:
     kernelapp.IOPubThread = iopub_class(kernelapp.IOPubThread, window)
     app = app_class(kernelapp.IPKernelApp, guard, window).instance()
     app.initialize(argv)
-    redirect(handlers)
-    if "__mp_main__" in sys.modules:  # multiprocessing, if a package imported it before there was a shell
-        sys.modules["__mp_main__"] = sys.modules["__main__"]
     limit_output(app, window)
     if app.shell is not None:
         app.shell.register_magic_function(gpu_kernel.magic, "line", "gpu")
@@ -101,22 +92,6 @@ def run(argv: List[str]) -> None:
         os.close(int(ready))
     app.start()
     stop_control_thread(app)
-    if modules and app.shell is not None:
-        with contextlib.suppress(Exception):  # variables of the user may be of any class
-            UsualPackages(Path(modules)).record(used_packages(app.shell.user_ns))
-
-
-def log_handlers() -> List[Any]:
-    """The handlers that modules imported before have made for stdout and stderr."""
-    found = [reference() for reference in list(getattr(logging, "_handlerList", []))]
-    streams = (sys.__stdout__, sys.__stderr__)
-    return [one for one in found if one is not None and vars(one).get("stream") in streams]
-
-
-def redirect(handlers: List[Any]) -> None:
-    """Have these log handlers write to cells, as if their modules had been imported in one."""
-    for handler in handlers:
-        handler.stream = sys.stdout if handler.stream is sys.__stdout__ else sys.stderr
 
 
 def stop_control_thread(app: Any) -> None:

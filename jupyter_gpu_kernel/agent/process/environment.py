@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Dict
 
 from ..kernel_context import KernelContext
-from ..spare.usual_packages import MODULES_VARIABLE, modules_file
 
 _PRIVATE = ("JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTER_GPU_KERNEL_SPARE", "JUPYTER_GPU_KERNEL_SPARE_IDLE")
 
@@ -24,8 +23,6 @@ def kernel_environment(context: KernelContext, gpus: Dict[str, str]) -> Dict[str
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     env["JUPYTER_GPU_KERNEL_ID"] = settings.id
     env["JUPYTER_GPU_KERNEL_ROOT"] = str(root)  # shows which agent a leftover process belongs to
-    if settings.spare != "off" and not settings.job:
-        env[MODULES_VARIABLE] = str(modules_file(root, settings.python))
     env["JUPYTER_GPU_KERNEL_STORY"] = str(context.folder / "story")
     env["JUPYTER_GPU_KERNEL_SIGTERM"] = settings.sigterm
     if settings.job:

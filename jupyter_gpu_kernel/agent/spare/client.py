@@ -19,7 +19,6 @@ from ..system.agent_runtime import ChildProcess, Streams
 from .identity import is_in_job, spare_environment, spare_key
 from .places import KernelStart, SparePlace, is_short, receive_packet, send_packet
 from .proc_title import reserve, reserved_variable
-from .usual_packages import MODULES_VARIABLE
 
 MODE = "JUPYTER_GPU_KERNEL_SPARE"
 """An environment variable on the node. "off": no spare interpreters. "wait": each start waits for one, for tests."""
@@ -78,7 +77,6 @@ class Spare:
         command = [*start.agent, "spare", place.key]
         command.append(reserve(command, start.command))
         own = {name: value for name, value in os.environ.items() if name.startswith("JUPYTER_GPU_KERNEL_")}
-        own.update((name, value) for name, value in start.env.items() if name == MODULES_VARIABLE)
         env = {**spare_environment(start.env), **own, **reserved_variable()}
         with open(str(place.log), "wb", opener=private) as log:
             process = self._loop.runtime.start(command, Streams(log), cwd=start.cwd, env=env, core_files=True)

@@ -13,32 +13,32 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gc
+import importlib
 import os
 import select
 import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from ...wire.fields import FieldError
 from ...wire.runtime import Runtime
 from ..in_kernel import main as kernel_main
-from ..system import procfs
-from .files import EnvironmentFiles, environment_mark, shadows
+from .files import EnvironmentFiles
 from .identity import changed_variables
-from .imports import import_kernel, import_package, is_clean
 from .places import KernelStart, SparePlace, has_room, is_own, is_short, receive_packet, send_packet
 from .proc_title import ProcTitle
-from .usual_packages import MODULES_VARIABLE, UsualPackages
 
 IDLE_LIMIT = 1800.0
 """Seconds without a start of a kernel after which the process retires. JUPYTER_GPU_KERNEL_SPARE_IDLE: another one."""
 _ASK_TIMEOUT = 0.2
 """Seconds that a keeper which has connected may take to send its request."""
-_ENVIRONMENT = "JUPYTER_GPU_KERNEL_SPARE_ENVIRONMENT"
-"""The mark of the Python environment, if the process has begun again after it rejected a package: a package may change
-its environment with every import."""
+_LATE = (
+    *("IPython.core.completerlib", "IPython.core.debugger", "IPython.core.logger", "IPython.core.oinspect"),
+    *("IPython.extensions.storemagic", "sqlite3", "tornado.platform.asyncio"),
+)
+"""Modules that ipykernel and IPython import only when a kernel starts, as far as a version has them."""
 _TICK = 15.0
 """Seconds between two looks at the node's memory, the place and the time."""
 
@@ -50,9 +50,11 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
     if lock is None or not has_room(root):
         return 0
     title, environ = ProcTitle.find(), dict(os.environ)
-    fitness = _import_all(runtime, root)
+    files = EnvironmentFiles()
+    import_kernel()
+    files.add_imported()
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_SPARE_IDLE", IDLE_LIMIT))
-    server = SpareServer(runtime, place, lock, title, limit, fitness)
+    server = SpareServer(runtime, place, lock, title, limit, files)
     if not place.is_ours(lock):  # the user's last kernel was stopped meanwhile
         os._exit(0)
     changes = changed_variables(environ)
@@ -65,63 +67,37 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
     return 0
 
 
-class Fitness(NamedTuple):
-    """Whether this process has what kernels would import.
-
-    files: Whether the modules are still those on disk.
-    is_current: Return whether it has imported what kernels usually use.
-    suits: Return whether a kernel in this folder would import the same.
-    """
-
-    files: EnvironmentFiles
-    is_current: Callable[[], bool]
-    suits: Callable[[str], bool]
-
-
-def _import_all(runtime: Runtime, root: Path) -> Fitness:
-    """Import what every kernel imports, and what the user's kernels usually use. Raises OSError if no kernel can be
-    forked from this process."""
-    files, environ = EnvironmentFiles(), dict(os.environ)
-    environment = os.environ.pop(_ENVIRONMENT, "") or environment_mark()
-    record = Path(os.environ.pop(MODULES_VARIABLE, "") or root / "spare" / "modules.json")
-    modules = UsualPackages(record, environment)
-    import_kernel()
-    problem = is_clean()
-    if problem:
-        raise OSError(f"kernels cannot be forked from this process: {problem}")
-    before, packages = set(sys.modules), modules.usual()
-    _import_packages(runtime, modules, packages, {**environ, _ENVIRONMENT: environment})
-    imported = {name.partition(".")[0] for name in set(sys.modules) - before}
-    files.add_imported(sorted(imported))
-    return Fitness(files, lambda: modules.usual() == packages, lambda folder: not shadows(folder, imported))
-
-
-def _import_packages(
-    runtime: Runtime, modules: UsualPackages, packages: List[str], environ: Dict[str, str]
-) -> None:
-    """Import these packages. If one is not fit for a fork, begin again without that package, in a new program."""
-    for name in packages:
-        problem = "" if is_short() else import_package(name, runtime.monotonic)
-        if problem:
-            if not modules.reject(name, problem):
-                raise OSError(
-                    f"{name} cannot be imported before a fork, and that cannot be stored: {problem}"
-                )
-            os.execve(sys.executable, procfs.arguments(os.getpid()), environ)
+def import_kernel() -> None:
+    """Import what every kernel imports, with the same settings as a kernel does. Raises OSError if this process cannot
+    fork kernels after that."""
+    kernel_main.restore_path()
+    kernel_main.disable_debugger()
+    importlib.import_module("ipykernel.kernelapp")
+    for name in _LATE:
+        with contextlib.suppress(Exception):  # another version; a kernel would fail by itself
+            importlib.import_module(name)
+    if len(os.listdir("/proc/self/task")) > 1:  # as one that the environment's `.pth` files have started
+        raise OSError("kernels cannot be forked from this process: it has several threads")
 
 
 class SpareServer:
     """`serve()` until it retires, or, in a forked process, until the keeper wants the kernel."""
 
     def __init__(
-        self, runtime: Runtime, place: SparePlace, lock: int, title: ProcTitle, limit: float, fitness: Fitness
+        self,
+        runtime: Runtime,
+        place: SparePlace,
+        lock: int,
+        title: ProcTitle,
+        limit: float,
+        files: EnvironmentFiles,
     ) -> None:
         self._now = runtime.monotonic
         self._place = place
         self._lock = lock
         self._title = title
         self._limit = limit
-        self._fitness = fitness
+        self._files = files
         # With the pid of their kernel, by descriptor:
         self._keepers: Dict[int, Tuple[socket.socket, int]] = {}
         self._unwatched: List[int] = []  # the pids of forked processes that no keeper watches
@@ -180,14 +156,9 @@ class SpareServer:
         start = KernelStart.read(request, fds)
         if not os.path.isdir(start.cwd) or not self._title.fits(start.shown_variables):
             raise FieldError("this kernel cannot be forked")
-        if not self._fitness.suits(start.cwd):
-            raise FieldError("a file in its folder has the name of an imported module")
-        problem = (
-            "files of the Python environment have changed" if self._fitness.files.changed() else is_clean()
-        )
-        if problem:
+        if self._files.changed():
             self._retire()
-            raise FieldError(problem)
+            raise FieldError("files of the Python environment have changed")
         pid = os.fork()
         if pid == 0:
             self._leave_parent()
@@ -199,8 +170,6 @@ class SpareServer:
         self._poll.register(sock, 0)
         with contextlib.suppress(OSError):  # the keeper has gone: so the process ends
             send_packet(sock, {"pid": pid})
-        if not self._fitness.is_current():  # the next interpreter imports something else
-            self._retire()
         return None
 
     def _leave_parent(self) -> None:
@@ -278,19 +247,4 @@ def become_kernel(start: KernelStart, title: ProcTitle, changes: Dict[str, Optio
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = list(start.command)
-    reseed()
     kernel_main.run(start.command[start.skip :])
-
-
-def reseed() -> None:
-    """Give random generators that were seeded before the fork other seeds, and multiprocessing another key. The
-    generator of `random` has another seed already."""
-    processes: Any = sys.modules.get("multiprocessing.process")
-    if processes is not None:
-        processes.current_process().authkey = os.urandom(32)
-    numpy_random: Any = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-    torch: Any = sys.modules.get("torch")
-    if torch is not None:
-        torch.default_generator.seed()
