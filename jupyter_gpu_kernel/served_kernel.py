@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum
 from typing import Any, NamedTuple
 
 from .client import HubClient
@@ -23,12 +22,6 @@ CALL_TIMEOUT = 30.0
 ADOPT_TIMEOUT = 60.0
 """Seconds of attempts: the ports may not be free at once, and another hub may be killed as well."""
 ADOPT_INTERVAL = 0.5
-
-
-class _State(Enum):
-    CONNECTED = "connected, or not yet started"
-    ADOPTING = "another hub adopts the kernel, on a thread, which itself notices if that hub is gone"
-    CLOSED = "closed"
 
 
 class StartCall(NamedTuple):
@@ -64,7 +57,8 @@ class ServedKernel:
     """One kernel. Call `connect`, let the client make the start call, then call `started`; at last call `close`.
 
     `on_event` is called, on threads of the client, with the hub's events about the kernel, and with {"event": "gone",
-    "why"} when no hub can be reached or started. `id` is JUPYTER_GPU_KERNEL_ID, "" before the start.
+    "why"} when no hub can be reached or started. `id` is JUPYTER_GPU_KERNEL_ID, "" before the start. If a hub is gone,
+    the thread of its client starts another one, which adopts the kernel.
     """
 
     def __init__(self, start: StartCall, on_event: Callable[[dict[str, Any]], None]) -> None:
@@ -72,26 +66,24 @@ class ServedKernel:
         self.id = ""
         self._on_event = on_event
         self._client: HubClient | None = None
-        self._adoption: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._state = _State.CONNECTED
+        self._adopting = threading.Lock()
+        self._closed = False
 
     @property
     def client(self) -> HubClient | None:
         """The connection to the hub. Blocks while another hub is started."""
-        if self._adoption is not None and self._adoption is not threading.current_thread():
-            self._adoption.join()
-        return self._client
+        with self._adopting:
+            return self._client
 
     @property
     def is_adopting(self) -> bool:
         """Whether `client` would block."""
-        return self._adoption is not None and self._adoption.is_alive()
+        return self._adopting.locked()
 
     def connect(self) -> HubClient:
         """Connect to the hub. This takes a second or two if the hub must be started. Raises HubError if it fails."""
         client = self._client = HubClient(on_event=self._handle)
-        if self._state is _State.CLOSED:
+        if self._closed:
             client.close()
         return client
 
@@ -104,58 +96,34 @@ class ServedKernel:
 
     def close(self) -> None:
         """Close the connection. May block for a moment."""
-        with self._lock:
-            self._state = _State.CLOSED
+        self._closed = True
         client = self.client
         if client is not None:
             client.close()
 
     def _handle(self, event: dict[str, Any]) -> None:
+        if event["event"] == "gone":
+            return self._adopt()
         if event["event"] == "kernel" and self.id:
             self.id = str(event["kernel"])  # the hub may have found the kernel that the notebook had left
             self.arguments["notebook"] = event.get("notebook") or self.arguments.get("notebook", "")
             self.arguments["from_vs_code"] = event.get("from_vs_code") is True
             host = {key: event[key] for key in ("route", "python", "given_python") if key in event}
             self.arguments["settings"] = {**self.arguments["settings"], **host}
-        if event["event"] != "gone" or self._state is _State.CLOSED:
-            return self._on_event(event)
-        if not self.id:
-            return  # the call that starts the kernel fails
-        with self._lock:
-            if self._state is _State.CONNECTED:
-                self._state = _State.ADOPTING
-                self._adoption = threading.Thread(target=self._adopt, name="adopt", daemon=True)
-                self._adoption.start()
+        self._on_event(event)
 
     def _adopt(self) -> None:
+        """A hub is gone. Start another one, unless that has been done, or there is no kernel."""
         deadline = time.monotonic() + ADOPT_TIMEOUT
-        while True:
-            try:
-                client = self.connect()
-                answer = client.call("adopt", kernel=self.id, timeout=CALL_TIMEOUT, **self.arguments)
-            except GpuKernelError as error:
-                if self._state is _State.CLOSED or time.monotonic() > deadline:
-                    return self._give_up(str(error))
-                if self._client is not None:
-                    self._client.close()
-                time.sleep(ADOPT_INTERVAL)
-                continue
-            self._on_event({**answer, "event": "kernel", "kernel": self.id})
-            if self._is_adopted(client):
-                return
-
-    def _is_adopted(self, client: HubClient) -> bool:
-        """False if that hub is gone, too, and another one must be started."""
-        with self._lock:
-            if self._state is _State.CLOSED:
-                return True
-            if client.closed:
-                return False
-            self._state = _State.CONNECTED
-            return True
-
-    def _give_up(self, why: str) -> None:
-        with self._lock:
-            if self._state is _State.ADOPTING:
-                self._state = _State.CONNECTED
-        self._on_event({"event": "gone", "why": why})
+        with self._adopting:
+            while self.id and self._client is not None and self._client.closed and not self._closed:
+                try:
+                    client = self.connect()
+                    answer = client.call("adopt", kernel=self.id, timeout=CALL_TIMEOUT, **self.arguments)
+                    self._on_event({**answer, "event": "kernel", "kernel": self.id})
+                except GpuKernelError as error:
+                    if time.monotonic() > deadline:
+                        return self._on_event({"event": "gone", "why": str(error)})
+                    if not self._client.closed:  # that hub goes on, and cannot serve the kernel yet
+                        self._client.close()
+                    time.sleep(ADOPT_INTERVAL)
