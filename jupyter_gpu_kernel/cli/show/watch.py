@@ -1,7 +1,7 @@
 """`--watch`: a list of the hub is shown again and again, until Ctrl-C.
 
-On a terminal the list fills the alternate screen, and the terminal is as before at the end. Where the output is no
-terminal, each list is printed below the last one; with `--json` as one line.
+A terminal shows the newest list only. Where the output is no terminal, each list is printed below the last one; with
+`--json` as one line.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import argparse
 import contextlib
 import json
 import os
-import signal
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -27,10 +26,7 @@ _PATIENCE = 4.0
 """Seconds for which the hub waits for each node; then it returns the node's last reply, or that it is late."""
 # Escape sequences. A terminal knows how wide each character is, so it cuts lines itself while they are drawn.
 _CUT_LINES, _WRAP_LINES = "\x1b[?7l", "\x1b[?7h"
-_ALTERNATE_SCREEN, _FORMER_SCREEN = "\x1b[?1049h\x1b[?25l", f"{_WRAP_LINES}\x1b[?25h\x1b[?1049l"
-_CLEAR, _BOLD, _PLAIN = "\x1b[H\x1b[2J", "\x1b[1m", "\x1b[m"
-Show = Callable[[Listing, str, Sequence[GpuKernelError]], None]
-"""Shows a list, with the time of the answer, and why it could not be renewed."""
+_HOME, _ERASE_LINE, _ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 class WatchedVerb(Verb):
@@ -53,17 +49,38 @@ class WatchedVerb(Verb):
 
     def show(self, specs: list[dict[str, Any]]) -> int:
         """Show the list once, or with --watch again and again. Return the exit status."""
-        first = self.listing(specs, self.ask_hub)
+        listing = self.listing(specs, self.ask_hub)
         if self.args.watch is None:
-            return self.print_listing(first)
-        take, interval = partial(self.listing, specs, ask_repeatedly), self.args.watch
-        if self.args.json or not _has_screen():
-            _repeat(take, first, interval, partial(_print, as_json=self.args.json))
-            return 0
-        heading = f"jupyter gpu-kernel {self.verb}   {{}}   every {interval:g} s, Ctrl-C ends"
-        with _alternate_screen():
-            _repeat(take, first, interval, partial(_draw, heading))
+            return self.print_listing(listing)
+        title, problems = self._title, list[GpuKernelError]()
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                self._show(listing, title, problems)
+                time.sleep(self.args.watch)
+                try:
+                    listing, title, problems = self.listing(specs, ask_repeatedly), self._title, []
+                except GpuKernelError as error:  # the list stays
+                    problems = [error]
         return 0
+
+    @property
+    def _title(self) -> str:
+        return f"{time.strftime('%Y-%m-%d %H:%M:%S')}   every {self.args.watch:g} s until Ctrl-C"
+
+    def _show(self, listing: Listing, title: str, problems: list[GpuKernelError]) -> None:
+        if sys.stdout.isatty() and not self.args.json:
+            if sys.platform == "win32":
+                os.system("")  # after a command the console interprets escape sequences
+            columns, rows = os.get_terminal_size(sys.stdout.fileno())  # COLUMNS and LINES may be outdated
+            lines = (f"{line}{_ERASE_LINE}\n" for line in fit(title, listing, problems, columns, rows - 1))
+            print(f"{_CUT_LINES}{_HOME}{''.join(lines)}{_ERASE_BELOW}{_WRAP_LINES}", end="", flush=True)
+        elif problems:
+            print_errors(problems)
+        elif self.args.json:
+            print(json.dumps(listing.rows), flush=True)
+        else:
+            print(f"{title}\n{listing.text or listing.nothing}\n", flush=True)
+            print_errors(listing.errors)
 
 
 def ask_repeatedly(op: str, **arguments: Any) -> Any:
@@ -77,85 +94,11 @@ def ask_repeatedly(op: str, **arguments: Any) -> Any:
         return client.call(op, **{"patience": _PATIENCE, **arguments})
 
 
-def _repeat(take: Callable[[], Listing], listing: Listing, interval: float, show: Show) -> None:
-    """Show one list after the other, until Ctrl-C."""
-    answered, problems = _clock(), list[GpuKernelError]()
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            show(listing, answered, problems)
-            time.sleep(interval)
-            try:
-                listing, answered, problems = take(), _clock(), []
-            except GpuKernelError as error:
-                problems = [error]
-
-
-def _print(listing: Listing, answered: str, problems: Sequence[GpuKernelError], *, as_json: bool) -> None:
-    """Print the list; without a new one the reason."""
-    if problems:
-        print_errors(problems)
-    elif as_json:
-        print(json.dumps(listing.rows))
-    else:
-        print(f"{answered}\n{listing.text or listing.nothing}\n")
-        print_errors(listing.errors)
-    sys.stdout.flush()
-
-
-def _clock() -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S")
-
-
-# ---------------------------------------------------------------------------------- on the screen
-
-
-def _has_screen() -> bool:
-    """Whether the output is a terminal that can be drawn on."""
-    return sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-
-
-def _draw(heading: str, listing: Listing, answered: str, problems: Sequence[GpuKernelError]) -> None:
-    """Draw the list, and below it the errors."""
-    # Not shutil's: COLUMNS and LINES may be outdated.
-    columns, rows = os.get_terminal_size(sys.stdout.fileno())
-    listed = (listing.text or listing.nothing).split("\n")
-    errors = [str(error) for error in [*listing.errors, *problems]]
-    title, *lines = fit(heading.format(answered), listed, errors, columns, rows)
-    text = "\n".join([f"{_BOLD}{title}{_PLAIN}", *lines])
-    print(f"{_CUT_LINES}{_CLEAR}{text}{_WRAP_LINES}", end="", flush=True)
-
-
-@contextlib.contextmanager
-def _alternate_screen() -> Iterator[None]:
-    """Show another screen, and at the end, also at SIGTERM, the terminal as it was before."""
-    if sys.platform == "win32":
-        os.system("")  # after a command the console interprets escape sequences
-
-    def end(number: int, _: object) -> None:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        print(_ALTERNATE_SCREEN, end="", flush=True)
-        yield
-    finally:
-        print(_FORMER_SCREEN, end="", flush=True)
-        signal.signal(signal.SIGTERM, before)
-
-
-def fit(title: str, lines: Sequence[str], errors: Sequence[str], columns: int, rows: int) -> list[str]:
-    """The lines of a screen of this size, each cut at its width: the title, the list, and the errors, which may take a
-    third of the screen."""
-    causes = [line for error in errors for line in printable(error).splitlines()]
-    wrapped = [part for line in causes for part in textwrap.wrap(line, max(1, columns - 1))]
-    below = _cut(["", *wrapped], rows // 3) if wrapped and rows > 2 else []
-    above = [title, "", *lines]
-    return [line[:columns] for line in [*_cut(above, rows - len(below)), *below]]
-
-
-def _cut(lines: Sequence[str], most: int) -> list[str]:
-    """At most so many lines; the last one says how many more there are."""
-    if len(lines) <= most:
-        return list(lines)
-    most = max(1, most)
-    return [*lines[: most - 1], f"… {len(lines) - most + 1} more"]
+def fit(
+    title: str, listing: Listing, problems: Sequence[GpuKernelError], columns: int, rows: int
+) -> list[str]:
+    """The lines of a screen of this size: the title, the errors, and the list as far as it fits."""
+    causes = [line for error in [*listing.errors, *problems] for line in printable(str(error)).splitlines()]
+    errors = [part for line in causes for part in textwrap.wrap(line, max(1, columns - 1))]
+    lines = [title, *errors, "", *(listing.text or listing.nothing).split("\n")]
+    return lines if len(lines) <= rows else [*lines[: rows - 1], f"… {len(lines) - rows + 1} more"]
