@@ -230,7 +230,7 @@ class Kernels:
         front = remote.front_ends.of(client)
         if front is None:
             return  # released before
-        restarts = remote.phase is Phase.RESTART and remote.owns(front)
+        restarts = self.restarts(remote, front)
         alone = len(remote.front_ends) == 1
         if client.sent_bye and front.spec.parent and alone and not restarts:
             return self._abandon(remote)  # it was a launcher, whose front end has gone
@@ -239,6 +239,10 @@ class Kernels:
         front.leave(RECONNECT_TIMEOUT, partial(self._not_back, remote, front))
         # Until it returns, the kernel is detached only if the front end can find it again, with the output.
         remote.pause() if remote.can_be_found and not restarts else remote.hold()
+
+    def restarts(self, remote: RemoteKernel, front: FrontEnd) -> bool:
+        """Return whether the front end has requested the kernel's shutdown, and will start it again."""
+        return remote.phase is Phase.RESTART and remote.owns(front)
 
     def _not_back(self, remote: RemoteKernel, front: FrontEnd) -> None:
         """The front end has not come back in time."""

@@ -260,6 +260,21 @@ def test_restart_by_a_manager_keeps_the_gpu(remote: Remote) -> None:
     remote.nothing_left()
 
 
+def test_restart_by_a_manager_during_an_outage_keeps_the_gpu(remote: Remote) -> None:
+    """As the kernel does not end within its time, the manager ends the launcher by SIGTERM, and starts another one."""
+    with started(remote, "gpu-argv") as (manager, client):
+        gpu, kernels = run(client, GPU).text, remote.kernels_on_node()
+        with remote.hops.login.silent():
+            remote.hops.login.drop()
+            eventually(lambda: remote.ask("kernels")[0]["link"] == "away", "the outage")
+            manager.restart_kernel()
+        client.wait_for_ready(timeout=DEADLINE)
+        assert run(client, "print('os' in globals())").text == "False\n"
+        assert run(client, GPU).text == gpu
+        assert remote.kernels_on_node() == kernels
+    remote.nothing_left()
+
+
 def test_one_message_says_why_it_cannot_start(remote: Remote) -> None:
     remote.write("spoilt", python="/nowhere/bin/python")
     with launched(remote, "spoilt") as launcher:

@@ -154,11 +154,12 @@ class FrontEndOperations:
     async def op_returns(self, call: Call) -> dict[str, Any]:
         """Return {"returns"}: whether this client's front end can find its kernel again by itself.
 
-        VS Code can, also while it has not named the notebook yet, or the notebook is not saved.
+        VS Code can, also while it has not named the notebook yet, or the notebook is not saved. So can a front end that
+        has requested a restart, and does not wait until the kernel has ended.
         """
         with contextlib.suppress(HubError):  # it is not served any more
-            remote, _ = self._kernels.of(call)
-            return {"returns": remote.can_be_found}
+            remote, front = self._kernels.of(call)
+            return {"returns": remote.can_be_found or self._kernels.restarts(remote, front)}
         return {"returns": True}
 
     async def op_leave(self, call: Call) -> dict[str, Any]:
