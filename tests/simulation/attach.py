@@ -196,13 +196,13 @@ class Attach(Process):
         }
 
     def _create(self, settings: KernelSettings) -> KeeperProcess:
-        """Start the kernel, perhaps in a job, of which its keeper knows nothing here."""
+        """Start the kernel, perhaps in a job."""
         if settings.job:
             job = self.node.slurm and self.node.slurm.process_of(settings.job)
             if not job:
                 raise Refused("job", "there is no process of this job")
             job.kernels.add(settings.id)
-        return self.node.create(settings.replace(job=""))
+        return self.node.create(settings)
 
     async def _keeper(self, kernel_id: str) -> KeeperProcess | None:
         """Return the kernel's keeper, or the successor of a killed one."""

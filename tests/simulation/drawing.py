@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
+from . import gpu_plan
 from . import plan as common
 from .plan import Decision, Plan
 
@@ -13,6 +15,8 @@ _HOSTS = 0.1
 _SLURM = 0.1
 """The part of the seeds in which the kernel runs in a job of Slurm."""
 _SLURM_FAULTS = (("job ends", 0.4), ("controller away", 0.3), ("answers lost", 0.2), ("login away", 0.2))
+_GPUS_IN_JOBS = 0.4
+"""The part of these in which jobs have GPUs."""
 _NOT_WITH_JOBS = ("node rebooted",)
 """What does not happen while kernels run in jobs, which end instead."""
 _OTHER_COMPUTER = 0.12
@@ -38,7 +42,13 @@ def _with_slurm(plan: Plan) -> Plan:
             seconds = random.choice((2.0, 6.0, 15.0))
             state = random.choice(("TIMEOUT", "CANCELLED", "NODE_FAIL"))
             decisions.append(Decision(at, kind, {"seconds": seconds, "state": state}))
-    return replace(plan, slurm=True).with_decisions(*sorted(decisions, key=lambda one: one.at))
+    circumstances: dict[str, Any] = {}
+    if random.random() < _GPUS_IN_JOBS:
+        fields = [(one.at, one.kind, one.arguments) for one in decisions]
+        fields, circumstances = gpu_plan.draw_in_jobs(plan.seed, fields, length)
+        decisions = [Decision(*one) for one in fields]
+    decisions.sort(key=lambda one: one.at)
+    return replace(plan, slurm=True, **circumstances).with_decisions(*decisions)
 
 
 def _with_hosts(plan: Plan) -> Plan:

@@ -202,8 +202,8 @@ class Endings(Base):
             60.0,
             "kernel left in the hub",
         )
-        if self.node.slurm is not None:  # a killed hub does not cancel its jobs
-            slurm, within = self.node.slurm, JOB_ENDS + (WAITS if world.kills else 0.0)
+        if self.node.slurm is not None:  # a killed hub does not cancel its jobs; one of a closed notebook is kept
+            slurm, within = self.node.slurm, JOB_ENDS + (WAITS if world.kills or self.plan.node_gpus else 0.0)
             self._until(lambda: not slurm.active, within, "job left")
         if self.plan.hosts or self.plan.slurm:
             world.run(world.now + UNUSED)

@@ -114,6 +114,8 @@ class GpuOracle:
             return "lease of an ended kernel" if keeper.pid in leases.values() else ""
         kernel = keeper.keeper.kernel.model
         is_used = kernel is not None and kernel.running and keeper.keeper.requests.up
+        if keeper.job_id:
+            return "lease in a job" if keeper.pid in leases.values() else ""
         return "lease lost" if is_used and any(one not in leases for one in kernel.gpus) else ""
 
     def _check_shown(self, waiting: list[KeeperProcess]) -> None:

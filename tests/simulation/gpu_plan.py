@@ -34,8 +34,21 @@ def draw(seed: int, decisions: list[Fields], length: float) -> tuple[list[Fields
     return [(at, kind, _opening(random, facts)) for at, kind, facts in decisions], circumstances
 
 
-def _notebook(random: Random, number: int, length: float) -> list[Fields]:
-    """Return the life of another notebook."""
+def draw_in_jobs(
+    seed: int, decisions: list[Fields], length: float
+) -> tuple[list[Fields], dict[str, Any]]:
+    """Return the decisions of a seed whose kernels run in jobs with GPUs, and its circumstances."""
+    random = Random(f"GPUs in jobs {seed}")
+    others = random.randint(0, 2)
+    decisions = list(decisions)
+    for number in range(1, 1 + others):
+        decisions += _notebook(random, number, length, replaces=0.0)
+    circumstances = {"node_gpus": 1 + others + random.randint(0, 1), "gpus": 1}
+    return [(at, kind, _opening(random, facts)) for at, kind, facts in decisions], circumstances
+
+
+def _notebook(random: Random, number: int, length: float, replaces: float = 0.3) -> list[Fields]:
+    """Return the life of another notebook. `replaces`: how often its kernel is replaced."""
     at = random.uniform(0.0, 0.7 * length)
     found: list[Fields] = [
         (at, "open notebook", {"number": number, "priority": random.choice((0, 0, 0, 5, -5))})
@@ -44,7 +57,7 @@ def _notebook(random: Random, number: int, length: float) -> list[Fields]:
         "cells",
         *random.choices(("cells", "interrupt", "restart", "restart now", "shutdown", "close"), k=2),
     ]
-    if random.random() < 0.3:
+    if random.random() < replaces:
         kinds[1:1] = ["replace", "cells"]
     for kind in kinds:
         facts: dict[str, Any] = {"number": number, "do": kind}

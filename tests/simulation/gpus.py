@@ -15,9 +15,9 @@ from jupyter_gpu_kernel.agent.gpus.sharing.lease import PREFIX
 from .node_sockets import ProcessRuntime
 
 if TYPE_CHECKING:
+    from .keeper import KeeperProcess
     from .kernel import ModelKernel
     from .node import Node
-    from .world import Process
 
 PROGRAM = "nvidia-smi"
 _MEMORY_MIB = 40_000
@@ -79,6 +79,10 @@ class NodeGpus:
         leased = {uuid for uuid, holder in self.leases().items() if holder != pid}
         return [one.uuid for one in self.gpus if one.uuid not in leased and not self._apps(one)]
 
+    def named(self, word: str) -> list[Used]:
+        """Return the GPUs with this UUID or number."""
+        return [one for one in self.gpus if word in (one.uuid, str(one.index))]
+
     def _running(self) -> list[ModelKernel]:
         return [one for one in self.node.processes.values() if one.running]
 
@@ -123,7 +127,8 @@ class NodeGpus:
     # ------------------------------------------------------------------------------------ what must not happen
 
     def kernel_has(self, kernel: ModelKernel, uuids: list[str], *, starts: bool = False) -> None:
-        """A kernel uses these GPUs from now on. `starts`: a restart, which keeps them whoever uses them, too."""
+        """A kernel uses these GPUs from now on. `starts`: it starts with them, as a restart keeps them whoever uses
+        them, too, and as Slurm gives its own."""
         gained = [gpu for gpu in self.gpus if gpu.uuid in uuids and gpu.uuid not in kernel.gpus]
         kernel.gpus = uuids
         self.world.note("kernel has", kernel.pid, *(gpu.index for gpu in gained))
@@ -140,6 +145,8 @@ class NodeGpus:
 
     def check_cell(self, kernel: ModelKernel, name: str, *, by_user: bool) -> None:
         """A kernel begins to execute a cell."""
+        if self.node.slurm is not None:
+            self.node.slurm.check_gpus(kernel, name)
         if by_user and len(kernel.gpus) < self.wanted:
             self.world.fail("ran without GPUs", f"{name} in kernel {kernel.pid}, which has {kernel.gpus}")
 
@@ -170,9 +177,16 @@ class _Ended:
 class NodeRuntime(ProcessRuntime):
     """What a keeper takes from its node, whose only program is `nvidia-smi`."""
 
-    def __init__(self, node: Node, process: Process) -> None:
+    def __init__(self, node: Node, process: KeeperProcess) -> None:
         super().__init__(node.runtime, node.sockets, process)
-        self._node = node
+        self._node, self._keeper = node, process
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The user's environment; a job's has the GPUs that the scheduler gave."""
+        own = {"IPYTHONDIR": str(self._node.root.path)}
+        slurm = self._node.slurm
+        return own if slurm is None else {**own, **slurm.environ(self._keeper.job_id)}
 
     def start(self, command: Sequence[str], streams: Any, **_: Any) -> _Ended:  # type: ignore[override]
         if self._node.gpus is None or os.path.basename(command[0]) != PROGRAM:

@@ -21,6 +21,7 @@ from .gpus import NodeRuntime
 from .kernel import ModelKernel
 from .kernel_end import KernelEnd
 from .network import Listener
+from .slurm import HOST
 from .world import KeeperLoop, Killed, Process
 
 if TYPE_CHECKING:
@@ -110,13 +111,29 @@ class _System:
         kernel.on_child = on_child
         return _Signals()
 
+    def job(self, keeper: Keeper, _: Any) -> _Job:
+        return _Job(keeper.settings.now.job)
+
+
+class _Job:
+    """A keeper's connection to the process of its job."""
+
+    def __init__(self, job_id: str) -> None:
+        self.status = {"id": job_id, "partition": "gpu", "node": HOST, "hosts": [HOST], "end_time": None}
+
+    def leave(self) -> None:
+        """The job's process sees that the keeper has ended."""
+
+    def set_end_time(self, _: Any) -> None:
+        """The kernel's user is told of it."""
+
 
 class KeeperProcess(Process):
     """A keeper: the real one, on this node. `ended`: it has cleaned up."""
 
     def __init__(self, node: Node, settings: KernelSettings, running: RunningKernel | None = None) -> None:
         super().__init__(node.world, f"keeper of {settings.id}")
-        self.node, self.kernel_id = node, settings.id
+        self.node, self.kernel_id, self.job_id = node, settings.id, settings.job
         self.listener: Listener
         self.sockets: list[Any] = []
         self.system = _System(self)

@@ -61,6 +61,7 @@ class ModelKernel(Process):
         super().__init__(node.world, "kernel")
         self.pid = node.new_process(self)
         self.node, self.executed = node, executed
+        self.job_id = end.process.job_id
         self.leases = end.lease_queue.inherited(self)
         """Its descriptor of the socket in which its keepers keep the leases of its GPUs."""
         self.end: KernelEnd | None = end

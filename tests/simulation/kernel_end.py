@@ -79,7 +79,7 @@ class KernelEnd:
         self.model.on_end = lambda: self._world.later(0.002, self.on_child, process=self.process)
         self._connected = False
         self._world.note("kernel starts", self.pid)
-        uuids = visible_uuids(env, NVIDIA)
+        uuids = self.process.node.uuids(visible_uuids(env, NVIDIA))
         if self.process.keeper.exit_report.cleanup.leaves:  # it was shut down since its restart was requested
             self._keeps = []
         if self._keeps != uuids and self._keeps:

@@ -63,6 +63,10 @@ class Node:
         keeper.begin()
         return keeper
 
+    def uuids(self, words: list[str]) -> list[str]:
+        """Return the GPUs that these words name in an environment."""
+        return [] if self.gpus is None else [one.uuid for word in words for one in self.gpus.named(word)]
+
     def succeed(self, kernel: ModelKernel) -> None:
         """The kernel's keeper was killed: a successor takes over."""
         if not kernel.running or not self.replaced:

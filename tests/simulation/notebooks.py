@@ -50,7 +50,7 @@ class Notebooks(Base):
 
     def _create_other(self, front_end: UserFrontEnd) -> None:
         if front_end.here and front_end.remote is None:
-            front_end.computer.hub.create(front_end)
+            front_end.computer.hub.start(front_end)
 
     def _op_in_notebook(self, _: UserFrontEnd, arguments: dict[str, Any]) -> None:
         """Do something in another notebook, if it is open."""

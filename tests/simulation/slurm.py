@@ -16,6 +16,7 @@ from jupyter_gpu_kernel.hub.transport.connection import Completed
 from .world import EPOCH, World
 
 if TYPE_CHECKING:
+    from .kernel import ModelKernel
     from .node import Node
 
 LOGIN, HOST = "login", "c0"
@@ -27,13 +28,15 @@ WAITS = 1800.0
 
 
 class ModelJob:
-    """One job. `ready`: when its process answers on the node; `kernels`: the kernels that were started in it."""
+    """One job. `ready`: when its process answers on the node; `kernels`: the kernels that were started in it; `gpus`:
+    the numbers of its GPUs."""
 
     def __init__(self, number: int, name: str) -> None:
         self.id, self.name = str(number), name
         self.state = "PENDING"
         self.ready = self.began = 0.0
         self.kernels: set[str] = set()
+        self.gpus: list[int] = []
         self.listed_until = float("inf")
 
 
@@ -59,6 +62,21 @@ class Slurm:
         runs = job is not None and job.state == "RUNNING" and job.ready <= self.world.now
         return job if runs else None
 
+    def environ(self, job_id: str) -> dict[str, str]:
+        """Return the variables of the processes in this job; "": of those in none."""
+        if not job_id:
+            return {}
+        numbers = ",".join(map(str, self.jobs[job_id].gpus))
+        return {"SLURM_JOB_ID": job_id, **({"CUDA_VISIBLE_DEVICES": numbers} if numbers else {})}
+
+    def check_gpus(self, kernel: ModelKernel, cell: str) -> None:
+        """A kernel begins to execute a cell: in a job it has those GPUs that were given, while the job runs."""
+        if job := self.jobs.get(kernel.job_id):
+            given = self.node.uuids([str(number) for number in job.gpus])
+            if kernel.gpus != given or job.state != "RUNNING":
+                has = f"{cell} runs in kernel {kernel.pid} with {kernel.gpus}"
+                self.world.fail("not the job's GPUs", f"{has}, but job {job.id} ({job.state}) has {given}")
+
     def heal(self) -> None:
         """The controller answers from now on."""
         self.away_until = self.lost_until = 0.0
@@ -81,9 +99,20 @@ class Slurm:
         self.world.later(self.random.choice((0.5, 2.0, 10.0, 25.0)), self._begin, job)
         return job
 
+    def _free_gpus(self) -> list[int]:
+        """Return the GPUs that no job has. Slurm knows nothing of processes outside of jobs."""
+        given = [number for job in self.active for number in job.gpus]
+        return [] if self.node.gpus is None else [
+            one.index for one in self.node.gpus.gpus if one.index not in given
+        ]
+
     def _begin(self, job: ModelJob) -> None:
-        if job.state == "PENDING":
-            self.world.note("job", job.id, "RUNNING")
+        wanted = self.node.gpus.wanted if self.node.gpus is not None else 0
+        if job.state == "PENDING" and len(free := self._free_gpus()) < wanted:
+            self.world.later(_LOOK_EVERY, self._begin, job)
+        elif job.state == "PENDING":
+            job.gpus = free[:wanted]
+            self.world.note("job", job.id, "RUNNING", *job.gpus)
             job.state, job.began = "RUNNING", self.world.now
             job.ready = self.world.now + self.random.choice((0.2, 1.0, 4.0))
             self._look(job)

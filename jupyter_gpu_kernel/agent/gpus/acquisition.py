@@ -86,7 +86,7 @@ class Acquisition:
         self._gpus_per_user = settings.gpus_per_user
         self._queue = WaitQueue(loop, settings.id, settings.priority, details, list(settings.ignore_place))
         self._releases = ReleaseWatch(loop, self._changed, lambda: self._claim.users())
-        self._allocation = Allocation.current()
+        self._allocation = Allocation.current(loop.runtime)
         if self._count and self._allocation.uuids:
             self.uuids, self._state = self._allocation.uuids, _Need.ACQUIRED
         ignored = list(settings.ignore_lease)

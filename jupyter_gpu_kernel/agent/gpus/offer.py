@@ -28,7 +28,7 @@ def read_offer(runtime: AgentRuntime, settings: KernelSettings) -> Dict[str, Any
     """
     count = settings.gpus
     answer = dict(_NO_SEARCH, usable=[])
-    allocation = Allocation.current()
+    allocation = Allocation.current(runtime)
     if not count or allocation.uuids:
         return answer
     try:

@@ -7,7 +7,6 @@ them, and only their names are read, for what users see.
 
 from __future__ import annotations
 
-import os
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ...wire.texts import memory_mib, memory_size
@@ -34,9 +33,9 @@ class Allocation(NamedTuple):
     uuids: List[str]
 
     @classmethod
-    def current(cls) -> Allocation:
+    def current(cls, runtime: AgentRuntime) -> Allocation:
         """Return the allocation of this process."""
-        return cls.of(os.environ, device_variable())
+        return cls.of(runtime.environ, device_variable())
 
     @classmethod
     def of(cls, environ: Mapping[str, str], variable: str) -> Allocation:
@@ -51,7 +50,7 @@ def job_gpus(runtime: AgentRuntime) -> Dict[str, str]:
 
     A GPU that cannot be read has the word of the scheduler, for both.
     """
-    words = Allocation.current().allowed or []
+    words = Allocation.current(runtime).allowed or []
     try:
         gpus = gpu_reader(runtime).read() if words else []
     except SmiError:

@@ -35,7 +35,6 @@ from .lifetime import EndRequest, Replacement, Shutdown
 from .limits.hold_limit import HoldLimit
 from .limits.housekeeping import Housekeeping
 from .limits.idle_timer import IdleTimer
-from .limits.kernel_job import KernelJob
 from .server import HubEvents, KeeperServer, OutputPace, RejectedInput
 from .system import KeeperSystem
 
@@ -63,7 +62,7 @@ class Keeper:
             self.story.tell("policy", str(policy))
         self._make_kernel()
         self._make_core()
-        self.job = KernelJob(self, root) if self.settings.now.job else None
+        self.job = system.job(self, root) if self.settings.now.job else None
         self._commands = KernelCommands(self)
         if self.settings.now.longest_hold is not None:
             HoldLimit(self, self.settings.now.longest_hold)

@@ -8,6 +8,7 @@ from ..process.kernel_process import KernelProcess
 from ..process.signals import Signals
 from ..system.agent_runtime import AgentRuntime, listen
 from ..system.loop import Loop
+from .limits.kernel_job import KernelJob
 
 
 class KeeperSystem:
@@ -18,6 +19,7 @@ class KeeperSystem:
     running_process = AdoptedProcess
     exit_report = ExitReport
     signals = Signals
+    job = KernelJob
 
     def __init__(self, runtime: AgentRuntime) -> None:
         self.loop = Loop(runtime)

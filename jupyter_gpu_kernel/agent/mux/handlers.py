@@ -256,7 +256,7 @@ class RequestHandlers:
         """The GPUs, as the command `gpus` shows them. Blocks for some samples."""
         try:
             reserved = tuple(read_policy(self._policy).reserved_from_us())
-            needs = Requirements(reserved=reserved, allowed=Allocation.current().allowed)
+            needs = Requirements(reserved=reserved, allowed=Allocation.current(self._runtime).allowed)
             verdicts = judge_now(self._runtime, needs)
         except SmiError as error:
             raise Refused(error.code, error.cause) from None

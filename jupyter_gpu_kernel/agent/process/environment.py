@@ -15,7 +15,7 @@ _PRIVATE = ("JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTER_GPU_KERNEL_SPARE", "J
 def kernel_environment(context: KernelContext, gpus: Dict[str, str]) -> Dict[str, str]:
     """Return the environment. The setting `env` overrides everything but our own variables."""
     settings, root = context.settings.now, context.root.path
-    env = {key: value for key, value in os.environ.items() if key not in _PRIVATE}
+    env = {key: value for key, value in context.loop.runtime.environ.items() if key not in _PRIVATE}
     env.update(_activated(env))
     env.update(_ipython_folder(env, root))
     env.update(settings.env)

@@ -18,7 +18,7 @@ import struct
 import subprocess
 from pathlib import Path
 from subprocess import TimeoutExpired as TimeoutExpired
-from typing import IO, Callable, Dict, Iterable, List, NamedTuple, Optional, Protocol, Sequence, Tuple, Union
+from typing import IO, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple, Union
 
 from ...wire.runtime import Runtime
 
@@ -68,6 +68,11 @@ class Streams(NamedTuple):
 
 class AgentRuntime(Runtime):
     """The machine, as the agent's processes use it."""
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The environment of this process."""
+        return os.environ
 
     def start(
         self,
