@@ -202,7 +202,9 @@ class Endings(Base):
             60.0,
             "kernel left in the hub",
         )
-        if self.node.slurm is not None:  # a killed hub does not cancel its jobs; one of a closed notebook is kept
+        if (
+            self.node.slurm is not None
+        ):  # a killed hub does not cancel its jobs; one of a closed notebook is kept
             slurm, within = self.node.slurm, JOB_ENDS + (WAITS if world.kills or self.plan.node_gpus else 0.0)
             self._until(lambda: not slurm.active, within, "job left")
         if self.plan.hosts or self.plan.slurm:

@@ -110,13 +110,12 @@ class GpuOracle:
             raise Failure(wrong, keeper.kernel_id)
 
     def _wrong_leases(self, keeper: KeeperProcess, leases: dict[str, int]) -> str:
-        if invariants.has_ended(keeper):
+        if invariants.has_ended(keeper) and not keeper.job_id:
             return "lease of an ended kernel" if keeper.pid in leases.values() else ""
         kernel = keeper.keeper.kernel.model
         is_used = kernel is not None and kernel.running and keeper.keeper.requests.up
-        if keeper.job_id:
-            return "lease in a job" if keeper.pid in leases.values() else ""
-        return "lease lost" if is_used and any(one not in leases for one in kernel.gpus) else ""
+        needed = set(kernel.gpus) - self._gpus.contested if is_used else set()
+        return "" if needed <= leases.keys() else "lease lost"
 
     def _check_shown(self, waiting: list[KeeperProcess]) -> None:
         """Note which waiting cells must show what they wait for: their front ends were connected all the time."""

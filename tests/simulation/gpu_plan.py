@@ -34,25 +34,22 @@ def draw(seed: int, decisions: list[Fields], length: float) -> tuple[list[Fields
     return [(at, kind, _opening(random, facts)) for at, kind, facts in decisions], circumstances
 
 
-def draw_in_jobs(
-    seed: int, decisions: list[Fields], length: float
-) -> tuple[list[Fields], dict[str, Any]]:
+def draw_in_jobs(seed: int, decisions: list[Fields], length: float) -> tuple[list[Fields], dict[str, Any]]:
     """Return the decisions of a seed whose kernels run in jobs with GPUs, and its circumstances."""
     random = Random(f"GPUs in jobs {seed}")
     others = random.randint(0, 2)
     decisions = list(decisions)
     for number in range(1, 1 + others):
-        decisions += _notebook(random, number, length, replaces=0.0)
+        decisions += _notebook(random, number, length, replaces=0.0, outside=random.random() < 0.4)
     circumstances = {"node_gpus": 1 + others + random.randint(0, 1), "gpus": 1}
     return [(at, kind, _opening(random, facts)) for at, kind, facts in decisions], circumstances
 
 
-def _notebook(random: Random, number: int, length: float, replaces: float = 0.3) -> list[Fields]:
-    """Return the life of another notebook. `replaces`: how often its kernel is replaced."""
+def _notebook(random: Random, number: int, length: float, replaces: float = 0.3, **how: Any) -> list[Fields]:
+    """Return the life of another notebook. `replaces`: how often its kernel is replaced; `how`: it is opened."""
     at = random.uniform(0.0, 0.7 * length)
-    found: list[Fields] = [
-        (at, "open notebook", {"number": number, "priority": random.choice((0, 0, 0, 5, -5))})
-    ]
+    priority = random.choice((0, 0, 0, 5, -5))
+    found: list[Fields] = [(at, "open notebook", {"number": number, "priority": priority, **how})]
     kinds = [
         "cells",
         *random.choices(("cells", "interrupt", "restart", "restart now", "shutdown", "close"), k=2),

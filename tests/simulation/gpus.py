@@ -46,6 +46,8 @@ class NodeGpus:
         self.foreign = 0
         self.taken_at = 0.0
         """When a GPU or a lease was taken."""
+        self.contested: set[str] = set()
+        """Those that Slurm has given to a job while a kernel outside of jobs had them, of which Slurm knows nothing."""
         self._slowest = 0.0
         """The seconds that the slowest reading took besides its usual time."""
 
@@ -131,10 +133,13 @@ class NodeGpus:
         them, too, and as Slurm gives its own."""
         gained = [gpu for gpu in self.gpus if gpu.uuid in uuids and gpu.uuid not in kernel.gpus]
         kernel.gpus = uuids
+        keeper = None if kernel.end is None else kernel.end.process.pid
         self.world.note("kernel has", kernel.pid, *(gpu.index for gpu in gained))
         for gpu in gained:
             others = [one.pid for one in self._kernels_on(gpu.uuid) if one is not kernel]
-            if others:
+            if kernel.job_id and self.leases().get(gpu.uuid, keeper) != keeper:
+                self.contested.add(gpu.uuid)
+            if others and gpu.uuid not in self.contested:
                 self.world.fail("one GPU twice", f"kernel {kernel.pid} gets {gpu.uuid}, which {others} have")
             late = _SEEN + self._slowest
             if gpu.foreign is not None and not starts and self.world.now - gpu.foreign > late:

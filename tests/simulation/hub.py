@@ -114,6 +114,8 @@ class UserFrontEnd:
         self.asked = ""
         self.here = True
         self.priority = 0
+        self.outside = False
+        """Whether its kernel runs outside of jobs, where others run in jobs."""
         self.fresh = False
         """Whether it starts a new kernel also if its notebook has left one."""
         self.taken = False
@@ -235,7 +237,7 @@ class HubProcess(Process):
 
     def start(self, front_end: UserFrontEnd) -> None:
         """A front end starts a kernel, on one of several hosts if the plan has these."""
-        if self.nodes is None:
+        if self.nodes is None or front_end.outside:
             self.create(front_end)
         else:
             self.async_loop.create_task(self._start_pending(front_end, self.nodes))
@@ -254,7 +256,7 @@ class HubProcess(Process):
 
     def adopt(self, front_end: UserFrontEnd) -> None:
         """A front end of a killed hub comes with its kernel."""
-        if self.nodes is None:
+        if self.nodes is None or front_end.outside:
             self.create(front_end, how="adopt", kernel_id=front_end.kernel_id)
             return
         settings = KernelSettings.from_json({**self._settings(front_end).to_json(), **front_end.place})
@@ -311,7 +313,7 @@ class HubProcess(Process):
             remote.restart(host_lost=host_lost)
 
     def _settings(self, front_end: UserFrontEnd) -> KernelSettings:
-        return KernelSettings.from_json(self.computer.plan.settings()).replace(
+        return KernelSettings.from_json(self.computer.plan.settings(outside=front_end.outside)).replace(
             notebook=front_end.notebook, name="gpu", priority=front_end.priority, fresh=front_end.fresh
         )
 

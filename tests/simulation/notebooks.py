@@ -46,6 +46,7 @@ class Notebooks(Base):
         if number not in self.others:
             front_end = self.others[number] = self._new_front_end()
             front_end.client.notebook, front_end.priority = f"/n{number}.ipynb", arguments["priority"]
+            front_end.outside = arguments.get("outside", False)
             front_end.computer.in_hub(self._create_other, front_end)
 
     def _create_other(self, front_end: UserFrontEnd) -> None:
@@ -72,7 +73,7 @@ class Notebooks(Base):
         self.world.times["kernel gone"].append(self.world.now)
         following = self.others[self._number(front_end)] = self._new_front_end()
         following.client.notebook, following.priority = front_end.notebook, front_end.priority
-        following.fresh = True
+        following.fresh, following.outside = True, front_end.outside
         front_end.computer.in_hub(self._replace, front_end, following)
 
     def _replace(self, front_end: UserFrontEnd, following: UserFrontEnd) -> None:

@@ -77,9 +77,9 @@ class Plan:
     slurm: bool = False
     """Whether the kernel runs in a job of Slurm."""
 
-    def settings(self) -> dict[str, Any]:
-        """Return the kernel's settings."""
-        if self.slurm:
+    def settings(self, *, outside: bool = False) -> dict[str, Any]:
+        """Return the kernel's settings. `outside`: it does not run in a job, whatever others do."""
+        if self.slurm and not outside:
             several: dict[str, Any] = {"route": ["login"], "slurm": True, "python": "/usr/bin/python3"}
         elif self.hosts:
             several = {"route": [NAMES[0]], "hosts": list(NAMES[: self.hosts]), "gpus": 1}

@@ -102,9 +102,11 @@ class Slurm:
     def _free_gpus(self) -> list[int]:
         """Return the GPUs that no job has. Slurm knows nothing of processes outside of jobs."""
         given = [number for job in self.active for number in job.gpus]
-        return [] if self.node.gpus is None else [
-            one.index for one in self.node.gpus.gpus if one.index not in given
-        ]
+        return (
+            []
+            if self.node.gpus is None
+            else [one.index for one in self.node.gpus.gpus if one.index not in given]
+        )
 
     def _begin(self, job: ModelJob) -> None:
         wanted = self.node.gpus.wanted if self.node.gpus is not None else 0

@@ -5,6 +5,7 @@ This module joins sampler, claim, wait queue and leases with the keeper's event 
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import math
 from collections import deque
@@ -75,6 +76,8 @@ class Acquisition:
         self._in_job = bool(settings.job)
         self._job_gpus: Optional[Dict[str, str]] = None
         """The names of the job's GPUs, by UUID; {} while they are being read, None before."""
+        self._job_leases: List[Lease] = []
+        """The leases of the job's GPUs, which are held until the keeper ends."""
         self._count = 0 if self._in_job else settings.gpus
         self._state = _Need.ACQUIRED if self._count == 0 else _Need.IDLE
         self._loop = loop
@@ -243,9 +246,12 @@ class Acquisition:
         return self._queue.older_holders()
 
     def _given(self, names: Dict[str, str]) -> None:
-        """The scheduler has given the GPUs with these names, by UUID."""
+        """The scheduler has given the GPUs with these names, by UUID. They are leased as far as nobody else has the
+        leases: kernels outside of the job, which see no process on the GPUs yet, must not take them."""
         if names:
             self._job_gpus, self.uuids = names, list(names)
+            with contextlib.suppress(OSError):
+                self._job_leases = [lease for lease in map(self._taker.take, names) if lease is not None]
             self._callbacks.on_given()
 
     def _keep(self, leases: List[Lease], since: Optional[float] = None) -> None:

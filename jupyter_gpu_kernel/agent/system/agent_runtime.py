@@ -18,7 +18,20 @@ import struct
 import subprocess
 from pathlib import Path
 from subprocess import TimeoutExpired as TimeoutExpired
-from typing import IO, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple, Union
+from typing import (
+    IO,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from ...wire.runtime import Runtime
 

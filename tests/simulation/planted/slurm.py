@@ -59,4 +59,16 @@ SLURM = [
         "            if state.over and job.kept is not None:\n",
         "            if False:\n",
     ),
+    Mutant(
+        "a kernel outside of jobs takes a GPU that a job has",
+        "agent.gpus.acquisition",
+        "for lease in map(self._taker.take, names) if lease",
+        "for lease in [] if lease",
+    ),
+    Mutant(
+        "a kernel in a job is shown other GPUs than the job has",
+        "agent.gpus.acquisition",
+        "        return {} if self._in_job else variables(",
+        "        return variables(",
+    ),
 ]

@@ -44,6 +44,13 @@ PLANS = {
         Decision(11.660692, "controller away", {"seconds": 15.0, "state": "CANCELLED"}),
         Decision(13.517585, "return", {"front": 0}),
     ),
+    "a kernel outside of jobs takes a GPU of a job that the job's kernel has not opened yet": replace(
+        _IN_JOB, seed=3, node_gpus=1, gpus=1
+    ).with_decisions(
+        cells(0.5, [["sleep", 1.0]]),
+        Decision(1.0, "open notebook", {"number": 1, "priority": 0, "outside": True}),
+        Decision(45.0, "in notebook", {"number": 1, "do": "cells", "cells": [[]], "stop": True, "gap": 0.0}),
+    ),
     "a job that is kept for its notebook is kept after it has ended": replace(
         _IN_JOB, seed=1845, memory_mib=0.002, rate_limited=False
     ).with_decisions(
