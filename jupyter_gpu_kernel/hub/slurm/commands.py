@@ -189,7 +189,7 @@ def ended_command(job_id: str, name: str) -> str:
 
 
 def _set_variables(script: str) -> list[str]:
-    options = re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE)
+    options = re.findall(r"^#SBATCH --([a-z-]+)", script.partition("\n\n")[0], re.MULTILINE)
     return [_VARIABLES_OF_OPTIONS[one] for one in options if one in _VARIABLES_OF_OPTIONS]
 
 
