@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from functools import partial
 from typing import Any
 
@@ -265,14 +265,13 @@ _KEYS: dict[str, Shape] = {
         (number(0, 1e12), "cpu_seconds"),
         (text(64), "boot id kernel owner user"),
         (text(100), "partition"),
-        (text(200), "by cell_id error name passed session uuid"),
+        (text(200), "by cell_id name passed session uuid"),
         (text(255), "node"),
         (text(500), "command"),
         (text(4096), "folder notebook"),
         (text(), "cause evidence kept placement reason warning"),
         (lines, "problem stderr waiting_text"),
         (or_none(text(200)), "asks"),
-        (_remedy, "remedy"),
         (rows(text(255), _MAX_HOSTS), "hosts"),
         (rows(text(100), _MAX_GPUS), "usable"),
         (rows(text(200), _MAX_GPUS), "gpu_names"),
@@ -280,68 +279,44 @@ _KEYS: dict[str, Shape] = {
     )
     for key in keys.split()
 }
-"""The shape of each key that means the same in every object that has it. A number that is unknown
-becomes None."""
+"""The shape of each key that means the same in every object; none of `_OURS`. An unknown number becomes None."""
 
 
-def _object(*keys: str, required: Sequence[str] = (), **others: Shape) -> Shape:
-    """Return the shape of an object with these keys of `_KEYS`, and with others. `required`: those that must exist."""
-    return fields(*required, **{key: _KEYS[key] for key in keys}, **others)
+def _object(*required: str, **others: Shape) -> Shape:
+    """Return the shape of an object: each key has its shape of `others`, or else that of `_KEYS`."""
+    return fields(*required, **{**_KEYS, **others})
 
 
-_job = partial(_object, "partition", "node", "hosts", "end_time", required=["id"], id=text(20))
+_job = partial(_object, "id", id=text(20))
 _JOB_PROCESS = _job(
-    "pid",
     gpus=or_none(text(4096)),
     kernels=rows(kernel_id, _MAX_KERNELS),
     log=fields(path=text(1000), text=partial(lines, most=2000)),
 )
-_LAST_CELL = _object(
-    *("status", "execution_count", "started", "finished", "error"),
-    required=["status"],
-    msg_id=text(300),
-    code=text(200),
-)
+_LAST_CELL = _object("status", msg_id=text(300), code=text(200), error=text(200))
 _STATUS = _object(
-    *("name", "node", "state", "gpu_names", "ignored_leases", "pid", "notebook", "attached", "owner", "by"),
-    *("since", "priority", "place", "boot", "cause", "evidence", "remedy", "asked", "returncode", "stderr"),
-    *("placement", "reservation", "waiting_text", "problem", "cells"),
-    required=["id", "state"],
+    *("id", "state"),
     id=kernel_id,
     gpus=rows(text(100), _MAX_GPUS),
     job=or_none(_job()),
     last_cell=or_none(_LAST_CELL),
+    remedy=_remedy,
 )
-_PROCESS = _object("pid", "user", "memory_mib", "name", "since", "cpu_seconds", "yours")
-_LEASE = _object("user", "pid", "id", "since", "idle_since")
-_OF_QUEUED = ("place", "user", "id", "since", "yours", "priority", "notebook")
-_QUEUED = _object(*_OF_QUEUED, "passed", required=[*_OF_QUEUED, "gpus"], gpus=number(1, 99))
-_LEFTOVER = _object(
-    "pid", "start", "boot", "command", "kernel", required=["pid"], gpus=rows(count, _MAX_GPUS)
-)
-_CODE = _object("kernel", "folder", "kept", required=["folder"])
+_OF_QUEUED = ("place", "user", "id", "since", "yours", "priority", "notebook", "gpus")
+_QUEUED = _object(*_OF_QUEUED, gpus=number(1, 99))
+_LEFTOVER = _object("pid", gpus=rows(count, _MAX_GPUS))
 _GPU = _object(
-    *("node", "index", "memory_used_mib", "memory_total_mib", "utilization", "idle_since"),
-    *("free", "reason", "warning"),
-    required=["uuid", "queue"],
+    *("uuid", "queue"),
     uuid=text(100),
     name=text(100),
-    processes=rows(_PROCESS, _MAX_PROCESSES),
-    lease=or_none(_LEASE),
+    processes=rows(_object(), _MAX_PROCESSES),
+    lease=or_none(_object()),
     leftovers=rows(_LEFTOVER, _MAX_PROCESSES),
     queue=rows(_QUEUED, _MAX_KERNELS),
 )
-_HOLD = _object(
-    *("node", "index", "uuid", "name", "notebook", "from", "to", "seconds_held", "seconds_busy"),
-    "seconds_unknown",
-    required=["uuid", "kernel", "from"],
-    kernel=kernel_id,
-)
+_LEFT = {"leftovers": rows(_LEFTOVER, _MAX_PROCESSES), "code": rows(_object("folder"), _MAX_KERNELS)}
 _cell = partial(
-    _object,
-    *("cell_id", "session", "left", "status", "execution_count", "started", "finished", "dropped", "asks"),
-    msg_id=message_id,
-    code=lambda value: value if isinstance(value, str) else "",
+    _object, msg_id=message_id, code=lambda value: value if isinstance(value, str) else "", last=flag
 )
 _ANY = fields()
 _ANSWERS: dict[str, Shape] = {
@@ -351,18 +326,20 @@ _ANSWERS: dict[str, Shape] = {
     "stories": fields("kernels", kernels=rows(fields("id", id=kernel_id), _MAX_KERNELS)),
     "stop": fields("ok", ok=flag),
     "job": fields("job", job=_JOB_PROCESS),
-    "priority": _object("priority", "place", required=["place"]),
+    "priority": _object("place"),
     "gpus": fields("gpus", gpus=rows(_GPU, _MAX_GPUS)),
-    "offer": _object("enough", "idle", "memory", "waiting", "usable", "problem", "never", "detached"),
-    "history": fields("history", history=rows(_HOLD, _MAX_HOLDS), left_out=number(0)),
-    "take_detached": fields("kernel", kernel=lambda value: "" if value == "" else kernel_id(value)),
-    "leftovers": fields(
-        "leftovers", leftovers=rows(_LEFTOVER, _MAX_PROCESSES), code=rows(_CODE, _MAX_KERNELS)
+    "offer": _object(),
+    "history": fields(
+        "history",
+        history=rows(_object("uuid", "kernel", "from", kernel=kernel_id), _MAX_HOLDS),
+        left_out=number(0),
     ),
-    "end_leftovers": fields("ended", ended=rows(_LEFTOVER, _MAX_PROCESSES), code=rows(_CODE, _MAX_KERNELS)),
+    "take_detached": fields("kernel", kernel=lambda value: "" if value == "" else kernel_id(value)),
+    "leftovers": fields("leftovers", **_LEFT),
+    "end_leftovers": fields("ended", ended=_LEFT["leftovers"], code=_LEFT["code"]),
     "journal": fields(
-        cells=rows(_cell(required=["msg_id"], outputs=count), _MAX_KERNELS),
-        cell=_cell(outputs=rows(_output, _MAX_OUTPUTS), last=flag),
+        cells=rows(_cell("msg_id", outputs=count), _MAX_KERNELS),
+        cell=_cell(outputs=rows(_output, _MAX_OUTPUTS)),
         last=flag,
     ),
 }
