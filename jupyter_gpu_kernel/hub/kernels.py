@@ -66,9 +66,8 @@ class Kernels:
         self._placement = Placement(nodes, self.owner, log)
         job_files = JobFiles(data_folder() / "jobs", self._disk)
         self.jobs = JobKernels(runtime, nodes, schedulers, job_files, log)
-        self._stops = PendingStops(self.owner["owner"], hub_folder() / "stops")
+        self._stops = PendingStops(self.owner["owner"])
         self._vscode_sessions = VSCodeSessions(runtime.monotonic, self._stops, self.release_returning)
-        self._stops.load(runtime.time(), self.open_link)
 
     def __iter__(self) -> Iterator[RemoteKernel]:
         return (one for one in list(self._kernels) if one.served)

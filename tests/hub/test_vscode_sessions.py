@@ -455,48 +455,6 @@ def test_a_restart_whose_start_fails_ends_the_old_kernel(
 
 
 @posix
-def test_the_hub_is_killed_before_an_old_kernel_could_be_ended(
-    loop: LoopThread, link: Link, node: Node, tmp_path: Path
-) -> None:
-    old = loop.kernel(link, name="cpu", notebook="/killed.ipynb")
-    until(old, "idle")
-    loop.call(old.close)
-    node.pull()
-    wait_for(lambda: link.state == "away", "the drop")
-    left = LeftKernel(old.kernel_id, link, KernelSettings(("node",), cwd="/secret"))
-    key = (0, "cpu", "/killed.ipynb")
-    killed = PendingStops(folder=tmp_path / "stops")
-    stop = loop.call(killed.add, left, key, None)
-    assert stop.task is not None
-    loop.call(stop.task.cancel)
-    [file] = (tmp_path / "stops").glob("*.json")
-    assert "secret" not in file.read_text() and file.stat().st_mode & 0o077 == 0
-    asked: list[KernelSettings] = []
-
-    def open_link(settings: KernelSettings) -> Link:
-        asked.append(settings)
-        return link
-
-    successor = PendingStops(folder=tmp_path / "stops")
-    loop.call(successor.load, RUNTIME.time(), open_link)
-    assert successor and [one.left.kernel_id for one in successor.of(key)] == [old.kernel_id]
-    node.plugged = True
-    wait_for(lambda: not (node.root / "k" / old.kernel_id).exists(), "the old kernel's end")
-    wait_for(lambda: not successor and not file.exists(), "nothing more to end")
-    assert [one.route for one in asked] == [("node",)]
-
-
-def test_a_damaged_or_old_file_of_a_kernel_to_end_is_removed(loop: LoopThread, tmp_path: Path) -> None:
-    (tmp_path / "damaged.json").write_text('{"key": [1]}')
-    (tmp_path / "old.json").write_text('{"key": [0, "n", "/a"], "settings": {}, "replaced_by": ""}')
-    (tmp_path / "nowhere.json").write_text('{"key": [0, "n", "/a"], "settings": {}, "replaced_by": ""}')
-    stops = PendingStops(folder=tmp_path)
-    os.utime(tmp_path / "old.json", (0, 0))
-    loop.call(stops.load, RUNTIME.time(), lambda settings: NoLink(settings.route[-1]))
-    assert not stops and not list(tmp_path.iterdir())
-
-
-@posix
 def test_a_kernel_that_another_computer_has_taken_meanwhile_does_not_end(
     loop: LoopThread, link: Link, node: Node
 ) -> None:

@@ -2,41 +2,30 @@
 
 VS Code restarts a kernel by another launcher. If the node cannot be reached then, the old kernel still runs there, with
 its GPUs. Each such kernel is remembered until its agent has answered, whatever becomes of the new kernel and of the
-window. A file remembers it for the hub that succeeds a killed hub. This module does not decide what a restart is.
+window. This module does not decide what a restart is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ....errors import AgentRefusal, GpuKernelError
-from ....wire.files import replace_file
-from ... import sanitize
 from ...background import BackgroundTasks
-from ...kernel_settings import KernelSettings
-from ...node.node_link import NodeLink
 from ..core.life import LinkState
 from ..remote_kernel import RemoteKernel
 from ..starter import LeftKernel
 
 _RESTARTED = "restarted by its front end, with a new kernel"
-_KEEP = 7 * 24 * 3600.0
-"""Seconds after which the file of a hub that was killed is not read any more."""
+_RETURNED = "its notebook has another kernel"
 Key = tuple[int, str, str]
 """The window's process, the kernelspec, the notebook. The process is 0 if the notebook is a file, which other windows
 can open, too."""
 _KEEPS_HUB = 3600.0
-"""Seconds for which a node that cannot be reached keeps the hub from ending. The file is for the hub after it."""
-_LEADS_TO_AGENT = ("route", "identity", "config", "python", "via", "transport")
-"""The settings that are written: others may contain secrets."""
+"""Seconds for which a node that cannot be reached keeps the hub from ending."""
 _NO_NOTEBOOK: Key = (0, "", "")
-OpenLink = Callable[[KernelSettings], NodeLink]
 
 
 @dataclass
@@ -57,11 +46,9 @@ class PendingStop:
 class PendingStops:
     """All kernels that are to end. True while there is one whose node has not answered yet, for an hour at most."""
 
-    def __init__(self, owner: str = "", folder: Path | None = None) -> None:
-        """`owner`: the id of this user and computer, see `paths.owner`. `folder`: for the files; None: there are
-        none."""
+    def __init__(self, owner: str = "") -> None:
+        """`owner`: the id of this user and computer, see `paths.owner`."""
         self._owner = owner
-        self._folder = folder
         self._stops: dict[str, PendingStop] = {}
         self._tasks = BackgroundTasks()
 
@@ -82,41 +69,39 @@ class PendingStops:
         stop = self._stops.get(left.kernel_id)
         if stop is None or stop.task is None or stop.task.done():
             stop = PendingStop(left, key)
-            self._begin(stop, known_up=True)
+            self._begin(stop)
         self.replace(stop, replacement)
         return stop
 
-    def add_fresh(self, left: LeftKernel, why: str) -> None:
-        """From now on a kernel that no notebook has used is to end."""
-        self._begin(PendingStop(left, _NO_NOTEBOOK, why=why), known_up=True)
+    def add_fresh(self, left: LeftKernel) -> None:
+        """From now on a kernel is to end that no notebook has used."""
+        self._begin(PendingStop(left, _NO_NOTEBOOK, why=_RETURNED))
 
-    def _begin(self, stop: PendingStop, *, known_up: bool) -> None:
+    def _begin(self, stop: PendingStop) -> None:
         self._stops[stop.left.kernel_id] = stop
         stop.keeps_hub_until = asyncio.get_running_loop().time() + _KEEPS_HUB
-        stop.task = self._tasks.spawn(self._run(stop, known_up))
+        stop.task = self._tasks.spawn(self._run(stop))
 
     def replace(self, stop: PendingStop, replacement: RemoteKernel | None) -> None:
         """The notebook has yet another kernel, which gets the GPUs."""
         stop.replaced_by = replacement.kernel_id if replacement is not None else ""
         same_node = replacement is not None and replacement.link is stop.left.link
         stop.replacement = replacement if same_node else None
-        self._write(stop)
 
     def rename(self, before: Key, after: Key) -> None:
         """The notebook has another name now."""
         for stop in self.of(before):
             stop.key = after
-            self._write(stop)
 
     async def done(self, stop: PendingStop, remote: RemoteKernel) -> None:
         """Return when the kernel has ended, before `remote` runs a cell; at once if `remote` is on another node."""
         if stop.task is not None and stop.left.link is remote.link:
             await asyncio.wait([stop.task])
 
-    async def _run(self, stop: PendingStop, known_up: bool) -> None:
-        """End the kernel. `known_up`: the node has just been reached, so the kernel cannot have another owner."""
-        link = stop.left.link
-        with contextlib.suppress(GpuKernelError):  # the link was closed, so the file is for the next hub
+    async def _run(self, stop: PendingStop) -> None:
+        """End the kernel. While its node has just been reached, the kernel cannot have another owner."""
+        link, known_up = stop.left.link, True
+        with contextlib.suppress(GpuKernelError):  # the link was closed
             while True:
                 if link.state == "up" and known_up:
                     if await self._ask(stop):
@@ -129,7 +114,7 @@ class PendingStops:
                     if is_ours is False:
                         break
                     known_up = is_ours is True
-            self._forget(stop)
+            self._stops.pop(stop.left.kernel_id, None)
 
     async def _is_ours(self, stop: PendingStop) -> bool | None:
         """Return False if another computer has taken the kernel meanwhile, or if the kernel was never started (its link
@@ -153,52 +138,6 @@ class PendingStops:
         except GpuKernelError:
             return False
         return True
-
-    def _forget(self, stop: PendingStop) -> None:
-        self._stops.pop(stop.left.kernel_id, None)
-        if (path := self._path(stop)) is not None:
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
-
-    # -------------------------------------------------------------------------------------- files
-
-    def load(self, now: float, open_link: OpenLink) -> None:
-        """End the kernels that a killed hub could not end. `now`: in seconds since 1970; `open_link(settings)` returns
-        the link to a node."""
-        for path in self._folder.glob("*.json") if self._folder is not None else ():
-            with contextlib.suppress(OSError):
-                stop = _read(path, open_link) if now - path.stat().st_mtime < _KEEP else None
-                if stop is None:
-                    path.unlink()
-                else:
-                    self._begin(stop, known_up=False)
-
-    def _write(self, stop: PendingStop) -> None:
-        path = self._path(stop)
-        if path is None or stop.left.settings.slurm:  # only the hub that reached a job's node knows the node
-            return
-        known = stop.left.settings.to_json()
-        settings = {name: known[name] for name in _LEADS_TO_AGENT if name in known}
-        content = {"key": stop.key, "settings": settings, "replaced_by": stop.replaced_by}
-        with contextlib.suppress(OSError):  # a full disk: then the next hub does not know of the kernel
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            replace_file(path, json.dumps(content).encode())
-
-    def _path(self, stop: PendingStop) -> Path | None:
-        is_id = sanitize.is_id(stop.left.kernel_id)
-        return self._folder / f"{stop.left.kernel_id}.json" if self._folder is not None and is_id else None
-
-
-def _read(path: Path, open_link: OpenLink) -> PendingStop | None:
-    """Return the kernel of a file; None if the file is damaged."""
-    try:
-        known = json.loads(path.read_text())
-        settings = KernelSettings.from_json(known["settings"])
-        window, name, notebook = known["key"]
-        left = LeftKernel(path.stem, open_link(settings), settings)
-        return PendingStop(left, (int(window), str(name), str(notebook)), str(known["replaced_by"]))
-    except (ValueError, LookupError, TypeError, GpuKernelError):
-        return None
 
 
 async def until_settled(remote: RemoteKernel) -> None:

@@ -310,7 +310,7 @@ class VSCodeSession:
             remote.switch(left)
         elif left or starter is None or not await starter.find_left(remote, self.notebook):
             return
-        self.sessions.stops.add_fresh(fresh, "its notebook has another kernel")
+        self.sessions.stops.add_fresh(fresh)
 
     def hand_over(self, remote: RemoteKernel) -> None:
         """Another session replaces this session's kernel by `remote`, which starts in the same job or on the same
