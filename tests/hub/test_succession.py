@@ -373,22 +373,6 @@ def test_an_answer_that_was_lost_is_sent_again(kernel: Kernel) -> None:
     assert not client.stdin_channel.msg_ready(), "it was asked once"
 
 
-def test_a_paused_kernel_goes_on(kernel: Kernel) -> None:
-    """While it is stopped it can start no successor by itself."""
-    code, stop = loops(kernel.node)
-    request = kernel.front.client.execute(code)
-    kernel.front.until_text(request, "3\n")
-    kernel.node.pull()
-    pause = {"do": "pause", "kernel": kernel.remote.kernel_id}
-    process = psutil.Process(kernel.pid)
-    wait_for(lambda: kernel.node.handlers.handle(pause) and process.status() == psutil.STATUS_STOPPED)
-    os.kill(kernel.keeper, signal.SIGKILL)
-    wait_for(lambda: kernel.story("succession"), "another keeper")
-    kernel.node.plugged = True
-    stop.touch()
-    assert kernel.front.finish(request).reply["status"] == "ok"
-
-
 def test_interrupt_and_restart(kernel: Kernel) -> None:
     request = kernel.front.client.execute(loops(kernel.node)[0])
     kernel.front.until_text(request, "3\n")

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from fronts import Front
 from runtimes import RUNTIME
@@ -287,38 +286,6 @@ def test_only_so_many_kernels_that_were_left_are_remembered(loop: LoopThread, tm
     known = sessions._ended_sessions
     assert len(known) == _MAX_ENDED and (1, "cpu", "/0.ipynb") not in known
     assert sessions._current == {}
-
-
-COUNTING = (
-    "import itertools, time\nfor i in itertools.count(): open({path!r}, 'w').write(str(i)); time.sleep(0.01)"
-)
-
-
-@posix
-@pytest.mark.parametrize("restart", [True, False])
-def test_a_running_cell_stands_still_until_it_is_known_what_its_window_wants(
-    window: Window, node: Node, tmp_path: Path, restart: bool
-) -> None:
-    """If it is a restart, the cell does not go on. If the window has opened another notebook, it does."""
-    path, notebook = tmp_path / "count", f"/paused-{restart}.ipynb"
-    old = window.start()
-    with Front(old.edge.connection) as front:
-        name(front, notebook)
-        front.client.execute(COUNTING.format(path=str(path)))
-        wait_for(path.exists, "the cell")
-        process = psutil.Process(old.status["pid"])
-        new = window.start()
-        window.close(old)
-    wait_for(lambda: process.status() == psutil.STATUS_STOPPED, "the pause")
-    with Front(new.edge.connection) as front:
-        assert process.status() == psutil.STATUS_STOPPED
-        name(front, notebook if restart else "/another.ipynb")
-    if restart:
-        wait_for(lambda: not process.is_running(), "the old kernel's end")
-        return
-    before = path.read_text()
-    wait_for(lambda: path.read_text() not in ("", before), "the cell to go on")
-    window.close(new)
 
 
 @posix

@@ -143,8 +143,6 @@ class KernelCommands:
         self._requests: Dict[str, Handler] = {
             "status": self._report_status,
             "stop": self._stop,
-            "pause": self._begin_pause,
-            "resume": lambda _: keeper.pause.end(),
             "return": self._return,
             "owner": self._owner,
             "confirm": self._confirm,
@@ -213,10 +211,6 @@ class KernelCommands:
         """`replaced_by`: the kernel that the notebook has instead, and that gets the GPUs."""
         self._keeper.stop(text(request, "why", "on request"), text(request, "replaced_by", ""))
 
-    def _begin_pause(self, _: Dict[str, Any]) -> None:
-        if self._keeper.core.relay.busy:
-            self._keeper.pause.begin_without_hub(self._keeper.server.attached)
-
     def _return(self, request: Dict[str, Any]) -> None:
         """Another front end attaches. Output that the previous front end has not received is kept for the new one. If
         the previous front end is still attached, it is detached."""
@@ -231,7 +225,6 @@ class KernelCommands:
             self._keeper.story.tell("return", f"a front end returned: {front_end}", notebook=notebook)
         self._keeper.settings.change(**changes)
         self._keeper.idle_timer.used()
-        self._keeper.pause.end()
         others = texts(request, "others", MAX_OTHERS, default=[])
         unread = self._keeper.runner.log_file.queue.parents
         self._keeper.handle(FrontEndReturned(others, unread, time.localtime().tm_gmtoff))

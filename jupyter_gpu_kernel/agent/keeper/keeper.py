@@ -25,7 +25,6 @@ from ..pinned_code.kernel_code import KernelCode
 from ..policy import Policy
 from ..process.environment import kernel_environment
 from ..process.kernel_requests import KernelRequests
-from ..process.signals import Pause
 from ..spare.client import Spare
 from ..story import Story, read_story
 from ..system.loop import Timer
@@ -94,7 +93,6 @@ class Keeper:
         self.kernel = self.system.kernel(context, self._from_kernel, self._marked, spare)
         self.exit_report = self.system.exit_report(context)
         self.idle_timer = IdleTimer(context.settings.now, self.loop.time)
-        self.pause = Pause(context, self.kernel)
         self.status = Status(self)
 
     def _make_core(self) -> None:
@@ -267,7 +265,6 @@ class Keeper:
             self.replacement.replaced_by = replaced_by
         self.story.tell("stop", f"stopped: {why}")
         self.exit_report.stop_reason = why
-        self.pause.end()
         if self.status.state != "ended" and self.requests.up:
             if self.replacement.replaced_by:
                 self.requests.send(Channel.CONTROL, "interrupt_request", {})
@@ -339,7 +336,6 @@ class Keeper:
 
     def _attached(self) -> None:
         self._housekeeping.attached()
-        self.pause.end()
         self.story.tell("attach", "a front end is connected")
         ended = self.status.state == "ended"  # the hub learns of the end after all messages
         self.status.tell(Lane.ORDERED if ended else Lane.PROMPT)
@@ -347,7 +343,6 @@ class Keeper:
     def _detached(self) -> None:
         self.story.tell("drop", "no front end is connected: it was closed, or the link is down")
         self._housekeeping.detached()
-        self.pause.detached()
 
     def _request_received(self, request: Message, by_user: bool) -> None:
         """A front end's request to the kernel is handled next."""

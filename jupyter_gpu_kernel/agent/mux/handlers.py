@@ -46,7 +46,7 @@ MAX_HOLDS = 3000
 """Rows of the GPU history in one reply."""
 STOP_TIMEOUT = 20.0
 """Seconds that a kernel and its keeper have to end."""
-_FORWARDED = ("confirm", "pause", "resume", "priority", "interrupt", "restart", "journal")
+_FORWARDED = ("confirm", "priority", "interrupt", "restart", "journal")
 """The requests that the kernel's keeper answers."""
 
 

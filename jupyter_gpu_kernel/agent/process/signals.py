@@ -1,17 +1,11 @@
-"""Signals, as the keeper sees them: its own, the end of its child, its kernel's SIGTERMs, and the pause of the kernel.
+"""Signals, as the keeper sees them: its own, the end of its child, and its kernel's SIGTERMs.
 
 The kernel blocks SIGTERM; its guard takes it and reports the sender in a datagram. While C code holds Python's lock
 (the GIL) the guard cannot take it: until then the system lists the signal as pending, in /proc.
-
-A kernel is paused while it is not yet known whether the front end that left is about to restart it. A paused kernel
-cannot write a file which a restart is to prevent, and it loses nothing if no restart follows. The hub ends the pause;
-if it does not, a timer does. If the keeper dies, a helper process does: a stopped kernel would neither run nor notice
-that it needs another keeper.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import signal
@@ -23,8 +17,8 @@ from ..core.waiting import Waiting
 from ..in_kernel.signal_rules import Sender
 from ..kernel_context import KernelContext
 from ..story import Limited
-from ..system.agent_runtime import AgentRuntime, ChildProcess, Streams, bind_datagrams
-from ..system.loop import Loop, Timer
+from ..system.agent_runtime import bind_datagrams
+from ..system.loop import Loop
 from ..system.procfs import read_text
 from .kernel_process import KernelProcess
 
@@ -36,12 +30,6 @@ _MAX_REPORTS = 1000
 _MAX_WORD = 200
 _MAX_DATAGRAM = 65536
 _PENDING = re.compile(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)$", re.MULTILINE)
-MAX_PAUSE = 120.0
-"""Seconds. By then the notebook of a new kernel is known, even if its Python is on a slow file system."""
-DETACH_WITHIN = 5.0
-"""Seconds. A hub that is still attached so long after its request for a pause has not detached at all."""
-_RESUME = 'trap "" HUP INT TERM; read -r _; kill -s CONT -- "-$1"'
-"""A shell script that continues the process group at the end of its input, which comes when the keeper dies."""
 
 
 class Signals:
@@ -142,73 +130,3 @@ def sigterm_is_pending(pid: int) -> bool:
 def _id(report: Dict[str, Any], key: str) -> Optional[int]:
     """The id of a process or a user; None where the guard does not know it."""
     return None if report.get(key) is None else number(report, key)
-
-
-class Pause:
-    """`begin` stops the kernel's process group, `end` continues it. Both may be called again."""
-
-    def __init__(self, context: KernelContext, kernel: KernelProcess) -> None:
-        self._loop = context.loop
-        self._story = context.story
-        self._kernel = kernel
-        self._timer: Optional[Timer] = None
-        self._wanted_until = -math.inf
-        self._resumer: Optional[_Resumer] = None
-
-    def begin_without_hub(self, attached: bool) -> None:
-        """Begin now, or when the `attached` hub detaches: a hub asks after it has detached, but the keeper may read
-        that later."""
-        self._wanted_until = self._loop.time() + DETACH_WITHIN
-        if not attached:
-            self.detached()
-
-    def detached(self) -> None:
-        """No hub is attached any more."""
-        if self._loop.time() < self._wanted_until:
-            self.begin()
-
-    def begin(self) -> None:
-        """Stop the processes, unless the helper process cannot be started."""
-        if self._timer is None and self._kernel.pid:
-            try:
-                self._resumer = _Resumer(self._loop.runtime, self._kernel.pid)
-            except OSError as error:
-                self._story.tell("pause", f"not paused: {error}")
-                return
-            self._timer = self._loop.later(MAX_PAUSE, self.end)
-            self._story.tell("pause", "paused: its front end left, perhaps to restart it")
-            self._kernel.signal_group(signal.SIGSTOP)
-
-    def end(self) -> None:
-        """Continue the processes."""
-        self._wanted_until = -math.inf
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._kernel.signal_group(signal.SIGCONT)
-            self._story.tell("pause", "continued")
-        if self._resumer is not None:
-            self._resumer.end()
-            self._resumer = None
-
-
-class _Resumer:
-    """The helper process, which continues the process group when we die."""
-
-    def __init__(self, runtime: AgentRuntime, group: int) -> None:
-        """Raises OSError if it cannot be started."""
-        read_fd, self._write_fd = os.pipe()
-        try:
-            command = ["/bin/sh", "-c", _RESUME, "sh", str(group)]
-            self._process: ChildProcess = runtime.start(command, Streams(stdin=read_fd))
-        except BaseException:
-            os.close(self._write_fd)
-            raise
-        finally:
-            os.close(read_fd)
-
-    def end(self) -> None:
-        """End the helper process; the group stays as it is."""
-        self._process.kill()
-        self._process.wait()
-        os.close(self._write_fd)

@@ -7,7 +7,7 @@ the notebook's, or the front end gets the kernel that this notebook left before.
 A session is a restart if the previous session of its window, kernelspec and notebook had not ended when it started: VS
 Code starts the new launcher before it ends the old one, and a notebook that was closed is opened later. At
 a restart the new kernel stays, and the old one ends (`pending_stops.py`) and hands over its GPUs. If Python starts
-slowly, the notebook becomes known only after many seconds; until then the kernels that may have been meant are paused.
+slowly, the notebook becomes known only after many seconds.
 
 Only a file can return to its kernel: VS Code calls the first unsaved notebook of every window `Untitled-1.ipynb`. But
 in one window that name means one notebook at a time, so that an unsaved notebook can be restarted.
@@ -16,7 +16,6 @@ in one window that name means one notebook at a time, so that an unsaved noteboo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
@@ -78,7 +77,6 @@ class VSCodeSessions:
         self.on_return = on_return
         self._ended_sessions: dict[Key, EndedSession] = {}
         self._current: dict[Key, VSCodeSession] = {}
-        self._unknown: set[VSCodeSession] = set()
         self._failed: deque[tuple[Window, float]] = deque(maxlen=_MAX_ENDED)  # starts of kernels, and when
         self._ended = asyncio.Event()
 
@@ -91,10 +89,6 @@ class VSCodeSessions:
         """The session's launcher has started a kernel. As a rule the notebook is not known yet."""
         if session.title:
             self._current[session.key] = session
-            return
-        self._unknown.add(session)
-        for ended in self.may_restart(session.window, session.started):
-            session.suspect(ended.left)
 
     def may_restart(self, window: Window, started: float) -> list[EndedSession]:
         """Return the ended sessions whose kernels may be restarted by a launcher that this window started at
@@ -116,7 +110,6 @@ class VSCodeSessions:
     def identified(self, session: VSCodeSession) -> tuple[VSCodeSession | None, EndedSession | None]:
         """The session's notebook is known. Return another session of this window that has the notebook still, and the
         last session that had the notebook: in this window or, if the notebook is a file, in another window."""
-        self._unknown.discard(session)
         overlapped = self._current.get(session.key)
         self._current[session.key] = session
         own = self._ended_sessions.pop(session.key, None)
@@ -147,8 +140,6 @@ class VSCodeSessions:
 
     def end(self, session: VSCodeSession, remote: RemoteKernel) -> None:
         """A session ends. Its kernel lives on, unless a session that restarts this kernel has begun, or has failed."""
-        self._unknown.discard(session)
-        session.clear_suspects()
         if not session.title:
             return
         left = _left(remote)
@@ -165,9 +156,6 @@ class VSCodeSessions:
         self._ended_sessions[session.key] = ended
         if len(self._ended_sessions) > _MAX_ENDED:
             del self._ended_sessions[next(iter(self._ended_sessions))]
-        for other in self._unknown:
-            if other.window == session.window and ended.time - other.started < OVERLAP:
-                other.suspect(left)
 
     def _pop_failed(self, ended: EndedSession) -> bool:
         """Return whether a start has failed that was the restart of this session's kernel."""
@@ -208,7 +196,6 @@ class VSCodeSession:
         self.expected = self.sessions.use(self.name)
         """Whether this may be a restart or a return, rather than VS Code's first kernel of this kernelspec."""
         self._remote: RemoteKernel | None = None
-        self._suspects: list[LeftKernel] = []
         self._tasks = BackgroundTasks()
 
     @property
@@ -251,17 +238,6 @@ class VSCodeSession:
             remote.set_notebook(title)
         self.used = self.used or is_user_cell(request)
 
-    def suspect(self, left: LeftKernel) -> None:
-        """This session may be the restart of that kernel: pause it until that is known."""
-        self._suspects.append(left)
-        self._tasks.spawn(_request_once(left, "pause"))
-
-    def clear_suspects(self) -> None:
-        """This session is no restart of the suspected kernels: let them run."""
-        suspects, self._suspects = self._suspects, []
-        for left in suspects:
-            self._tasks.spawn(_request_once(left, "resume"))
-
     def replace_later(self, ended: EndedSession) -> None:
         """An earlier session of this window and notebook, which overlapped with this session, has ended."""
         if self._remote is not None:
@@ -277,8 +253,6 @@ class VSCodeSession:
             restarted = before
             if before is not None and not before.may_be_restarted_by(self.window, self.started):
                 restarted = None
-            self._suspects = [one for one in self._suspects if restarted is None or one != restarted.left]
-            self.clear_suspects()
             if restarted is not None or earlier:
                 await self._replace(remote, restarted, earlier)
             elif overlapped is not None:  # `replace_later` ends its kernel
@@ -360,9 +334,3 @@ class VSCodeSession:
 
 def _left(remote: RemoteKernel) -> LeftKernel:
     return LeftKernel(remote.kernel_id, remote.link, remote.settings)
-
-
-async def _request_once(left: LeftKernel, do: str) -> None:
-    """Do not repeat the request after a drop: by then it is known what the user meant."""
-    with contextlib.suppress(GpuKernelError):
-        await left.link.request(do, kernel=left.kernel_id)
