@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
 
 import pytest
 import zmq
@@ -49,47 +48,10 @@ as_root = pytest.mark.skipif(
     not (local_peers.available() and os.geteuid() == 0), reason="only root can act as another user"
 )
 
-TABLE = b"""\
-  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0
-   1: 0100007F:1F90 0100007F:D3E2 01 00000000:00000000 00:00000000 00000000  1000        0 2 1 0 20 4 30 10 -1
-   2: 0100007F:D3E2 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1001        0 3 1 0 20 4 30 10 -1
-   3: 0100007F:D3E3 0100007F:1F90 04 00000000:00000000 00:00000000 00000000     0        0 0 1 0 20 4 30 10 -1
-"""
-TABLE6 = b"""\
-  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when\
- retrnsmt   uid  timeout inode
-   0: 0000000000000000FFFF00000100007F:D3E4 0000000000000000FFFF00000100007F:1F90 01 00000000:00000000 00:00000000\
- 00000000  1002        0 4 1 0 20 4 30 10 -1
-   1: 00000000000000000000000001000000:D3E5 00000000000000000000000001000000:1F90 01 00000000:00000000 00:00000000\
- 00000000  1003        0 5 1 0 20 4 30 10 -1
-"""
-
-
-@pytest.mark.skipif(sys.byteorder != "little", reason="the tables were recorded on such a machine")
-@pytest.mark.parametrize(
-    ("table", "ip", "port", "uid"),
-    [
-        (TABLE, "127.0.0.1", 0xD3E2, 1001),
-        (TABLE, "127.0.0.1", 0xD3E3, None),  # closed: the table has uid 0
-        (TABLE, "127.0.0.1", 0xD3E4, None),
-        (TABLE, "127.0.0.2", 0xD3E2, None),
-        (TABLE6, "127.0.0.1", 0xD3E4, 1002),
-        (TABLE6, "::ffff:127.0.0.1", 0xD3E4, 1002),
-        (TABLE6, "::1", 0xD3E5, 1003),
-        (b"", "127.0.0.1", 0xD3E2, None),
-    ],
-)
-def test_the_owner_of_a_peer_is_found(table: bytes, ip: str, port: int, uid: int | None) -> None:
-    """Of the peer's own socket, not of ours; and none where there is no such socket any more."""
-    here = "::1" if ip == "::1" else "127.0.0.1"
-    assert local_peers.search_table(table, (ip, port), (here, 8080)) == uid
-
 
 @tells_users_apart
-@pytest.mark.parametrize("how", [local_peers.query_netlink, local_peers.search_tables])
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_a_peer_is_found_until_it_closes(how: Callable[..., int | None], family: int) -> None:
+def test_a_peer_is_found_until_it_closes(family: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(family) as client:
         port = server.getsockname()[1]
         try:
@@ -98,10 +60,10 @@ def test_a_peer_is_found_until_it_closes(how: Callable[..., int | None], family:
             pytest.skip("this machine has no IPv6")
         accepted, peer = server.accept()
         with accepted:
-            assert how(peer, server.getsockname()) == os.geteuid()
-            assert how(server.getsockname(), ("127.0.0.1", 1)) is None  # it listens
+            assert local_peers.query_netlink(peer, server.getsockname()) == os.geteuid()
+            assert local_peers.query_netlink(server.getsockname(), ("127.0.0.1", 1)) is None  # it listens
             client.close()
-            assert how(peer, server.getsockname()) is None
+            assert local_peers.query_netlink(peer, server.getsockname()) is None
 
 
 async def visit(meeting: Meeting, uid: int, channel: str, count: int, identity: bytes = b"") -> list[str]:

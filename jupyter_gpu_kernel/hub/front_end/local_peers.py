@@ -5,7 +5,7 @@ connections, and those of other users are shut down. They must not complete thei
 So libzmq is configured to ask us about every connection (ZAP, RFC 27), and gets its answer when no connection that was
 accepted earlier is still to be closed.
 
-Linux reports the user of a connection over netlink, see sock_diag(7), and, more slowly, in /proc/net/tcp.
+Linux reports the user of a connection over netlink, see sock_diag(7).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import struct
 import sys
 import threading
 from functools import cache
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -206,9 +205,6 @@ def _receive_all(source: zmq.Socket[bytes]) -> list[list[bytes]]:
 
 # ---------------------------------------------------------------------- the user at the other end of a TCP connection
 
-_TABLES = Path("/proc/net/tcp"), Path("/proc/net/tcp6")
-_READS = 3
-"""The system writes a table piece by piece, so a row can be missing from one copy of it."""
 _ESTABLISHED = 1
 """A socket that its process has closed is in another state, and belongs to root."""
 
@@ -225,7 +221,7 @@ def available() -> bool:
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = server.getsockname()
             with socket.create_connection(address) as client:
-                return _owner(client.getsockname(), address) == os.geteuid()
+                return query_netlink(client.getsockname(), address) == os.geteuid()
     except OSError:
         return False
 
@@ -233,16 +229,9 @@ def available() -> bool:
 def uid_of(connection: socket.socket) -> int | None:
     """Return the uid that owns the peer's socket; None if the socket is closed or cannot be found."""
     try:
-        return _owner(connection.getpeername()[:2], connection.getsockname()[:2])
+        return query_netlink(connection.getpeername()[:2], connection.getsockname()[:2])
     except OSError:
         return None
-
-
-def _owner(client: Address, server: Address) -> int | None:
-    try:
-        return query_netlink(client, server)
-    except OSError:
-        return search_tables(client, server)
 
 
 def query_netlink(client: Address, server: Address) -> int | None:
@@ -259,35 +248,6 @@ def query_netlink(client: Address, server: Address) -> int | None:
     return int(uid) if state == _ESTABLISHED else None
 
 
-def search_tables(client: Address, server: Address) -> int | None:
-    """Return the owner of that socket, as the tables in /proc/net say. This is slower than netlink."""
-    for _ in range(_READS):
-        for table in _TABLES:
-            uid = search_table(table.read_bytes(), client, server) if table.exists() else None
-            if uid is not None:
-                return uid
-    return None
-
-
-def search_table(table: bytes, client: Address, server: Address) -> int | None:
-    """Return the owner of that socket, as the text of one table says."""
-    for ours, theirs in zip(_spellings(*client), _spellings(*server), strict=True):
-        _, found, rest = table.partition(b": %s %s %02X " % (ours, theirs, _ESTABLISHED))
-        if found:
-            return int(rest.split(maxsplit=4)[3])
-    return None
-
-
 def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     address = ipaddress.ip_address(text.partition("%")[0])
     return (address.version == 6 and address.ipv4_mapped) or address
-
-
-def _spellings(ip: str, port: int) -> list[bytes]:
-    """Return an address as the tables write it: groups of four bytes as numbers in this machine's byte order. An IPv4
-    address may also be in the row of an IPv6 socket."""
-    packed = [_ip(ip).packed]
-    if len(packed[0]) == 4:
-        packed.append(bytes(10) + b"\xff\xff" + packed[0])
-    words = [[b"%08X" % word for (word,) in struct.iter_unpack("=I", one)] for one in packed]
-    return [b"".join(one) + b":%04X" % port for one in words]
