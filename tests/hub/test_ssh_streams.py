@@ -92,27 +92,6 @@ def test_what_is_not_read_stays_at_the_server(dial: Dial) -> None:
     assert size == 3 * WINDOW
 
 
-def test_what_has_come_can_be_read_at_once(dial: Dial) -> None:
-    """But for so much that the server is told, as that may block."""
-    stream, came = dial().open("cat"), threading.Semaphore(0)
-    stream.watch(came.release)
-    assert stream.read_now() is None
-    for text in (b"one", b"two"):
-        stream.write(text)
-        assert came.acquire(timeout=DEADLINE)
-        assert stream.read_now() == text
-    assert stream.read_now() is None
-    stream.write(bytes(WINDOW // 2))
-    buffer: Any = stream._ends._channel.in_buffer
-    eventually(lambda: len(buffer) == WINDOW // 2, "much has come")
-    with pytest.raises(BlockingIOError):
-        stream.read_now()
-    assert len(stream.read()) == WINDOW // 2
-    assert stream.read_now() is None
-    stream.close_stdin()
-    eventually(lambda: stream.read_now() == b"", "the end")
-
-
 @pytest.mark.parametrize("size", [2**31, 300 * KIB, 64])
 def test_packets_beyond_all_reason_end_the_connection(
     ssh_server: Callable[..., SshServer], size: int

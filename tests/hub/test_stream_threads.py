@@ -183,13 +183,13 @@ def test_the_loop_is_told_of_room_that_it_wanted_and_of_nothing_else() -> None:
 
 
 def test_what_came_before_the_end_is_processed() -> None:
-    """Data and the end are both there when the loop looks, as when a connection breaks."""
+    """Data and the end come at once, as when a connection breaks."""
     ours, theirs = socket.socketpair()
 
     class AtOnce(Socket):
         data = MAGIC + Frame(Kind.PONG).encode()
 
-        def read_now(self) -> bytes:
+        def read(self, size: int, /) -> bytes:
             data, self.data = self.data, b""
             return data
 

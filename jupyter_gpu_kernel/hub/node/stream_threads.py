@@ -1,8 +1,7 @@
 """The two threads that connect the byte stream to a work node with the hub's event loop.
 
-A stream may block: one thread reads what the event loop would have to wait for, another one writes. The event loop
-receives frames, and knows whether it may write more. This module knows no SSH and no attachments, and does not
-reconnect.
+A stream blocks: one thread reads it, another one writes it. The event loop receives frames, and knows whether it may
+write more. This module knows no SSH and no attachments, and does not reconnect.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .. import sanitize
 from ..transport.stream import READ_SIZE, Stream
 
 MAX_PENDING_READS = 2
-"""Reads that the loop has not processed yet. Beyond that nothing is read, so the node stops sending."""
+"""Reads that the loop has not processed yet. Beyond that the thread stops reading, so the node stops sending."""
 WRITE_AHEAD = 2 * CHUNK
 """Bytes that may wait for the writing thread."""
 MAX_TURN = 0.005
@@ -52,16 +51,14 @@ class StreamThreads:
         self._reader = FrameReader()
         self._chunks: deque[memoryview] = deque()
         self._frames: deque[Frame] = deque()
-        self._looks = self._thread_reads = False  # whether `_look` is about to be called; the thread reads
-        self._reads = threading.Semaphore(0)  # those that the thread is to do
+        self._scheduled = False  # whether `_process` is about to be called
+        self._read_slots = threading.Semaphore(MAX_PENDING_READS)
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._queued = 0  # bytes, in all: counted on the loop
         self._written = 0  # bytes, in all: counted in the writing thread
         self._room_wanted = False
         for target in (self._read, self._write):
             threading.Thread(target=target, name=f"link-{name}", daemon=True).start()
-        stream.watch(self._look_soon)
-        self._look_soon()
 
     def write(self, data: bytes) -> None:
         """Queue data for the writing thread."""
@@ -99,8 +96,8 @@ class StreamThreads:
 
     def _read(self) -> None:
         try:
-            while self._reads.acquire() and not self.ended.done():
-                self._call(self._received_by_thread, self._stream.read(READ_SIZE))
+            while self._read_slots.acquire() and not self.ended.done():
+                self._call(self._received, self._stream.read(READ_SIZE))
         except Exception as error:  # whatever a transport raises, this stream has ended
             self._call(self.end, str(error) or type(error).__name__)
 
@@ -119,53 +116,17 @@ class StreamThreads:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the hub ends
             self._loop.call_soon_threadsafe(function, *args)
 
-    def _look_soon(self) -> None:
-        """In any thread: there may be something to read."""
-        if not self._looks:
-            self._looks = True
-            self._call(self._look)
-
-    def _look(self) -> None:
-        """Read what has come, and pass frames on, for one turn. Go on in the next turn if some are left."""
-        self._looks, until = False, self._loop.time() + MAX_TURN
-        while self._read_on():
-            if not self._process(until):
-                self.last_received = self._loop.time()
-                return self._look_soon()
-
-    def _read_on(self) -> bool:
-        """Read what has come, if the loop has processed what was read, or let the thread read what the loop would have
-        to wait for. Return whether there is something to process."""
-        while not (self._thread_reads or self.ended.done()) and len(self._chunks) < MAX_PENDING_READS:
-            try:
-                data = self._stream.read_now()
-            except BlockingIOError:
-                self._thread_reads = True
-                self._reads.release()
-                break
-            except Exception as error:  # whatever a transport raises, this stream has ended
-                self.end(str(error) or type(error).__name__)
-                break
-            if data is None:
-                break
-            self._received(data)
-        return bool(self._chunks or self._frames) and not self.ended.done()
-
-    def _received_by_thread(self, data: bytes) -> None:
-        self._thread_reads = False
-        self._received(data)
-        if not self._looks:
-            self._look()
-
     def _received(self, data: bytes) -> None:
         """Queue what was read; b"" is the end of the stream, which waits behind what has come before."""
         if data:
             self.last_received = self._loop.time()
         self._chunks.append(memoryview(data))
+        if not self._scheduled:
+            self._process()
 
-    def _process(self, until: float) -> bool:
-        """Pass frames on until this time. Return whether all were passed on before."""
-        frame = None
+    def _process(self) -> None:
+        """Pass frames on for one turn. Go on in the next turn if some are left."""
+        frame, until = None, self._loop.time() + MAX_TURN
         try:
             while (frame := self._next_frame()) is not None and not self.ended.done():
                 self._on_frame(frame)
@@ -173,8 +134,11 @@ class StreamThreads:
                     break
         except FrameError as error:
             self.end(str(error))
+        self._scheduled = frame is not None and not self.ended.done()
+        if self._scheduled:
+            self.last_received = self._loop.time()
+            self._loop.call_soon(self._process)
         self._on_progress()  # acknowledgements are due
-        return frame is None
 
     def _next_frame(self) -> Frame | None:
         while not self._frames and self._chunks:
@@ -185,13 +149,15 @@ class StreamThreads:
             self._frames.extend(self._reader.feed(data[:CHUNK]))
             if len(data) > CHUNK:
                 self._chunks.appendleft(data[CHUNK:])
+            else:
+                self._read_slots.release()
             if self._reader.greeted and not self.greeted.done():
                 self.greeted.set_result(None)
         return self._frames.popleft() if self._frames else None
 
     def end(self, reason: str) -> None:
         """Mark the stream as ended: resolve `ended` with the reason, and fail `greeted` if that is pending."""
-        self._reads.release()  # the thread may wait for one
+        self._read_slots.release(MAX_PENDING_READS)  # the thread may wait for one
         if not self.ended.done():
             self.ended.set_result(reason)
         if not self.greeted.done():

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
 
 import paramiko
-from paramiko.buffered_pipe import BufferedPipe
 
-from ..transport.stream import CommandStream, Ends, return_within
+from ..transport.stream import CommandStream, return_within
 from .hostkeys import fingerprint
 from .route_connection import OpenHop, SessionRefused
 from .transport import WINDOW, Transport
@@ -60,29 +58,11 @@ class ParamikoHop(OpenHop):
             self.transport.close()
 
 
-class _WatchedPipe(BufferedPipe):  # type: ignore[type-arg]
-    """What a channel has received, and nobody has read yet. `on_data()` is called when there is more, or at the end."""
-
-    on_data: Callable[[], object] = bool
-
-    def feed(self, data: bytes | str) -> None:
-        """Add what has come, in paramiko's thread."""
-        super().feed(data)
-        self.on_data()
-
-    def close(self) -> None:
-        """Nothing else will come."""
-        super().close()
-        self.on_data()
-
-
-class ChannelEnds(Ends):
+class ChannelEnds:
     """A command on an SSH server, which a channel of paramiko carries."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
-        """The command is still to be executed: nothing has come yet."""
         self._channel = channel
-        self._received = channel.in_buffer = _WatchedPipe()
 
     def read(self, size: int) -> bytes:
         """Return 1 to `size` bytes; b"" once the command has ended, or the channel is closed or broken."""
@@ -90,22 +70,6 @@ class ChannelEnds(Ends):
             return self._channel.recv(size)
         except (EOFError, paramiko.SSHException):
             return b""
-
-    def read_now(self) -> bytes | None:
-        """Return what has come. Raises BlockingIOError if so much has that the server is to be told."""
-        channel, size = self._channel, len(self._received)
-        if channel.in_window_sofar + size > channel.in_window_threshold:
-            raise BlockingIOError
-        if not size:
-            return self.read(1) if channel.eof_received or channel.closed else None
-        with channel.lock:  # `recv` might tell the server, as the thread that reads stderr counts, too
-            channel.in_window_sofar += size
-        data: bytes = self._received.read(size)
-        return data
-
-    def watch(self, on_data: Callable[[], object], /) -> None:
-        """Call `on_data()` in paramiko's thread."""
-        self._received.on_data = on_data
 
     def read_stderr(self, size: int) -> bytes:
         """Return 1 to `size` bytes of stderr; b"" once the command has ended, or the channel is closed or broken."""

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from .stream import Ends
-
 if sys.platform == "linux":
     import fcntl
 
@@ -64,7 +62,7 @@ def _enlarge(pipe: IO[bytes] | None) -> None:
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
 
-class ProcessEnds(Ends):
+class ProcessEnds:
     """A program of this machine that carries a stream, for one reader and one writer; `close` from any thread."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:

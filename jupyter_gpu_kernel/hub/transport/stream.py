@@ -22,23 +22,11 @@ _LAST_STDERR = 1.0  # seconds for the last bytes of stderr to come after the end
 T = TypeVar("T")
 
 
-class Readable(Protocol):
-    """What can be read, by blocking; a subclass may also be read without that."""
+class Stream(Protocol):
+    """A byte stream to the node. Tests replace it with a pipe."""
 
     def read(self, size: int, /) -> bytes:
         """Block for 1 to `size` bytes; b"" at the end, or when closed."""
-
-    def read_now(self) -> bytes | None:
-        """Return what has come: b"" at the end, None if nothing has. Raises BlockingIOError if this could block."""
-        raise BlockingIOError
-
-    def watch(self, on_data: Callable[[], object], /) -> None:
-        """Call `on_data()`, in any thread, whenever there is something for `read_now`, unless that would block."""
-        return None
-
-
-class Stream(Readable, Protocol):
-    """A byte stream to the node. Tests replace it with a pipe."""
 
     def write(self, data: bytes, /) -> None:
         """Block until all data is sent. Raises OSError if the stream has ended."""
@@ -50,8 +38,11 @@ class Stream(Readable, Protocol):
         """Return the end of what the command behind the stream has written to stderr; "" if there is none."""
 
 
-class Ends(Readable, Protocol):
-    """What carries a command, whose stdout is read: an SSH channel, or a process of this machine. Methods block."""
+class Ends(Protocol):
+    """What carries a command: an SSH channel, or a process of this machine. Methods block."""
+
+    def read(self, size: int) -> bytes:
+        """Return 1 to `size` bytes of stdout; b"" at the end, or when closed."""
 
     def read_stderr(self, size: int) -> bytes:
         """Return 1 to `size` bytes of stderr; b"" at the end, or when closed."""
@@ -69,7 +60,7 @@ class Ends(Readable, Protocol):
         """End the command, from any thread."""
 
 
-class CommandStream(Readable):
+class CommandStream:
     """The stdin and stdout of one command as a byte stream, for one reader and one writer; `close` from any thread."""
 
     def __init__(self, ends: Ends) -> None:
@@ -90,16 +81,6 @@ class CommandStream(Readable):
                 data = self._ends.read(max(size, 1))
         self._ended = not data
         return data
-
-    def read_now(self) -> bytes | None:
-        """Return what has come, as `Readable.read_now` does."""
-        data = self.read() if self._unread else self._ends.read_now()
-        self._ended = data == b""
-        return data
-
-    def watch(self, on_data: Callable[[], object], /) -> None:
-        """Report what comes, as `Readable.watch` does."""
-        self._ends.watch(on_data)
 
     def unread(self, data: bytes) -> None:
         """Let the next `read` return this data, which was read before."""
