@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import tempfile
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from multiprocessing import Pipe
 from pathlib import Path
@@ -226,53 +225,6 @@ def test_what_a_kernel_in_a_job_was_sent_is_known_to_the_next_hub(play: Any) -> 
         assert not adopted.must_be_found and "create" not in adopted.open_request()
         sent = map(Message.decode, adopted.endpoint.outbox.withdraw())
         assert [one.content()["do"] for one in sent if one.channel is Channel.KEEPER] == ["unanswered"]
-
-    play(test)
-
-
-async def start_in_vs_code(hub: Hub) -> tuple[Call, RemoteKernel]:
-    """Return the call and the kernel of a window of VS Code, whose notebook is known."""
-    call = hub.call("start", parent=7)
-    old = hub.start(call)
-    keep_trying(old)
-    code = {"code": "__vsc_ipynb_file__ = '/a.ipynb'", "store_history": False}
-    send(old, Message(Channel.SHELL, 1, make("execute_request", code)))
-    await until(lambda: old.session is not None and old.session.notebook)
-    return call, old
-
-
-@pytest.mark.parametrize("restarts", [True, False])
-def test_a_restart_of_vs_code_that_needs_a_sign_in_ends_the_old_kernel(play: Any, restarts: bool) -> None:
-    """Its launcher fails before the hub has a kernel for it. The next start would return to the old kernel."""
-
-    async def test(hub: Hub) -> None:
-        call, old = await start_in_vs_code(hub)
-        hub.problem = AuthError("asks for a code", hop="node", login=True)
-        await until(lambda: old.link.problem is hub.problem)
-        window = {"parent": 7 if restarts else 8, "started": time.time()}
-        hub.leaves(call)
-        settings = {"route": ["node"], "python": "python", "gpus": 0}
-        with pytest.raises(AuthError):
-            await hub.operations.op_start(hub.call("start", **window, name="n", settings=settings))
-        assert hub.kernels.in_use is restarts
-
-    play(test)
-
-
-def test_a_start_that_ends_with_its_window_ends_no_other_kernel(play: Any) -> None:
-    """All launchers of a window that is closed end at once. The notebooks may return to their kernels."""
-
-    async def test(hub: Hub) -> None:
-        call, _ = await start_in_vs_code(hub)
-        settings = {"route": ["node"], "python": "python", "gpus": 0}
-        other = hub.call("start", parent=7, started=time.time(), name="n", settings=settings)
-        start = asyncio.ensure_future(hub.operations.op_start(other))
-        await asyncio.sleep(0)
-        hub.leaves(call)
-        start.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await start
-        assert not hub.kernels.in_use
 
     play(test)
 

@@ -400,28 +400,6 @@ def test_a_restart_in_an_outage_whose_window_is_closed_before_its_end(
 
 
 @posix
-@pytest.mark.parametrize("fails_first", [True, False])
-def test_a_restart_whose_start_fails_ends_the_old_kernel(
-    loop: LoopThread, window: Window, node: Node, fails_first: bool
-) -> None:
-    """The new launcher could not sign in. Its notebook is not known, but it was started when the old one ended."""
-    old, other = window.start(), window.start()
-    for remote, notebook in ((old, "/fails.ipynb"), (other, "/other.ipynb")):
-        with Front(remote.edge.connection) as front:
-            name(front, notebook)
-    fail = lambda: loop.call(VSCodeSession(window.sessions, 1, "cpu", age=0.1).start_failed)  # noqa: E731
-    window.close(other)
-    window.time = 5.0
-    if fails_first:
-        fail()
-    window.close(old)
-    if not fails_first:
-        fail()
-    wait_for(lambda: not (node.root / "k" / old.kernel_id).exists(), "the old kernel's end")
-    assert (node.root / "k" / other.kernel_id).exists(), "its notebook was closed before"
-
-
-@posix
 def test_a_kernel_that_another_computer_has_taken_meanwhile_does_not_end(
     loop: LoopThread, link: Link, node: Node
 ) -> None:

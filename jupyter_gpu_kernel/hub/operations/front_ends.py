@@ -13,7 +13,6 @@ from ...wire.runtime import Runtime
 from .. import sanitize
 from ..client_connection import ClientConnection
 from ..kernel.core.life import LinkState
-from ..kernel.kernel_state import Origin
 from ..kernel.logged_cells import read_logged_cells
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.vscode.notebook import is_file
@@ -46,14 +45,6 @@ class FrontEndOperations:
         if returning is not None:
             return await self._serve(returning, call, restart=True)
         origin = self._kernels.origin(settings, call)
-        try:
-            return await self._start(settings, call, origin)
-        except GpuKernelError:  # and not where the window has gone, with all of its launchers
-            if origin.session is not None:
-                origin.session.start_failed()
-            raise
-
-    async def _start(self, settings: KernelSettings, call: Call, origin: Origin) -> dict[str, Any]:
         kernel_id = _kernel_id(call.arguments.get("kernel") or self._runtime.new_id()[:12])
         if origin.starter is not None:
             restarted_on = origin.session.restarted_on if origin.session is not None else ""

@@ -6,8 +6,7 @@ the notebook's, or the front end gets the kernel that this notebook left before.
 
 A session is a restart if the previous session of its window, kernelspec and notebook had not ended when it started: VS
 Code starts the new launcher before it ends the old one, and a notebook that was closed is opened later. At
-a restart the new kernel stays, and the old one ends (`pending_stops.py`) and hands over its GPUs. If Python starts
-slowly, the notebook becomes known only after many seconds.
+a restart the new kernel stays, and the old one ends (`pending_stops.py`) and hands over its GPUs.
 
 Only a file can return to its kernel: VS Code calls the first unsaved notebook of every window `Untitled-1.ipynb`. But
 in one window that name means one notebook at a time, so that an unsaved notebook can be restarted.
@@ -16,7 +15,6 @@ in one window that name means one notebook at a time, so that an unsaved noteboo
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
@@ -35,8 +33,6 @@ from .pending_stops import Key, PendingStop, PendingStops, until_settled
 RESTART_WINDOW = 0.3
 """Seconds by which a session may seem to begin after the one that it restarts has ended, as clocks and file systems are
 not exact. No user closes a notebook and opens it again in so short a time."""
-OVERLAP = 1.0
-"""Seconds for which the launchers of a restart run side by side, at most: as a rule 0.01 to 0.3."""
 _LEAVING = 2.0
 """Seconds in which a launcher notices that its window has gone, which may be opened again by then."""
 _MAX_ENDED = 100
@@ -77,7 +73,6 @@ class VSCodeSessions:
         self.on_return = on_return
         self._ended_sessions: dict[Key, EndedSession] = {}
         self._current: dict[Key, VSCodeSession] = {}
-        self._failed: deque[tuple[Window, float]] = deque(maxlen=_MAX_ENDED)  # starts of kernels, and when
         self._ended = asyncio.Event()
 
     def use(self, name: str) -> bool:
@@ -86,7 +81,7 @@ class VSCodeSessions:
         return known or name in self.stops.names()
 
     def begin(self, session: VSCodeSession) -> None:
-        """The session's launcher has started a kernel. As a rule the notebook is not known yet."""
+        """The session's launcher has a kernel. The notebook is known only where a killed hub had the kernel before."""
         if session.title:
             self._current[session.key] = session
 
@@ -94,18 +89,6 @@ class VSCodeSessions:
         """Return the ended sessions whose kernels may be restarted by a launcher that this window started at
         `started`."""
         return [one for one in self._ended_sessions.values() if one.may_be_restarted_by(window, started)]
-
-    def start_failed(self, window: Window, started: float) -> None:
-        """The start of a kernel, by a launcher that was started at `started`, has failed before its notebook was known.
-
-        If another launcher of the window ended at about that time, the failed start was a restart. Then the old kernel
-        has to end, too, or the notebook would return to it at its next start.
-        """
-        self._failed.append((window, started))
-        for key, ended in list(self._ended_sessions.items()):
-            if ended.may_be_restarted_by(window, started) and ended.time - started < OVERLAP:
-                del self._ended_sessions[key]
-                self.stops.add(ended.left, _lasting(key), None)
 
     def identified(self, session: VSCodeSession) -> tuple[VSCodeSession | None, EndedSession | None]:
         """The session's notebook is known. Return another session of this window that has the notebook still, and the
@@ -149,26 +132,10 @@ class VSCodeSessions:
             return current.replace_later(ended)
         self._current.pop(session.key, None)
         self._ended.set()
-        if self._pop_failed(ended):
-            self.stops.add(left, session.lasting_key, None)
-            return
         self._ended_sessions.pop(session.key, None)
         self._ended_sessions[session.key] = ended
         if len(self._ended_sessions) > _MAX_ENDED:
             del self._ended_sessions[next(iter(self._ended_sessions))]
-
-    def _pop_failed(self, ended: EndedSession) -> bool:
-        """Return whether a start has failed that was the restart of this session's kernel."""
-        for window, started in self._failed:
-            if window == ended.window and ended.time - started < OVERLAP:
-                self._failed.remove((window, started))
-                return True
-        return False
-
-
-def _lasting(key: Key) -> Key:
-    """Return the key with 0 for the window's process, if other windows can open the notebook, too."""
-    return (0, *key[1:]) if is_file(key[2]) else key
 
 
 @dataclass(eq=False)
@@ -206,7 +173,7 @@ class VSCodeSession:
     @property
     def lasting_key(self) -> Key:
         """The key with 0 for the process, if the notebook can be recognised in another window."""
-        return _lasting(self.key)
+        return (0, *self.key[1:]) if is_file(self.title) else self.key
 
     @property
     def notebook(self) -> str:
@@ -218,10 +185,6 @@ class VSCodeSession:
         """The host of the kernel that this launcher may restart; "" if there is none."""
         ended = self.sessions.may_restart(self.window, self.started)
         return max(ended, key=lambda one: one.time).left.link.name if ended else ""
-
-    def start_failed(self) -> None:
-        """The launcher gets no kernel. If it was to restart a kernel, that kernel ends."""
-        self.sessions.start_failed(self.window, self.started)
 
     def observe(self, remote: RemoteKernel, request: Message) -> None:
         """Take note of a request on the shell channel."""
