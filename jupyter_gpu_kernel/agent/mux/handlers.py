@@ -196,8 +196,10 @@ class RequestHandlers:
 
     def _stop(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Stop a kernel, and wait until its folder is removed: then no process, socket or lease of it is left. With the
-        last kernel, the spare interpreters end."""
+        last kernel, the spare interpreters end. Refuse for an `owner` whose kernel another one has."""
         kernel_id = _checked(request["kernel"])
+        if request.get("owner"):
+            _refuse_others(kernel_id, self._owner_of(kernel_id), request)
         try:
             reply = self._keepers.ask(kernel_id, request)
         except KeeperTimeout:  # but the keeper has received the request

@@ -45,3 +45,14 @@ class NoLink:
 
 NodeLink = Link | NoLink
 """What a kernel uses to reach its node."""
+
+
+async def stop_kernel(link: NodeLink, kernel_id: str, why: str, **more: Any) -> bool:
+    """Have the agent end a kernel. Return False if the agent has not answered. `more`: see the request `stop`."""
+    try:
+        await link.request("stop", kernel=kernel_id, why=why, **more)
+    except AgentRefusal:  # the kernel has ended by itself, or another computer has it
+        return True
+    except GpuKernelError:
+        return False
+    return True

@@ -26,7 +26,7 @@ from ..kernel_settings import KernelSettings
 from ..node.attachments import new_endpoint
 from ..node.link import Link
 from ..node.node import Node
-from ..node.node_link import NodeLink
+from ..node.node_link import NodeLink, stop_kernel
 from .placement import Offer
 
 _START_WITHIN = 30.0
@@ -138,11 +138,9 @@ async def end_kernel(link: NodeLink, kernel_id: str, why: str) -> None:
     """End a kernel that nobody uses, also on a host that can be reached again only later."""
 
     async def end() -> None:
-        while True:
+        await link.until_up()
+        while not await stop_kernel(link, kernel_id, why):
             await link.until_up()
-            with contextlib.suppress(ConnectError):  # the link went down again
-                await link.request("stop", kernel=kernel_id, why=why)
-                return
 
     with contextlib.suppress(GpuKernelError, asyncio.TimeoutError):
         await asyncio.wait_for(end(), _END_WITHIN)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from typing import Any
 
-from ....errors import AgentRefusal, GpuKernelError
+from ....errors import GpuKernelError
 from ...background import BackgroundTasks
+from ...node.node_link import stop_kernel
 from ..core.life import LinkState
 from ..remote_kernel import RemoteKernel
 from ..starter import LeftKernel
@@ -99,45 +99,15 @@ class PendingStops:
             await asyncio.wait([stop.task])
 
     async def _run(self, stop: PendingStop) -> None:
-        """End the kernel. While its node has just been reached, the kernel cannot have another owner."""
-        link, known_up = stop.left.link, True
+        link, kernel_id = stop.left.link, stop.left.kernel_id
         with contextlib.suppress(GpuKernelError):  # the link was closed
-            while True:
-                if link.state == "up" and known_up:
-                    if await self._ask(stop):
-                        break
-                else:
-                    await link.until_up()
-                    if stop.replacement is not None:
-                        await until_settled(stop.replacement)
-                    is_ours = await self._is_ours(stop)
-                    if is_ours is False:
-                        break
-                    known_up = is_ours is True
-            self._stops.pop(stop.left.kernel_id, None)
-
-    async def _is_ours(self, stop: PendingStop) -> bool | None:
-        """Return False if another computer has taken the kernel meanwhile, or if the kernel was never started (its link
-        is a `NoLink`). Return None if the node has not answered."""
-        try:
-            answer = await stop.left.link.request("list")
-        except AgentRefusal:
-            return False
-        except GpuKernelError:
-            return None
-        owners = [one.get("owner", "") for one in answer["kernels"] if one["id"] == stop.left.kernel_id]
-        return all(owner in ("", self._owner) for owner in owners)
-
-    async def _ask(self, stop: PendingStop) -> bool:
-        """Return whether the agent has answered."""
-        more: dict[str, Any] = {"kernel": stop.left.kernel_id, "replaced_by": stop.replaced_by}
-        try:
-            await stop.left.link.request("stop", why=stop.why, **more)
-        except AgentRefusal:  # the kernel has ended by itself
-            return True
-        except GpuKernelError:
-            return False
-        return True
+            while kernel_id in self._stops:
+                await link.until_up()
+                if stop.replacement is not None:
+                    await until_settled(stop.replacement)
+                more = {"owner": self._owner, "replaced_by": stop.replaced_by}
+                if await stop_kernel(link, kernel_id, stop.why, **more):
+                    self._stops.pop(kernel_id, None)
 
 
 async def until_settled(remote: RemoteKernel) -> None:
