@@ -13,14 +13,12 @@ import asyncio
 import contextlib
 import logging
 import shlex
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...errors import AuthError, GpuKernelError, HostKeyError, UnknownHost
 from .. import sanitize
-from ..background import BackgroundTasks
 from ..kernel_settings import KernelSettings
 from ..node.node import Node
 from ..node.node_link import NodeLink
@@ -39,8 +37,6 @@ _OTHERS_EVERY = 4
 """While a route leads to the node, where the job's process may not run yet, the other routes are tried in one of so
 many rounds: the first time after 5 seconds."""
 _CONNECT_WITHIN = 60.0
-_LOOK_EVERY = 2.0
-"""Seconds between two looks at connections that are closed when nothing uses them any more."""
 SSH, STEP = "ssh", "srun"
 """The routes to a job's node, as the setting `way` and `ps` name them."""
 _OUTPUT_WITHIN = 20.0
@@ -75,9 +71,7 @@ class JobNodes:
         self._schedulers = schedulers
         self._log = log
         self._worked: dict[str, str] = {}
-        self._reaching: Counter[Node] = Counter()
         self._reached: dict[tuple[str, str], Node] = {}  # by login node and job
-        self._tasks = BackgroundTasks()
 
     def login(self, settings: KernelSettings) -> Node:
         """Return the login node to which these settings lead."""
@@ -101,7 +95,7 @@ class JobNodes:
         finally:
             for node in [one.node for one in routes if one.node is not None]:
                 if taken is None or node is not taken.node:
-                    await self._discard_unused(node)
+                    await self._discard(node)
 
     async def _try_routes(
         self, routes: list[_Route], settings: KernelSettings, job: JobState, tell: Callable[[str], None]
@@ -160,23 +154,14 @@ class JobNodes:
         return f"by {listed}" + (f"; the last one was {last}" if last else "")
 
     async def leave(self, job_id: str, login: str) -> None:
-        """Close the connection to the node of a job that is over, unless another job uses the connection."""
+        """Close the connection to the node of a job that is over, unless something else uses the connection."""
         node = self._reached.pop((login, job_id), None)
-        if node is not None and not await self._discard_unused(node):
-            self._tasks.spawn(self._discard_later(node))
+        if node is not None:
+            await self._discard(node)
 
-    async def _discard_unused(self, node: Node) -> bool:
-        """Close the connection to a node if no job needs the connection. Return False if something else uses it."""
-        if node in self._reached.values():
-            return True
-        if node.in_use or self._reaching[node] or node.kept_open:
-            return False
-        await self._nodes.discard(node)
-        return True
-
-    async def _discard_later(self, node: Node) -> None:
-        while not await self._discard_unused(node):
-            await asyncio.sleep(_LOOK_EVERY)
+    async def _discard(self, node: Node) -> None:
+        if node not in self._reached.values() and not node.kept_open:
+            await self._nodes.discard(node)
 
     @contextlib.asynccontextmanager
     async def machine(self, settings: KernelSettings, host: str) -> AsyncIterator[Node]:
@@ -224,7 +209,6 @@ class JobNodes:
     ) -> Reached:
         """Connect to the node to which the settings `derived` lead, and look for the job's process there."""
         node, route.node = self._nodes.of(derived, name), None
-        self._reaching[node] += 1
         try:
             link = await node.link(given.python, None)
             route.node = node
@@ -234,8 +218,6 @@ class JobNodes:
                 route.node = None
                 await self._nodes.discard(node)
             raise
-        finally:
-            self._reaching[node] -= 1
         return Reached(node, link, derived.replace(job=job.id, login_route=given.route, login_via=given.via))
 
 
