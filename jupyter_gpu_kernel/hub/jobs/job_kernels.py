@@ -12,17 +12,16 @@ import logging
 import weakref
 from typing import Any
 
-from ...errors import AgentError, ConnectError, GpuKernelError, HostKeyError
+from ...errors import AgentError, GpuKernelError, HostKeyError
 from ...wire.runtime import Runtime
 from ..kernel.kernel_state import NO_CELLS
 from ..kernel_settings import KernelSettings, Spec
-from ..node.link import TRY_AGAIN_SOON
 from ..node.node import Node
 from ..node.nodes import NodeReply, NodeRequest, Nodes
 from ..node.shared_connection import RouteSettings
 from ..rpc import Call
 from ..slurm.dialect import JobState
-from ..slurm.scheduler import Scheduler, Schedulers
+from ..slurm.scheduler import Schedulers
 from .job import Job
 from .job_files import JobFiles
 from .job_nodes import JobNodes, output_rows
@@ -47,7 +46,7 @@ class JobKernels:
         self._log = log
         self._job_nodes = JobNodes(nodes, schedulers, log)
         self._table = JobTable(runtime, schedulers, files, self._job_nodes, log)
-        self._failed: weakref.WeakKeyDictionary[Call, dict[Node, ConnectError]] = weakref.WeakKeyDictionary()
+        self._replies = weakref.WeakKeyDictionary[Call, dict[Node, NodeReply]]()  # Slurm's, by login nodes
 
     @property
     def in_use(self) -> bool:
@@ -129,23 +128,22 @@ class JobKernels:
     async def _active(self, spec: Spec, call: Call, errors: list[NodeReply]) -> list[Job]:
         """Return our jobs of one login node that have not ended. If Slurm cannot be asked, add the error to `errors`.
 
-        A call that waits only for a short time does not wait again for a login node that could not be reached.
+        Slurm is asked once for a call.
         """
-        node, scheduler = self._job_nodes.login(spec.settings), self._schedulers.of(spec.settings.at_login())
         await self._table.files.loaded(_READ_WITHIN)
-        failed = self._failed.setdefault(call, {})
-        try:
-            if node in failed:
-                raise failed[node]
-            jobs = await _ask_slurm(node, scheduler, call)
-        except GpuKernelError as error:
-            error.fill_in("NAME", spec.name)
-            errors.append(NodeReply(node, {}, error))
-            if isinstance(error, ConnectError) and call.within is not None:
-                failed[node] = error
-            return []
-        listed = [self._table.listed(state, spec.settings, node.name) for state in jobs if not state.over]
-        return [job for job in listed if not (job.state.over or self._table.is_over(job.id, node.name))]
+        replies, login = self._replies.setdefault(call, {}), self._job_nodes.login(spec.settings)
+        if login not in replies:
+            request = NodeRequest("jobs", asking=self._ask_slurm, who="Slurm")
+            [replies[login]] = await self._nodes.ask_each(call, request, [spec])
+        reply = replies[login]
+        errors += [reply] if reply.error is not None else []
+        states = [state for state in reply.answer.get("jobs", []) if not state.over]
+        listed = [self._table.listed(state, spec.settings, login.name) for state in states]
+        return [job for job in listed if not (job.state.over or self._table.is_over(job.id, login.name))]
+
+    async def _ask_slurm(self, login: Node, spec: Spec, call: Call) -> dict[str, Any]:
+        await login.connected(call)
+        return {"jobs": await self._schedulers.of(spec.settings.at_login()).jobs()}
 
     async def _spec(self, specs: list[Spec], job: Job, call: Call) -> Spec | NodeReply | None:
         """Return the spec that leads to the node of a job, or the error why none does; None if the job waits."""
@@ -235,17 +233,6 @@ class JobKernels:
 def _is_in(row: dict[str, Any], job_id: str, kernels: set[str]) -> bool:
     """Whether a row of `ps` is about a kernel in this job, one of `kernels`."""
     return row.get("id") in kernels or (row.get("job") or {}).get("id") == job_id
-
-
-async def _ask_slurm(login: Node, scheduler: Scheduler, call: Call) -> list[JobState]:
-    """Return our jobs of one login node. Raises ConnectError after the seconds for which the call waits."""
-    call.progress(login.name, "asking Slurm")
-    await login.connected(call)
-    try:
-        return await call.limited(call.within, scheduler.jobs())
-    except asyncio.TimeoutError:
-        cause = f"Slurm has not answered for {call.within or 0:.0f} s"
-        raise ConnectError(cause, hop=login.name, remedy=TRY_AGAIN_SOON) from None
 
 
 async def _has_ended(job: Job, call: Call) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -158,7 +158,10 @@ class Nodes:
 
         replies = (
             self._watched.reply(
-                (node.settings, request.do), call.patience, partial(ask, node, spec), partial(_late, node)
+                (node.settings, request.do),
+                call.patience,
+                partial(ask, node, spec),
+                partial(_late, node, request),
             )
             for node, spec in nodes.values()
         )
@@ -166,14 +169,12 @@ class Nodes:
 
     async def _ask(self, call: Call, request: NodeRequest, node: Node, spec: Spec) -> NodeReply:
         call.progress(node.name, "asking")
-        limit = _limit(node, call, request.do)
-        more = request.more(node)
+        limit = _limit(node, call, request)
         try:
-            asking = node.request(spec.settings.python, call, request.do, request.timeout, **more)
-            answer = await call.limited(limit, asking)
+            answer = await call.limited(limit, request.of(node, spec, call))
             return NodeReply(node, answer, settings=spec.settings)
         except asyncio.TimeoutError:
-            return _late(node, limit or request.timeout)
+            return _late(node, request, limit or request.timeout)
         except GpuKernelError as error:
             error.fill_in("NAME", spec.name)
             return NodeReply(node, {}, error)
@@ -187,11 +188,19 @@ class Nodes:
 
 class NodeRequest(NamedTuple):
     """A request to each of several nodes. `timeout`: the seconds within which the agent answers; `more(node)` returns
-    the further arguments for a node."""
+    the further arguments for a node. `asking`: asks the node something else than its agent; `who` answers then."""
 
     do: str
     timeout: float = 30.0
     more: Callable[[Node], dict[str, Any]] = lambda node: {}
+    asking: Callable[[Node, Spec, Call], Awaitable[dict[str, Any]]] | None = None
+    who: str = "the node"
+
+    def of(self, node: Node, spec: Spec, call: Call) -> Awaitable[dict[str, Any]]:
+        """Return the answer of one node."""
+        if self.asking is not None:
+            return self.asking(node, spec, call)
+        return node.request(spec.settings.python, call, self.do, self.timeout, **self.more(node))
 
 
 class NodeReply(NamedTuple):
@@ -220,17 +229,19 @@ class NodeReply(NamedTuple):
         return any(state["id"] == kernel_id for state in self.answer.get("kernels", []))
 
 
-def _limit(node: Node, call: Call, do: str) -> float | None:
+def _limit(node: Node, call: Call, request: NodeRequest) -> float | None:
     """Return the seconds after which the node's reply to this request is late; None if the call waits for it."""
-    limit = _ANSWERED_WITHIN.get(do)
+    if request.asking is not None and call.within is not None:
+        return 2 * call.within  # to connect, and to answer
+    limit = _ANSWERED_WITHIN.get(request.do)
     if limit is None or call.within is None:
         return None
     return limit if node.linked else call.within + _STARTED_WITHIN + limit
 
 
-def _late(node: Node, seconds: float) -> NodeReply:
+def _late(node: Node, request: NodeRequest, seconds: float) -> NodeReply:
     """Return the reply of a node that has not replied for so long."""
-    cause = f"the node has not answered for {seconds:.0f} s"
+    cause = f"{request.who} has not answered for {seconds:.0f} s"
     return NodeReply(node, {}, ConnectError(cause, hop=node.name, remedy=TRY_AGAIN_SOON), late=seconds)
 
 

@@ -137,7 +137,7 @@ class Operations:
         replies, job_replies, logins = await asyncio.gather(
             self._nodes.ask_each(call, request, direct),
             self._jobs.ask_each(call, request, in_jobs),
-            cluster_rows(self._schedulers, in_jobs, call),
+            cluster_rows(self._nodes, self._schedulers, in_jobs, call),
         )
         job_rows, rows = gpu_rows(job_replies, replies)
         return rows + with_clusters(job_rows, logins)

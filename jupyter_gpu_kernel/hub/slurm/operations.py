@@ -10,15 +10,13 @@ import asyncio
 import re
 import shlex
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
-from ...errors import ConnectError, GpuKernelError
 from ..kernel_settings import KernelSettings, Spec
 from ..node.check.check import Report, answer_without_gpus
 from ..node.install import pack
-from ..node.link import TRY_AGAIN_SOON
 from ..node.node import Node
+from ..node.nodes import NodeRequest, Nodes
 from ..rpc import Call
 from .commands import batch_script
 from .dialect import JobState
@@ -131,36 +129,18 @@ def _check(folder: str, revision: str) -> str:
 # --- gpus
 
 
-async def cluster_rows(schedulers: Schedulers, specs: Iterable[Spec], call: Call) -> list[dict[str, Any]]:
+async def cluster_rows(
+    nodes: Nodes, schedulers: Schedulers, specs: list[Spec], call: Call
+) -> list[dict[str, Any]]:
     """Return one row for each login node: {"node", "hop", "slurm": {partitions, nodes, jobs}}, or {"node", "error"}."""
-    found = {id(one): (one, spec) for spec in specs for one in [schedulers.of(spec.settings)]}
-    replies = (
-        schedulers.watched.reply(one, call.patience, partial(_row, one, spec, call), partial(_late, one.name))
-        for one, spec in found.values()
-    )
-    return list(await asyncio.gather(*replies))
 
+    async def ask(node: Node, spec: Spec, call: Call) -> dict[str, Any]:
+        scheduler = schedulers.of(spec.settings)
+        return {"slurm": view(await scheduler.cluster(call), await scheduler.all_jobs(call))}
 
-def _late(name: str, seconds: float) -> dict[str, Any]:
-    error = ConnectError(f"Slurm has not answered for {seconds:.0f} s", hop=name, remedy=TRY_AGAIN_SOON)
-    return {"node": name, "error": error.to_json(), "late": seconds}
-
-
-async def _row(scheduler: Scheduler, spec: Spec, call: Call) -> dict[str, Any]:
-    name = scheduler.name
-    call.progress(name, "asking Slurm")
-    limit = None if call.within is None else 2 * call.within  # to connect, and to answer
-
-    async def ask() -> dict[str, Any]:
-        return view(await scheduler.cluster(call), await scheduler.all_jobs(call))
-
-    try:
-        return {"node": name, "hop": name, "slurm": await call.limited(limit, ask())}
-    except asyncio.TimeoutError:
-        return _late(name, limit or 0.0)
-    except GpuKernelError as error:
-        error.fill_in("NAME", spec.name)
-        return {"node": name, "error": error.to_json()}
+    replies = await nodes.ask_each(call, NodeRequest("slurm", asking=ask, who="Slurm"), specs)
+    rows = ({"node": one.node.name, "hop": one.node.name, **one.answer} for one in replies)
+    return [row if one.error is None else one.error_row for one, row in zip(replies, rows, strict=True)]
 
 
 def with_clusters(gpus: list[dict[str, Any]], clusters: list[dict[str, Any]]) -> list[dict[str, Any]]:

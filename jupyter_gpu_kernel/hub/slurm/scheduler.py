@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from ...errors import AgentError, GpuKernelError
 from ...wire.runtime import Runtime
@@ -13,7 +12,6 @@ from ..kernel_settings import KernelSettings
 from ..node.node import Node
 from ..node.nodes import Nodes
 from ..node.shared_connection import RouteSettings
-from ..node.watch import WatchedRequests
 from ..rpc import Call
 from ..transport.connection import Connection, Output
 from . import commands, dialect, partitions, words
@@ -183,8 +181,6 @@ class Schedulers:
         self._nodes = nodes
         self._log = log
         self._schedulers: dict[RouteSettings, Scheduler] = {}
-        self.watched = WatchedRequests[dict[str, Any]](runtime.monotonic, lambda row: "error" in row)
-        """The requests that clients repeat, one for each scheduler."""
 
     def of(self, settings: KernelSettings) -> Scheduler:
         """Return the scheduler of the login node to which these settings lead."""
