@@ -63,7 +63,7 @@ class Kernels:
         """This user and computer, for requests to agents."""
         infos = KernelInfoCache(data_folder() / "kernel-info", self._disk)
         self._context = HubContext(runtime, log, infos, self.owner)
-        self._placement = Placement(nodes, self.owner, log)
+        self._placement = Placement(nodes, self.owner)
         job_files = JobFiles(data_folder() / "jobs", self._disk)
         self.jobs = JobKernels(runtime, nodes, schedulers, job_files, log)
         self._stops = PendingStops(self.owner["owner"])

@@ -270,7 +270,7 @@ class HubProcess(Process):
     def _starter(self, nodes: NodesOfHub, settings: KernelSettings) -> Starter:
         if self._jobs is not None:
             return self._jobs.starter(settings)
-        self._placed = self._placed or Placement(nodes, self.computer.owner, self.log)
+        self._placed = self._placed or Placement(nodes, self.computer.owner)
         return HostStarter(self.runtime, nodes, self._placed, self.log)
 
     def _create_pending(

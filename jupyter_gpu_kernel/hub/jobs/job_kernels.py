@@ -141,7 +141,7 @@ class JobKernels:
         listed = [self._table.listed(state, spec.settings, login.name) for state in states]
         return [job for job in listed if not (job.state.over or self._table.is_over(job.id, login.name))]
 
-    async def _ask_slurm(self, login: Node, spec: Spec, call: Call) -> dict[str, Any]:
+    async def _ask_slurm(self, login: Node, spec: Spec, call: Call | None) -> dict[str, Any]:
         await login.connected(call)
         return {"jobs": await self._schedulers.of(spec.settings.at_login()).jobs()}
 

@@ -149,7 +149,7 @@ class Nodes:
         asked = [node for node, _ in nodes.values()]
 
         async def ask(node: Node, spec: Spec) -> NodeReply:
-            reply = await self._ask(call, request, node, spec)
+            reply = await self.ask(call, request, node, spec)
             was_shown = asked[-1] is node
             asked.remove(node)
             if asked and was_shown:  # the progress names a node that has not answered
@@ -167,11 +167,15 @@ class Nodes:
         )
         return list(await asyncio.gather(*replies))
 
-    async def _ask(self, call: Call, request: NodeRequest, node: Node, spec: Spec) -> NodeReply:
-        call.progress(node.name, "asking")
-        limit = _limit(node, call, request)
+    async def ask(self, call: Call | None, request: NodeRequest, node: Node, spec: Spec) -> NodeReply:
+        """Send a request to one node, for a call if there is one."""
+        asking, limit = request.of(node, spec, call), None
+        if call is not None:
+            call.progress(node.name, "asking")
+            limit = _limit(node, call, request)
+            asking = call.limited(limit, asking)
         try:
-            answer = await call.limited(limit, request.of(node, spec, call))
+            answer = await asking
             return NodeReply(node, answer, settings=spec.settings)
         except asyncio.TimeoutError:
             return _late(node, request, limit or request.timeout)
@@ -193,10 +197,10 @@ class NodeRequest(NamedTuple):
     do: str
     timeout: float = 30.0
     more: Callable[[Node], dict[str, Any]] = lambda node: {}
-    asking: Callable[[Node, Spec, Call], Awaitable[dict[str, Any]]] | None = None
+    asking: Callable[[Node, Spec, Call | None], Awaitable[dict[str, Any]]] | None = None
     who: str = "the node"
 
-    def of(self, node: Node, spec: Spec, call: Call) -> Awaitable[dict[str, Any]]:
+    def of(self, node: Node, spec: Spec, call: Call | None) -> Awaitable[dict[str, Any]]:
         """Return the answer of one node."""
         if self.asking is not None:
             return self.asking(node, spec, call)

@@ -8,15 +8,14 @@ not answer. Nothing is taken here.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from ...errors import ConnectError, GpuKernelError, HubError
+from ...errors import ConnectError, GpuKernelError
 from .. import sanitize
-from ..kernel_settings import KernelSettings
+from ..kernel_settings import KernelSettings, Spec
 from ..node.node import Node
-from ..node.nodes import Nodes
+from ..node.nodes import NodeRequest, Nodes
 from ..rpc import Call
 
 GRACE = 1.5
@@ -102,11 +101,10 @@ def wait_until(offers: Collection[Offer], last_is_pending: bool) -> float | None
 class Placement:
     """`await ask(settings, call)`. Remembers where kernels of each notebook were placed."""
 
-    def __init__(self, nodes: Nodes, owner: dict[str, str], log: logging.Logger) -> None:
+    def __init__(self, nodes: Nodes, owner: dict[str, str]) -> None:
         """`owner`: this user and computer, for requests to agents."""
         self._nodes = nodes
         self.owner = owner
-        self._log = log
         self._last_hosts: dict[tuple[str, str], str] = {}
         self._tasks: set[asyncio.Task[Offer]] = set()
 
@@ -158,19 +156,13 @@ class Placement:
 
     async def _ask(self, settings: KernelSettings, call: Call | None) -> Offer:
         node = self._nodes.of(settings)
-        answer, problem = dict[str, Any](), None
-        try:
-            answer = await self._request_offer(node, settings, call)
-        except GpuKernelError as error:
-            error.fill_in("NAME", settings.name)
-            problem = error
-        except Exception as error:  # a bug of ours, perhaps triggered by this node
-            self._log.exception("%s: “offer” failed", node.name)
-            problem = HubError.from_bug(error, node.name)
-        return Offer(node, settings, answer, problem, asyncio.get_running_loop().time())
-
-    async def _request_offer(self, node: Node, settings: KernelSettings, call: Call | None) -> dict[str, Any]:
         node.add_name(settings.name)
+        request = NodeRequest("offer", asking=self._request_offer)
+        reply = await self._nodes.ask(call, request, node, Spec(settings, settings.name))
+        return Offer(node, settings, reply.answer, reply.error, asyncio.get_running_loop().time())
+
+    async def _request_offer(self, node: Node, spec: Spec, call: Call | None) -> dict[str, Any]:
+        settings = spec.settings
         if call is not None and call.login_wait:
             await node.signed_in(call)
         wanted = {key: getattr(settings, key) for key in _NEEDED}

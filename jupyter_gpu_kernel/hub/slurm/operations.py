@@ -134,7 +134,7 @@ async def cluster_rows(
 ) -> list[dict[str, Any]]:
     """Return one row for each login node: {"node", "hop", "slurm": {partitions, nodes, jobs}}, or {"node", "error"}."""
 
-    async def ask(node: Node, spec: Spec, call: Call) -> dict[str, Any]:
+    async def ask(node: Node, spec: Spec, call: Call | None) -> dict[str, Any]:
         scheduler = schedulers.of(spec.settings)
         return {"slurm": view(await scheduler.cluster(call), await scheduler.all_jobs(call))}
 
