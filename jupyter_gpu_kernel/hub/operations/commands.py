@@ -209,18 +209,12 @@ class Operations:
         """
         kernel_id = str(call.arguments["kernel"])
         call.progress("", f"stopping {kernel_id}")
+        kill = call.arguments.get("kill") is True
+        cancelled = await self._jobs.cancel(kernel_id, call, running=kill, kill=kill)
+        if self._kernels.stop_pending(kernel_id) or cancelled:
+            return {"ok": True}
         specs = self._nodes.specs_for(kernel_id, call)
-        in_jobs = [spec for spec in specs if spec.settings.slurm]
-        direct = [spec for spec in specs if not spec.settings.slurm]
-        asking = asyncio.ensure_future(self._nodes.ask_each(call, NodeRequest("list"), direct))
-        try:
-            kill = call.arguments.get("kill") is True
-            cancelled = await self._jobs.cancel(kernel_id, call, running=kill, kill=kill)
-            if self._kernels.stop_pending(kernel_id) or cancelled:
-                return {"ok": True}
-            answers = await asking + await self._jobs.ask_each(call, NodeRequest("list"), in_jobs)
-        finally:
-            asking.cancel()
+        answers = await self._jobs.ask_each(call, NodeRequest("list"), specs)
         having = [one for one in answers if one.lists(kernel_id)]
         if not having and await self._jobs.cancel(kernel_id, call, running=True):
             return {"ok": True}
