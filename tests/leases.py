@@ -32,14 +32,14 @@ def read_leases(uuids: Iterable[str], timeout: float = 0.3) -> dict[str, Holder]
     return LeaseReader(RUNTIME).read(uuids, timeout)
 
 
-def passed_leases(uuids: Iterable[str], kernel_id: str = "before", since: float = 5.0) -> PassedLeases:
+def passed_leases(uuids: Iterable[str], kernel_id: str = "before") -> PassedLeases:
     """Leases that this kernel has taken, and that only the sockets hold by now."""
     sockets = []
     for lease in [take_lease(one, {"id": kernel_id}) for one in uuids]:
         assert lease is not None
         sockets.append(socket.socket(fileno=os.dup(lease.announcement.fileno())))
         lease.release()
-    return PassedLeases(kernel_id, sockets, since)
+    return PassedLeases(kernel_id, sockets)
 
 
 def run_in_own_network(code: str, *arguments: str, env: Mapping[str, str] | None = None) -> str:

@@ -1,6 +1,6 @@
 """A site's rules for kernels on this node: /etc/jupyter-gpu-kernel/policy.json, written by its administrators.
 
-    {"guard": false, "spare": false, "max_gpus": 2, "max_idle": 3600, "gpus_per_user": 3, "longest_hold": 86400,
+    {"guard": false, "spare": false, "max_gpus": 2, "max_idle": 3600, "gpus_per_user": 3,
      "reserved_gpus": {"GPU-6a1b…": ["carol", "@staff"]}}
 
 All keys are optional; without the file there are no rules. An invalid file counts as the strictest policy, and the
@@ -15,7 +15,7 @@ import math
 import os
 import pwd
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .kernel_settings import KernelSettings
 from .refused import Refused
@@ -23,7 +23,6 @@ from .refused import Refused
 PATH = Path("/etc/jupyter-gpu-kernel/policy.json")
 STRICT_GPUS = 1
 STRICT_IDLE = 3600.0
-STRICT_HOLD = 24 * 3600.0
 EVERY_GPU = "*"
 _LONGEST = 1e12  # seconds
 
@@ -41,7 +40,7 @@ class Policy(NamedTuple):
     guard: Whether kernels may survive SIGTERM.
     spare: Whether spare interpreters may run.
     max_gpus: The GPUs of one kernel; gpus_per_user: of all kernels of a user on this node.
-    max_idle, longest_hold: Seconds until an idle kernel ends, and for which a kernel keeps GPUs while others wait.
+    max_idle: Seconds until an idle kernel ends.
     reserved_gpus: The users and groups (“@staff”) who may use a GPU, by its UUID or index; the others may not.
     problem: What is wrong with the file.
     """
@@ -52,7 +51,6 @@ class Policy(NamedTuple):
     max_gpus: Optional[int] = None
     max_idle: Optional[float] = None
     gpus_per_user: Optional[int] = None
-    longest_hold: Optional[float] = None
     reserved_gpus: Optional[Mapping[str, Sequence[str]]] = None
     problem: str = ""
 
@@ -62,7 +60,6 @@ class Policy(NamedTuple):
         self._check_gpus(settings.gpus, self.gpus_per_user, "a user")
         allowed = settings.replace(
             gpus_per_user=self.gpus_per_user,
-            longest_hold=self.longest_hold,
             reserved_gpus=tuple(self.reserved_from_us()),
         )
         if not self.guard:
@@ -101,8 +98,6 @@ class Policy(NamedTuple):
             rules.append(f"idle for at most {self.max_idle:g} s")
         if self.gpus_per_user is not None:
             rules.append(f"at most {self.gpus_per_user} GPU(s) per user")
-        if self.longest_hold is not None:
-            rules.append(f"GPUs are kept for at most {self.longest_hold:g} s while others wait")
         if self.reserved_gpus:
             rules.append(f"reserved GPUs: {', '.join(self.reserved_gpus)}")
         problem = f" (read strictly, as {self.problem})" if self.problem else ""
@@ -112,39 +107,37 @@ class Policy(NamedTuple):
 def read_policy(path: Path = PATH) -> Policy:
     """Read this site's policy. Without a file there are no rules."""
     try:
-        text = path.read_text(encoding="utf-8")
+        data = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return Policy(path)
-    except (OSError, UnicodeDecodeError) as error:
-        return _strict(path, f"it cannot be read: {error}")
-    try:
-        data = json.loads(text)
+    except OSError as error:
+        return _strict(path, f"it cannot be read: {error}", {})
     except (ValueError, RecursionError) as error:
-        return _strict(path, f"it is not JSON: {error}")
+        return _strict(path, f"it is not JSON: {error}", {})
     if not isinstance(data, dict):
-        return _strict(path, "it is not a JSON object")
-    return _checked(path, data)
+        return _strict(path, "it is not a JSON object", {})
+    rules: Dict[str, Any] = {}
+    for key, value in data.items():
+        if key not in _RULES:  # it may be any rule, misspelt
+            return _strict(path, f"the key “{key}” is unknown", data)
+        name, read = _RULES[key]
+        rules[key] = read(value)
+        if rules[key] is None:
+            return _strict(path, f"“{key}” is not {name}", data)
+    return Policy(path, **rules)
 
 
-def _checked(path: Path, data: Dict[str, Any]) -> Policy:
-    """Check each key. An unknown one may be any rule, misspelt: then what can be forbidden is forbidden."""
-    unknown = sorted(set(data) - set(Policy._fields[1:-1]))
-    policy = Policy(path, problem=f"the key “{unknown[0]}” is unknown" if unknown else "")
-    for key in ("guard", "spare"):
-        allowed = data.get(key, True)
-        if not isinstance(allowed, bool):
-            policy = policy._replace(problem=f"“{key}” is neither true nor false")
-        changes: Dict[str, Any] = {key: not unknown and allowed is True}
-        policy = policy._replace(**changes)
-    for key, rule in _RULES.items():
-        value = data.get(key)
-        if value is None:
-            continue
-        read = rule.read(value)
-        policy = policy._replace(**{key: rule.strict if read is None else read})
-        if read is None:
-            policy = policy._replace(problem=f"“{key}” is not {rule.name}")
-    return policy
+def _strict(path: Path, problem: str, data: Dict[str, Any]) -> Policy:
+    """The strictest policy. Of the file's own rules it has the reserved GPUs: all, if these cannot be read."""
+    reserved = None
+    if "reserved_gpus" in data:
+        reserved = _reservations(data["reserved_gpus"])
+        reserved = {EVERY_GPU: ()} if reserved is None else reserved
+    return Policy(path, False, False, STRICT_GPUS, STRICT_IDLE, STRICT_GPUS, reserved, problem)
+
+
+def _flag(value: Any) -> Optional[bool]:
+    return value if isinstance(value, bool) else None
 
 
 def _count(value: Any) -> Optional[int]:
@@ -177,25 +170,15 @@ def _strings(value: Any) -> Optional[List[str]]:
     return [str(one) for one in value]
 
 
-class _Rule(NamedTuple):
-    name: str  # what its value must be
-    read: Callable[[Any], Any]  # returns None for an invalid value
-    strict: Any  # the value instead of an invalid one
-
-
-_RULES = {
-    "max_gpus": _Rule("a whole number", _count, STRICT_GPUS),
-    "max_idle": _Rule("a number of seconds", _seconds, STRICT_IDLE),
-    "gpus_per_user": _Rule("a whole number", _count, STRICT_GPUS),
-    "longest_hold": _Rule("a number of seconds", _seconds, STRICT_HOLD),
-    "reserved_gpus": _Rule("a list of UUIDs or an object of lists of users", _reservations, {EVERY_GPU: ()}),
+_RULES: Dict[str, Tuple[str, Callable[[Any], Any]]] = {
+    "guard": ("true or false", _flag),
+    "spare": ("true or false", _flag),
+    "max_gpus": ("a whole number", _count),
+    "max_idle": ("a number of seconds", _seconds),
+    "gpus_per_user": ("a whole number", _count),
+    "reserved_gpus": ("a list of UUIDs or an object of lists of users", _reservations),
 }
-
-
-def _strict(path: Path, problem: str) -> Policy:
-    """The strictest policy, except that which GPUs are reserved is not known."""
-    strict = {key: rule.strict for key, rule in _RULES.items() if key != "reserved_gpus"}
-    return Policy(path, guard=False, spare=False, problem=problem, **strict)
+"""What each rule must be, and what returns its value, or None if that is invalid."""
 
 
 def _own_names() -> Set[str]:

@@ -73,7 +73,6 @@ class KernelSettings:
     The site's policy (agent/policy.py) adds (None: no limit):
 
     gpus_per_user: The GPUs of all kernels of a user on this node.
-    longest_hold: Seconds for which a kernel keeps GPUs while others wait.
     reserved_gpus: The GPUs that are kept for other users: UUIDs, their beginnings, and indices; "*": all.
     """
 
@@ -252,7 +251,6 @@ class KernelSettings:
     started: float = 0.0
     pin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     gpus_per_user: Optional[int] = None
-    longest_hold: Optional[float] = None
     reserved_gpus: Tuple[str, ...] = ()
 
     @classmethod

@@ -245,30 +245,6 @@ def test_a_holder_that_worked_a_moment_ago_is_not_idle(gpus: List[str]) -> None:
         assert LeaseReader(LaterRuntime()).read(gpus, 30)[gpus[0]].idle_since == now
 
 
-def test_who_never_answers_is_waited_for_once(gpus: List[str]) -> None:
-    """Else the second reading would take an hour."""
-    lease = take_lease(gpus[1], WHO)
-    assert lease is not None
-    reader = LeaseReader(RUNTIME)
-    with squatter(gpus[0], {}) as pid, answering(lease):
-        for timeout in (0.5, 3600.0):
-            holders = reader.read(gpus, timeout)
-            assert (holders[gpus[0]].pid, holders[gpus[0]].id) == (pid, "?")
-        assert holders[gpus[1]].id == "ab12", "of those who do answer the answer is still awaited"
-
-
-def test_who_was_busy_once_is_believed_again(gpus: List[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease of a process that does not answer may be ignored."""
-    monkeypatch.setattr(announcements, "_SILENT_TIMEOUT", DEADLINE)
-    lease = take_lease(gpus[0], WHO)
-    assert lease is not None
-    reader = LeaseReader(RUNTIME)
-    assert not reader.read(gpus, timeout=0.0)[gpus[0]].answers
-    lease.announcement.answer()  # to a question that nobody asks any more
-    with answering(lease):
-        assert reader.read(gpus, timeout=DEADLINE)[gpus[0]].answers
-
-
 @pytest.mark.parametrize("words", [b"", b"[1]", b"\xff{", b'{"since": 1e999, "id": 7}', b"[" * 4000])
 def test_nonsense_from_a_holder_is_no_harm(gpus: List[str], words: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as listener:

@@ -7,7 +7,7 @@ import os
 import sys
 import textwrap
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict
 
 import pytest
 from gpu_names import new_uuid
@@ -20,7 +20,6 @@ from jupyter_gpu_kernel.agent.gpus.judge import Criteria, judge
 from jupyter_gpu_kernel.agent.gpus.requirements import Requirements, wait_reason
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
-from jupyter_gpu_kernel.agent.keeper.limits.hold_limit import HoldClock
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 
 
@@ -32,21 +31,6 @@ def gpu(index: int = 0, **facts: str) -> Gpu:
 def test_how_many_a_user_may_have() -> None:
     assert wait_reason(3, 1, others=2) == "" == wait_reason(None, 8, others=99)
     assert "allows a user 3 GPUs on this node, and your other kernels have 2" in wait_reason(3, 2, others=2)
-
-
-def test_when_gpus_go_back() -> None:
-    """Ten minutes after the notice at the earliest, and only while others wait."""
-    clock = HoldClock(longest=3600, notice=600)
-    assert clock.deadline(2999, held_since=0, others_wait=True) is None
-    assert clock.deadline(3000, held_since=0, others_wait=False) is None
-    assert clock.deadline(3000, held_since=0, others_wait=True) == 3600
-    assert not clock.is_over(3599, older=0) and clock.is_over(3600, older=0)
-    assert not clock.is_over(3600 + 59, older=1), "one GPU may be enough"
-    assert clock.is_over(3600 + 60, older=1)
-    assert clock.deadline(3661, held_since=0, others_wait=False) is None and not clock.is_over(3661, older=0)
-    assert clock.deadline(9000, held_since=0, others_wait=True) == 9600, "somebody new"
-    assert clock.deadline(9599, held_since=None, others_wait=True) is None
-    assert clock.deadline(9601, held_since=9600, others_wait=True) is None
 
 
 def test_a_kernel_at_the_limit_waits_although_a_gpu_is_free() -> None:
@@ -102,45 +86,14 @@ SHARES = textwrap.dedent("""
         os._exit(0)
     os.read(from_child[0], 1)
     leases = LeaseTaker(runtime, {"id": "m1"}).take_all(["GPU-9"])  # one's own do not count
-    print(mine.share_before(), mine.older_holders())
+    print(mine.share_before())
     os.write(to_child[1], b"x")
 """)
 
 
 @pytest.mark.parametrize(("priority", "share"), [(0, 1), (-1, 3)])
 def test_what_ones_other_kernels_have_or_get_first(priority: int, share: int) -> None:
-    assert run_in_own_network(SHARES, str(priority)).strip() == f"{share} 0"
-
-
-WAITERS = textwrap.dedent("""
-    import os, signal
-    from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue
-    from jupyter_gpu_kernel.agent.system.loop import Loop
-    from jupyter_gpu_kernel.agent.system.agent_runtime import AgentRuntime
-
-    ready, write = os.pipe()
-    children = []
-    for kernel_id, uid in (("mine", os.getuid()), ("others", 61235)):
-        children.append(os.fork())
-        if not children[-1]:
-            os.setuid(uid)
-            queue = WaitQueue(Loop(AgentRuntime()), kernel_id)
-            queue.join(1)
-            queue.announce(["GPU-1"])
-            os.write(write, b"x")
-            signal.pause()
-        os.read(ready, 1)
-    holder = WaitQueue(Loop(AgentRuntime()), "holder")
-    print(*(holder.others_waiting([gpu], seconds) for gpu, seconds in (("GPU-1", -1), ("GPU-1", 3600), ("GPU-2", -1))))
-    for child in children:
-        os.kill(child, signal.SIGKILL)
-""")
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
-def test_who_waits_for_a_gpu_that_a_kernel_holds() -> None:
-    """Kernels of other users, that have waited for some time, and can use it."""
-    assert run_in_own_network(WAITERS).split() == ["1", "0", "0"]
+    assert run_in_own_network(SHARES, str(priority)).strip() == str(share)
 
 
 OFFERS = textwrap.dedent("""
@@ -189,69 +142,6 @@ OFFER_BESIDE = OTHERS_PLACE + textwrap.dedent("""
     os.kill(other, signal.SIGKILL)
 """)
 
-HOLDER_BESIDE = OTHERS_PLACE + textwrap.dedent("""
-    from pathlib import Path
-    sys.path.insert(0, "tests")
-    from contexts import context
-    from leases import passed_leases
-    from runtimes import ManualLoop
-    from jupyter_gpu_kernel.agent.gpus.acquisition import Acquisition, AcquisitionCallbacks
-    from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu
-    from jupyter_gpu_kernel.agent.gpus.sampler import Sample
-    from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder
-    from jupyter_gpu_kernel.agent.gpus.sharing.turns import UNTAKEN_FOR
-
-    used = [0, 0] if sys.argv[2] == "free" else [0, 30000]
-    gpus = [Gpu(at, "GPU-00000000-0000-0000-0000-%012d" % at, "A100", 40960, mib, utilization=0)
-            for at, mib in enumerate(used)]
-    loop = ManualLoop()
-    loop.clock.seconds = AgentRuntime().time()
-    nothing = lambda *_: None
-    holder = Acquisition(
-        context(loop, Path(sys.argv[1]), id="holder", gpus=1), dict,
-        AcquisitionCallbacks(nothing, nothing, nothing),
-    )
-    assert holder.receive(passed_leases([gpus[0].uuid]))
-    leases = {gpus[0].uuid: Holder("me", os.getpid(), "holder", None, os.getuid(), yours=True)}
-    for now in range(int(UNTAKEN_FOR) + 1):
-        loop.clock.seconds += 1
-        holder._sampled(Sample(loop.clock.monotonic(), gpus, leases))
-        if now in (0, UNTAKEN_FOR):
-            print(holder.others_waiting(0))
-    holder.release()
-    os.kill(other, signal.SIGKILL)
-""")
-
-LISTED = OTHERS_PLACE + textwrap.dedent("""
-    from pathlib import Path
-    sys.path.insert(0, "tests")
-    from runtimes import ManualLoop
-    from jupyter_gpu_kernel.agent.gpus.sharing.turns import UNTAKEN_FOR
-    from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
-    from jupyter_gpu_kernel.agent.paths import Root
-
-    mine = os.fork()
-    if not mine:
-        loop, gpus = ManualLoop(), ["GPU-00000000-0000-0000-0000-000000000000"]
-        loop.clock.seconds = AgentRuntime().time()
-        queue = WaitQueue(loop, "mine")
-        queue.join(1)
-        queue.announce(gpus)
-        for _ in range(3):
-            queue.note_untaken(queue.look(), gpus, gpus)
-            loop.clock.seconds += UNTAKEN_FOR / 2
-        queue.look()
-        os.write(write, b"x")
-        while True:
-            loop.advance()
-    os.read(ready, 1)
-    handlers = RequestHandlers(AgentRuntime(), Root(Path(sys.argv[1])))
-    (row,) = handlers.handle({"do": "gpus"})["gpus"]
-    print(*(f"{one['id']}:{'untaken' in one['passed']}" for one in row["queue"]))
-    for child in (mine, other):
-        os.kill(child, signal.SIGKILL)
-""")
-
 
 def practice_gpus(tmp_path: Path, state: str) -> Dict[str, str]:
     """The environment in which nvidia-smi shows these GPUs."""
@@ -266,19 +156,3 @@ def test_the_choice_among_hosts_passes_over_the_places_of_a_user_whom_the_settin
 ) -> None:
     env = practice_gpus(tmp_path, '{"gpus": [{}]}')
     assert run_in_own_network(OFFER_BESIDE, env=env).split() == ["False", "False", "True"]
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
-@pytest.mark.parametrize(("second", "counts"), [("free", ["1", "0"]), ("used", ["1", "1"])])
-def test_who_leaves_a_free_gpu_untaken_does_not_wait_for_one_that_a_kernel_holds(
-    second: str, counts: List[str], tmp_path: Path
-) -> None:
-    """By samples that are taken while a kernel of another user waits."""
-    env = practice_gpus(tmp_path, '{"mode": "wait"}')  # the test delivers the samples
-    assert run_in_own_network(HOLDER_BESIDE, str(tmp_path), second, env=env).split() == counts
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
-def test_the_list_of_gpus_shows_at_once_what_ones_own_kernels_pass_over(tmp_path: Path) -> None:
-    env = practice_gpus(tmp_path, '{"gpus": [{}]}')
-    assert run_in_own_network(LISTED, str(tmp_path), env=env).split() == ["others:True", "mine:False"]

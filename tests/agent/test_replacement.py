@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Iterator, List, Optional
+from typing import Iterator, List
 
 import pytest
 from contexts import NO_CALLBACKS, context
@@ -16,7 +16,6 @@ from jupyter_gpu_kernel.agent.keeper.lifetime import Replacement
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.system.loop import Loop
 
-SINCE = 1234.0
 """When the old kernel got its lease."""
 
 
@@ -44,14 +43,10 @@ class New:
     def gpus(self) -> List[str]:
         return self._gpus.acquisition.uuids
 
-    @property
-    def held_since(self) -> Optional[float]:
-        return self._gpus.acquisition.held_since
-
     def receive(self) -> None:
         """Receive the lease of the old kernel."""
         old = self._manager("old")
-        assert old.acquisition.receive(passed_leases([self.uuid], since=SINCE))
+        assert old.acquisition.receive(passed_leases([self.uuid]))
         assert old.hand_over(self._root.kernel("new"))
         self._loop.later(0, self._loop.stop)
         self._loop.run()
@@ -77,7 +72,6 @@ def test_a_lease_that_comes_early_is_used_when_the_kernel_is_up(new: New) -> Non
     assert not new.gpus and not new.released
     new.replacement.kernel_up()
     assert new.gpus == [new.uuid] and not new.released
-    assert new.held_since == SINCE
 
 
 def test_a_lease_that_comes_during_a_restart_is_used_when_the_kernel_is_up_again(new: New) -> None:

@@ -7,34 +7,25 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import math
-from collections import deque
 from pathlib import Path
-from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from ..kernel_context import KernelContext
 from ..system import procfs
 from ..system.loop import Timer
 from .claim import Claim, ClaimPending
 from .devices.gpu import WITHOUT, SmiError, variables
-from .judge import Verdict
 from .requirements import Allocation, Requirements, job_gpus, wait_reason
 from .sampler import Result, Sampler
 from .sharing.announcements import Details
 from .sharing.lease import Lease, LeaseTaker, release_all
 from .sharing.lease_transfer import LeaseTransfer, PassedLeases
-from .sharing.release_watch import ReleaseWatch
 from .sharing.turns import WaitingKernel
 from .sharing.wait_queue import WaitQueue
 
 RETRIES = {"hang": 4, "driver": 2}
 """By the code of the error, how often the GPUs are read again before the cell fails: a driver may hang for a minute."""
 RETRY_AFTER = 5.0
-LOOK_INTERVAL = 1.0
-"""Seconds, at least, between two decisions without a new sample, for which only the queue can have changed."""
-EARLY_SAMPLES, EARLY_WITHIN = 4, 10.0
-"""At most so many samples in so many seconds are taken because something has changed on the node: every user can add
-and remove places and leases all the time. Those that are due anyway come every few seconds."""
 
 
 class _Need(enum.Enum):
@@ -61,8 +52,6 @@ class AcquisitionCallbacks(NamedTuple):
 class Acquisition:
     """Call `prepare` when the kernel starts, and `request` when a cell needs the GPUs."""
 
-    held_since: Optional[float] = None
-    """Since when the kernel has leases, in seconds since the epoch."""
     _sampler: Optional[Sampler] = None
     _timer: Optional[Timer] = None
     _failures = 0
@@ -84,11 +73,8 @@ class Acquisition:
         self._callbacks = callbacks
         self._leases: List[Lease] = []
         self._transfer = LeaseTransfer(loop.runtime, settings.id, context.lease_queue)
-        self._early_times: Deque[float] = deque([-math.inf] * EARLY_SAMPLES, EARLY_SAMPLES)
-        self._decided_behind: List[WaitingKernel] = []
         self._gpus_per_user = settings.gpus_per_user
         self._queue = WaitQueue(loop, settings.id, settings.priority, details, list(settings.ignore_place))
-        self._releases = ReleaseWatch(loop, self._changed, lambda: self._claim.users())
         self._allocation = Allocation.current(loop.runtime)
         if self._count and self._allocation.uuids:
             self.uuids, self._state = self._allocation.uuids, _Need.ACQUIRED
@@ -148,8 +134,7 @@ class Acquisition:
         passed = self._transfer.inherit()
         leases = self._taker.take_over(passed.sockets)
         if leases and len(leases) == self._count:
-            self._leases = leases
-            return self._hold(passed.since or self._loop.runtime.time())
+            return self._hold(leases)
         release_all(leases)  # this process may have had no descriptors left for the others
         self._transfer.release()
         if not self.acquired and len(gpus) == self._count:
@@ -176,7 +161,7 @@ class Acquisition:
         self._stop_sampling()
         release_all(leases[self._count :])
         try:
-            self._keep(leases[: self._count], passed.since)
+            self._keep(leases[: self._count])
         except OSError:
             self.release()
         return self.acquired
@@ -186,7 +171,7 @@ class Acquisition:
 
         Returns whether there is such a keeper.
         """
-        passed = self._transfer.hand_over(folder, self._leases, self.held_since or 0)
+        passed = self._transfer.hand_over(folder, self._leases)
         self.release()  # only our copies of the sockets
         return passed
 
@@ -196,12 +181,8 @@ class Acquisition:
             self._job_gpus = {}
             self._loop.run_in_thread(lambda: job_gpus(self._loop.runtime), self._given)
         if not self.acquired and self._sampler is None:
-            self._start_sampling()
-
-    def _start_sampling(self) -> None:
-        if self._sampler is None:
             self._sampler = Sampler(self._loop, self._sampled, with_links=self._count > 1)
-        self._sampler.start()
+            self._sampler.start()
 
     def request(self) -> None:
         """Acquire the GPUs, as a cell needs them. After an error another call tries again."""
@@ -209,7 +190,6 @@ class Acquisition:
             return
         self._state = _Need.WAITING
         self._queue.join(self._count)
-        self._releases.start()
         self.prepare()
         self._decide(is_new=False) if self._claim.can_decide else self._sample()
 
@@ -219,7 +199,7 @@ class Acquisition:
             self._state = _Need.IDLE
         self._failures = 0
         self._claim.release()
-        self._leave_queue()
+        self._queue.leave()
 
     def release(self) -> None:
         """Release every GPU that was leased here."""
@@ -229,21 +209,7 @@ class Acquisition:
         self._stop_sampling()
         self._transfer.release()
         release_all(self._leases)
-        self._leases, self.held_since, self.ignored_leases = [], None, {}
-
-    def others_waiting(self, seconds: float) -> int:
-        """Return how many kernels of other users have waited so long for one of this kernel's GPUs.
-
-        Samples are taken meanwhile, as they show whether those kernels leave other free GPUs untaken.
-        """
-        count = self._queue.others_waiting(self.uuids, seconds)
-        if count:
-            self._start_sampling()
-        return count
-
-    def older_holders(self) -> int:
-        """Return how many kernels that have leases, of all users, were started before this one."""
-        return self._queue.older_holders()
+        self._leases, self.ignored_leases = [], {}
 
     def _given(self, names: Dict[str, str]) -> None:
         """The scheduler has given the GPUs with these names, by UUID. They are leased as far as nobody else has the
@@ -254,15 +220,15 @@ class Acquisition:
                 self._job_leases = [lease for lease in map(self._taker.take, names) if lease is not None]
             self._callbacks.on_given()
 
-    def _keep(self, leases: List[Lease], since: Optional[float] = None) -> None:
+    def _keep(self, leases: List[Lease]) -> None:
         """Hold these leases, also if this keeper is killed. Raises OSError if the system refuses it."""
-        self._leases, since = leases, since or self._loop.runtime.time()
-        self._transfer.keep(leases, since)
-        self._hold(since)
+        self._leases = leases
+        self._transfer.keep(leases)
+        self._hold(leases)
 
-    def _hold(self, since: float) -> None:
-        self.uuids, self._state, self.held_since = [one.uuid for one in self._leases], _Need.ACQUIRED, since
-        self.ignored_leases = {lease.uuid: "" for lease in self._leases if lease.ignores_another}
+    def _hold(self, leases: List[Lease]) -> None:
+        self._leases, self.uuids, self._state = leases, [one.uuid for one in leases], _Need.ACQUIRED
+        self.ignored_leases = {lease.uuid: "" for lease in leases if lease.ignores_another}
 
     # -------------------------------------------------------------------------------------- samples
 
@@ -273,8 +239,6 @@ class Acquisition:
         self._claim.add(result)
         if self._state is _Need.WAITING:
             return self._decide()
-        if self._state is _Need.ACQUIRED:
-            self._note_untaken(self._queue.all_waiting(), self._claim.verdicts())
         if not self._claim.has_all_samples:
             self._sample_in(self._claim.delay())
 
@@ -282,20 +246,20 @@ class Acquisition:
         """Take the GPUs if they are free. `ahead`: the kernels whose turn comes first, if there is no new sample.
         `is_new`: whether the newest sample was taken while the cell waited; else, while others come first, it cannot
         tell what would be left for them."""
-        pause = 0.0 if ahead is None else LOOK_INTERVAL
         try:
             limit = self._limit()
             # A kernel that must wait holds up nobody, but this user's others see that it is there.
             verdicts = self._claim.verdicts()
             self._queue.announce([] if limit else [one.gpu.uuid for one in verdicts if not one.unusable])
-            ahead = self._decided_behind = self._look() if ahead is None else ahead
+            ahead = self._look() if ahead is None else ahead
             if ahead and not is_new:
                 return self._sample()
             outcome = self._claim.decide(ahead, limit)
-            self._note_untaken(ahead, verdicts)
+            free = [one.gpu.uuid for one in verdicts if one.free]
+            self._queue.note_untaken(ahead, [one.gpu.uuid for one in verdicts], free)
             if isinstance(outcome, ClaimPending):
                 self._callbacks.on_waiting(outcome.text)
-                return self._sample_in(max(outcome.delay, pause))
+                return self._sample_in(outcome.delay)
             self._keep(outcome.leases)
         except SmiError as error:
             return self._failed(error)
@@ -305,26 +269,12 @@ class Acquisition:
                 str(SmiError("system", f"the GPUs cannot be leased: {error}", WITHOUT))
             )
         self.ignored_leases.update({uuid: str(holder) for uuid, holder in outcome.ignored.items()})
-        self._leave_queue()
+        self._queue.leave()
         self._stop_sampling()
         self._callbacks.on_acquired()
 
-    def _note_untaken(self, ahead: List[WaitingKernel], verdicts: Sequence[Verdict]) -> None:
-        free = [one.gpu.uuid for one in verdicts if one.free]
-        self._queue.note_untaken(ahead, [one.gpu.uuid for one in verdicts], free)
-
     def _look(self) -> List[WaitingKernel]:
         return self._queue.look(self._claim.seen_leases())
-
-    def _changed(self, released: bool) -> None:
-        """The leases, the queue, or who uses the GPUs has changed."""
-        has_moved = self._look() != self._decided_behind
-        if (released or has_moved) and not self._failures:  # a driver that hangs is asked again after a pause
-            self._sample(early=True)
-
-    def _leave_queue(self) -> None:
-        self._queue.leave()
-        self._releases.stop()
 
     def _limit(self) -> str:
         """Return why the kernel must wait whatever is free, by the site's policy; "" if it need not."""
@@ -349,18 +299,13 @@ class Acquisition:
             self._timer.cancel()  # so that only one sample is ever due
         self._timer = self._loop.later(seconds, self._sample)
 
-    def _sample(self, early: bool = False) -> None:
-        """Take a sample, unless no GPU is in reach. `early`: the sample is not due, but something has changed."""
+    def _sample(self) -> None:
+        """Take a sample, unless no GPU is in reach."""
         if self._state is _Need.WAITING:
             ahead = self._look()
             named = all(procfs.knows_user(kernel.uid) for kernel in ahead)  # else a sample looks the names up
             if named and self._claim.is_out_of_reach(ahead, self._limit()):
                 return self._decide(ahead)  # only the queue may have changed
-        if early:
-            now = self._loop.time()
-            if now - self._early_times[0] < EARLY_WITHIN:
-                return
-            self._early_times.append(now)
         if self._sampler is not None:
             self._sampler.start()
 

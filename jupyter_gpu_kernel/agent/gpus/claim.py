@@ -131,10 +131,6 @@ class Claim:
         """Return the verdict on each GPU, by the samples so far."""
         return self._judge(self._recent())
 
-    def users(self) -> List[int]:
-        """Return the ids of the processes that use GPUs in the newest sample."""
-        return [one.pid for gpu in (self._samples[-1].gpus if self._samples else ()) for one in gpu.processes]
-
     def seen_leases(self) -> List[Holder]:
         """Return the holder of each leased GPU in the newest sample."""
         return list(self._samples[-1].holders().values()) if self._samples else []
@@ -216,17 +212,12 @@ class Claim:
         self, verdicts: List[Verdict], ahead: Sequence[WaitingKernel], limit: str = ""
     ) -> ClaimPending:
         # The random part keeps two kernels that wait from trying at the same moment every time.
-        soon = not self.has_all_samples or self._was_released()
-        delay = self.delay() if soon else self._runtime.random.uniform(*self._criteria.wait)
+        wait = self._runtime.random.uniform(*self._criteria.wait)
+        delay = wait if self.has_all_samples else self.delay()
         if any(verdict.pending for verdict in verdicts):  # it may be free after a few samples
             delay = min(delay, self._criteria.unhurried)
         node, notebooks = socket.gethostname(), self._samples[-1].notebooks
         return ClaimPending(waiting_text(verdicts, self._count, node, ahead, limit, notebooks), delay)
-
-    def _was_released(self) -> bool:
-        """Whether a lease was released since the older samples, so that its GPU may be free after a few new ones."""
-        *older, newest = self._recent()
-        return any(uuid not in newest.leases for sample in older for uuid in sample.leases)
 
     def _recent(self) -> List[Sample]:
         oldest = self._runtime.monotonic() - self._criteria.fresh

@@ -137,11 +137,11 @@ class GpuManager:
             self._waits_since, self._text = None, ""
             self._on_state("idle")
 
-    def release_unused(self, why: str = "not used for a while") -> None:
+    def release_unused(self) -> None:
         """Release the GPUs until the next cell, as the kernel has not opened CUDA."""
         names = ", ".join(self.acquisition.names)
         self.release()
-        self._story.tell("gpu", f"released {names}: {why}")
+        self._story.tell("gpu", f"released {names}: not used for a while")
         self._evaluate(self._take_gpus, lambda _: None)
         self._on_state("idle")
 

@@ -64,7 +64,7 @@ class SampleReader:
         if self._links is None:
             self._links = self._smi.read_links(TIMEOUT, stop)
         leases = self._leases.read([gpu.uuid for gpu in gpus if gpu.uuid])
-        return Sample(begin, gpus, leases, self._links, self._queue.own_reports().notebooks)
+        return Sample(begin, gpus, leases, self._links, self._queue.own_notebooks())
 
 
 def judge_now(runtime: AgentRuntime, needs: Requirements = ANY_GPU) -> List[Verdict]:

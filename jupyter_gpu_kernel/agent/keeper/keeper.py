@@ -31,7 +31,6 @@ from ..system.loop import Timer
 from .commands import KernelCommands, Status, read_unanswered
 from .core_runner import CoreRunner
 from .lifetime import EndRequest, Replacement, Shutdown
-from .limits.hold_limit import HoldLimit
 from .limits.housekeeping import Housekeeping
 from .limits.idle_timer import IdleTimer
 from .server import HubEvents, KeeperServer, OutputPace, RejectedInput
@@ -63,8 +62,6 @@ class Keeper:
         self._make_core()
         self.job = system.job(self, root) if self.settings.now.job else None
         self._commands = KernelCommands(self)
-        if self.settings.now.longest_hold is not None:
-            HoldLimit(self, self.settings.now.longest_hold)
         self._housekeeping = Housekeeping(self)
         self._end_request = EndRequest.NONE
         self._ended_before: Sequence[str] = ()  # the kernel's process started: see `RunningKernel.ended`

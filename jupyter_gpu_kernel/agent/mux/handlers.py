@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ...wire import PROTOCOL
 from ...wire.fields import number, text, texts
@@ -23,7 +23,7 @@ from ..gpus.offer import read_offer
 from ..gpus.requirements import Allocation, Requirements
 from ..gpus.sampler import judge_now
 from ..gpus.sharing import queue_view
-from ..gpus.sharing.turns import PassedPlaces, Place, WaitingKernel
+from ..gpus.sharing.turns import PassedPlaces, WaitingKernel
 from ..gpus.sharing.wait_queue import QueueReader
 from ..job.client import job_status
 from ..keeper.client import TIMEOUT, KeeperTimeout
@@ -264,29 +264,25 @@ class RequestHandlers:
             raise Refused(error.code, error.cause) from None
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
         leftovers, reader = self._leftovers.list_processes(), QueueReader(self._runtime)
-        own = reader.own_reports()
-        queue = self._queue(reader.in_order(), own.untaken, verdicts)
+        notebooks, queue = reader.own_notebooks(), self._queue(reader.in_order(), verdicts)
         return {
             "gpus": [
                 dict(
                     row,
                     leftovers=on_gpu(row, leftovers),
-                    queue=queue_view.rows(queue, row["uuid"], own.notebooks),
+                    queue=queue_view.rows(queue, row["uuid"], notebooks),
                 )
                 for row in rows
             ]
         }
 
-    def _queue(
-        self, queue: List[WaitingKernel], untaken: Collection[Place], verdicts: List[Verdict]
-    ) -> List[WaitingKernel]:
-        """The kernels that wait, with those marked that are passed over: as far as the requests so far show, and by
-        this user's kernels that wait (`untaken`)."""
+    def _queue(self, queue: List[WaitingKernel], verdicts: List[Verdict]) -> List[WaitingKernel]:
+        """The kernels that wait, with those marked that are passed over, as far as the requests so far show."""
         free = [verdict.gpu.uuid for verdict in verdicts if verdict.free]
         with self._passed_lock:
-            marked = self._passed.mark(queue, untaken)
+            marked = self._passed.mark(queue)
             self._passed.add(self._runtime.monotonic(), marked, [one.gpu.uuid for one in verdicts], free)
-            return self._passed.mark(queue, untaken)
+            return self._passed.mark(queue)
 
     def _offer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """What this node offers to a kernel with these settings; `detached`: when the kernel was started that its

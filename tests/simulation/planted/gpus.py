@@ -26,7 +26,7 @@ GPUS = [
     Mutant(
         "a kernel that has its GPUs stays in the queue",
         "agent.gpus.acquisition",
-        "        self._leave_queue()\n        self._stop_sampling()\n        self._callbacks.on_acquired()\n",
+        "        self._queue.leave()\n        self._stop_sampling()\n        self._callbacks.on_acquired()\n",
         "        self._stop_sampling()\n        self._callbacks.on_acquired()\n",
     ),
     Mutant(
@@ -38,7 +38,7 @@ GPUS = [
     Mutant(
         "the leases of a killed keeper are released",
         "agent.gpus.acquisition",
-        "        self._transfer.keep(leases, since)\n",
+        "        self._transfer.keep(leases)\n",
         "",
     ),
     Mutant(
@@ -100,12 +100,6 @@ GPUS = [
         "agent.gpus.manager",
         "        self._handle(GpusChanged(self.are_ready, self.acquisition.names, text))\n",
         "        self._handle(GpusChanged(self.are_ready, self.acquisition.names))\n",
-    ),
-    Mutant(
-        "a kernel behind others looks at the queue all the time",
-        "agent.gpus.acquisition",
-        "        pause = 0.0 if ahead is None else LOOK_INTERVAL\n",
-        "        pause = 0.0\n",
     ),
     Mutant(
         "the GPUs of a kernel are released instead of passed on to the kernel that replaces it",

@@ -16,7 +16,7 @@ import json
 import os
 import re
 import socket
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ...system import procfs
 from ...system.agent_runtime import AgentRuntime, Owner, peer
@@ -33,7 +33,6 @@ MAX_CONNECTIONS = 32
 _MAX_JSON = 4096  # bytes
 _MOST = 1000  # names
 _BATCH = 64  # connections at a time
-_SILENT_TIMEOUT = 0.05  # seconds; a process that works again answers in less
 
 
 class Announcement:
@@ -121,8 +120,7 @@ class AnnouncementReader:
     """Reads the announcements with a prefix and a name that matches a pattern, repeatedly. Names lack the prefix.
 
     `owners` connects once to each socket: many processes that read each other all the time do not keep each other busy.
-    A process that does not answer (stopped, busy, or hostile) is reported by `read` all the same, but only the first
-    `read` waits long for its answer.
+    A process that does not answer (stopped, busy, or hostile) is reported by `read` all the same.
     """
 
     def __init__(self, runtime: AgentRuntime, prefix: str, pattern: re.Pattern[str]) -> None:
@@ -130,7 +128,6 @@ class AnnouncementReader:
         self._prefix = prefix
         self._pattern = pattern
         self._known: Dict[Tuple[str, int], Owner] = {}  # by name and inode
-        self._silent: Set[Tuple[str, int]] = set()  # (name, pid) of those that did not answer last time
 
     def names(self) -> List[str]:
         """Return what is announced, but no more than a limit. Never blocks."""
@@ -151,11 +148,9 @@ class AnnouncementReader:
     def read(self, names: List[str], timeout: float = 0.3) -> Dict[str, Announced]:
         """Return those of these names that are announced. Blocks for up to `timeout` seconds."""
         answers: Dict[str, Announced] = {}
-        now, silent = self._runtime.monotonic(), self._silent
-        deadlines = now + timeout, now + min(timeout, _SILENT_TIMEOUT)
-        self._silent = set()
+        deadline = self._runtime.monotonic() + timeout
         for at in range(0, len(names), _BATCH):  # a process has no more than 1024 descriptors by default
-            answers.update(self._read_batch(names[at : at + _BATCH], deadlines, silent))
+            answers.update(self._read_batch(names[at : at + _BATCH], deadline))
         return answers
 
     def _listed(self) -> List[Tuple[str, int]]:
@@ -165,12 +160,9 @@ class AnnouncementReader:
         found = ((row.name[len(start) :].decode("ascii", "replace"), row.inode) for row in listening)
         return list(itertools.islice((one for one in found if self._pattern.fullmatch(one[0])), _MOST))
 
-    def _read_batch(
-        self, names: List[str], deadlines: Tuple[float, float], silent: Set[Tuple[str, int]]
-    ) -> Dict[str, Announced]:
-        """`deadlines`: of all, and of those that were silent the last time, whose answers are received last."""
+    def _read_batch(self, names: List[str], deadline: float) -> Dict[str, Announced]:
         answers: Dict[str, Announced] = {}
-        asked: List[Tuple[bool, str, socket.socket]] = []
+        asked: List[Tuple[str, socket.socket]] = []
         refused: List[str] = []
         with contextlib.ExitStack() as stack:
             for name in names:
@@ -178,19 +170,17 @@ class AnnouncementReader:
                 error = client.connect_ex("\0" + self._prefix + name)
                 if error == 0:
                     answers[name] = Announced(*peer(client), {})
-                    asked.append(((name, answers[name].pid) in silent, name, client))
+                    asked.append((name, client))
                 else:  # no socket has the name; or one that is bound but does not listen, or has a full queue
                     refused.append(name)
                     if error == errno.EAGAIN:
                         answers[name] = _UNKNOWN
             for name, owner in find_owners(self._runtime, self._prefix, refused).items():
                 answers[name] = Announced(*owner, {})
-            for was_silent, name, client in sorted(asked, key=lambda one: one[0]):
-                client.settimeout(max(0.0, deadlines[was_silent] - self._runtime.monotonic()))
-                try:
+            for name, client in asked:
+                client.settimeout(max(0.0, deadline - self._runtime.monotonic()))
+                with contextlib.suppress(BlockingIOError, socket.timeout):
                     answers[name] = answers[name]._replace(details=_receive(client))
-                except (BlockingIOError, socket.timeout):
-                    self._silent.add((name, answers[name].pid))
         return answers
 
     def _ask(self, name: str) -> Optional[Owner]:

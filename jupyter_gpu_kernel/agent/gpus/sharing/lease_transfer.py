@@ -14,9 +14,9 @@ import contextlib
 import json
 import socket
 from pathlib import Path
-from typing import Callable, NamedTuple, Optional, Sequence
+from typing import Callable, NamedTuple, Sequence
 
-from ....wire.fields import FieldError, load_object, number, text
+from ....wire.fields import FieldError, load_object, text
 from ...paths import is_kernel_id
 from ...system.agent_runtime import AgentRuntime, bind_datagrams, receive_descriptors, send_descriptors
 from ...system.loop import Loop
@@ -31,11 +31,10 @@ _MAX_MESSAGE = 4096
 
 
 class PassedLeases(NamedTuple):
-    """The leases, by their sockets, of the kernel `kernel_id`, which got them at this time, if that is known."""
+    """The leases, by their sockets, of the kernel `kernel_id`."""
 
     kernel_id: str = ""
     sockets: Sequence[socket.socket] = ()
-    since: Optional[float] = None
 
     def close(self) -> None:
         """Release the leases, unless another process has the sockets, too."""
@@ -73,24 +72,23 @@ class LeaseTransfer(NamedTuple):
     kernel_id: str
     queue: socket.socket
 
-    def hand_over(self, folder: Path, leases: Sequence[Lease], since: float) -> bool:
-        """Pass the leases that the kernel has since this time to the keeper of another kernel, with this folder. The
-        caller still has to release them.
+    def hand_over(self, folder: Path, leases: Sequence[Lease]) -> bool:
+        """Pass the leases to the keeper of another kernel, with this folder. The caller still has to release them.
 
         Returns whether there is such a keeper.
         """
         with contextlib.suppress(OSError), self.runtime.unix_socket(socket.SOCK_DGRAM) as sock:
             sock.connect(str(folder / _TRANSFER))
-            self._send(sock, leases, since)
+            self._send(sock, leases)
             return True
         return False
 
-    def keep(self, leases: Sequence[Lease], since: float) -> None:
-        """Keep the leases that the kernel has since this time. Raises OSError if the system refuses it."""
-        self._send(self.queue, leases, since)
+    def keep(self, leases: Sequence[Lease]) -> None:
+        """Keep the leases. Raises OSError if the system refuses it."""
+        self._send(self.queue, leases)
 
-    def _send(self, sock: socket.socket, leases: Sequence[Lease], since: float) -> None:
-        message = {"kernel": self.kernel_id, "since": int(since)}
+    def _send(self, sock: socket.socket, leases: Sequence[Lease]) -> None:
+        message = {"kernel": self.kernel_id}
         descriptors = [lease.announcement.fileno() for lease in leases[:_MAX_LEASES]]
         send_descriptors(sock, json.dumps(message).encode(), descriptors)
 
@@ -121,10 +119,7 @@ def _receive(runtime: AgentRuntime, sock: socket.socket, flags: int = 0) -> Pass
         return PassedLeases()
     passed = PassedLeases(sockets=[runtime.received_socket(one) for one in descriptors])
     with contextlib.suppress(FieldError):
-        request = load_object(message)
-        passed = passed._replace(kernel_id=text(request, "kernel"))
-        since = number(request, "since", 0, most=int(runtime.time()))  # the clock may have been set back
-        passed = passed._replace(since=since or None)
+        passed = passed._replace(kernel_id=text(load_object(message), "kernel"))
     if is_kernel_id(passed.kernel_id):
         return passed
     passed.close()

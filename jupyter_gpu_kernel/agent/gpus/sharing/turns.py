@@ -28,9 +28,7 @@ UNTAKEN_FOR = 60.0
 _GAP = 60.0
 """Seconds between two looks after which nothing is known of the time in between."""
 _TOO_MANY = "it asks for more GPUs than this node has"
-UNTAKEN = "it has left enough free GPUs untaken for a minute"
-Place = Tuple[str, int]
-"""The kernel's id, and its uid."""
+_UNTAKEN = "it has left enough free GPUs untaken for a minute"
 _Key = Union[int, Tuple[str, int, float]]  # uid; or kernel id, uid, since
 
 
@@ -130,22 +128,18 @@ class PassedPlaces:
         self._untaken = {key for key in self._untaken if key in present or isinstance(key, int)}
         self._untaken |= {key for key, since in self._untaken_since.items() if now - since >= UNTAKEN_FOR}
 
-    def mark(self, ahead: Iterable[WaitingKernel], untaken: Collection[Place] = ()) -> List[WaitingKernel]:
-        """Return the same kernels, with the reason in `passed` of those that are passed over.
-
-        `untaken`: places of which another kernel of this user has found out that they leave free GPUs untaken.
-        """
-        return [kernel._replace(passed=self._reason(kernel, untaken)) for kernel in ahead]
+    def mark(self, ahead: Iterable[WaitingKernel]) -> List[WaitingKernel]:
+        """Return the same kernels, with the reason in `passed` of those that are passed over."""
+        return [kernel._replace(passed=self._reason(kernel)) for kernel in ahead]
 
     def names(self, kernel: WaitingKernel) -> bool:
         """Return whether the user of this kernel is one of `users`."""
         return not self._users.isdisjoint({str(kernel.uid), procfs.known_user_name(kernel.uid)})
 
-    def _reason(self, kernel: WaitingKernel, untaken: Collection[Place]) -> str:
+    def _reason(self, kernel: WaitingKernel) -> str:
         if self._gpus and kernel.usable and sum(map(kernel.can_use, self._gpus)) < kernel.gpus:
             return _TOO_MANY
-        is_untaken = self._key(kernel) in self._untaken or (kernel.kernel_id, kernel.uid) in untaken
-        return UNTAKEN if is_untaken else ""
+        return _UNTAKEN if self._key(kernel) in self._untaken else ""
 
     def _key(self, kernel: WaitingKernel) -> _Key:
         return kernel.uid if self.names(kernel) else (kernel.kernel_id, kernel.uid, kernel.since)

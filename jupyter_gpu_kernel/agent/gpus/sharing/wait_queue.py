@@ -10,15 +10,14 @@ import math
 import os
 import re
 from collections import Counter
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Collection, Iterable, List, Mapping, NamedTuple, Optional, Set
+from typing import TYPE_CHECKING, Any, Collection, Dict, Iterable, List, Mapping, Optional, Set
 
 from ....wire.texts import one_line
 from ...system import procfs
 from ...system.agent_runtime import AgentRuntime, Owner
 from . import announcements, lease
 from .announcements import Announcement, AnnouncementReader, Details
-from .turns import UNTAKEN, PassedPlaces, Place, WaitingKernel, gpu_bits, in_turn, own_order, waiting_before
+from .turns import PassedPlaces, WaitingKernel, gpu_bits, in_turn, own_order, waiting_before
 
 if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
     from ...system.loop import Loop
@@ -28,17 +27,7 @@ _NAME = re.compile(
     r"([0-9a-f]{11})\.([0-9a-f]{1,6})\.([1-9][0-9]?)\.(-?[0-9]{1,2})\.([0-9a-f]{1,16})\.([A-Za-z0-9][A-Za-z0-9-]{0,39})"
 )
 _ID_LENGTH = 40  # so that a name has 107 bytes at the most
-_MOST_UNTAKEN = 16
-"""Places that are reported as untaken: a report has 4096 bytes at the most."""
 _LATEST_TURN = 0xFFFFFF  # seconds after the kernel has begun to wait
-
-
-class OwnReports(NamedTuple):
-    """What a user's own kernels that wait report: their notebooks, by the kernel's id, and the places of others of
-    which they have found out that these leave free GPUs untaken."""
-
-    notebooks: Mapping[str, str] = {}
-    untaken: Collection[Place] = ()
 
 
 class QueueReader:
@@ -66,20 +55,18 @@ class QueueReader:
         """Return these kernels in the order in which they get GPUs that all of them can use."""
         return in_turn(self.read(), Counter(owner.uid for owner in self.lease_owners()))
 
-    def own_reports(self, timeout: float = 0.3) -> OwnReports:
-        """Return what this user's kernels that wait report. Blocks for up to `timeout` seconds."""
+    def own_notebooks(self) -> Dict[str, str]:
+        """Return the notebooks of this user's kernels that wait, by the kernel's id. Blocks for a moment."""
         own = [
             name
             for name, owner in self._waiting.owners().items()
             if owner.uid == os.getuid() and owner.pid != self._runtime.pid() and procfs.is_running(owner.pid)
         ]
-        reports = self._waiting.read(own, timeout)
+        reports = self._waiting.read(own)
         known = (
             (name.rpartition(".")[2], report.details.get("notebook")) for name, report in reports.items()
         )
-        notebooks = {kernel_id: one_line(path) for kernel_id, path in known if isinstance(path, str)}
-        untaken = chain(*(_places(one.details.get("untaken")) for one in reports.values()))
-        return OwnReports(notebooks, set(untaken))
+        return {kernel_id: one_line(path) for kernel_id, path in known if isinstance(path, str)}
 
     def lease_owners(self) -> List[Owner]:
         """Return the owner of every lease on the node, also of GPUs that we do not see."""
@@ -104,7 +91,6 @@ class WaitQueue:
         pid = loop.runtime.pid()
         self._me = WaitingKernel(kernel_id[:_ID_LENGTH], os.getuid(), 0.0, 0, priority, pid=pid)
         self._announced: Optional[WaitingKernel] = None
-        self._untaken: List[Place] = []  # at the last look
         self._had_gpus = False  # whether the user had GPUs at the last look
         self._claiming: Set[int] = set()  # this user's processes that were about to confirm their leases then
         self._announcement: Optional[Announcement] = None
@@ -165,9 +151,7 @@ class WaitQueue:
             and one.keeps(now)
             and not (one.pid and held_by_process[one.pid] >= one.gpus)
         ]
-        before = self._passed.mark(waiting_before(self._me, others, held))
-        self._untaken = [(one.kernel_id, one.uid) for one in before if one.passed == UNTAKEN][:_MOST_UNTAKEN]
-        return before
+        return self._passed.mark(waiting_before(self._me, others, held))
 
     def note_untaken(self, ahead: List[WaitingKernel], gpus: Collection[str], free: Collection[str]) -> None:
         """Note which GPUs of the node were free while these kernels came first, so that places that nobody takes are
@@ -182,22 +166,6 @@ class WaitQueue:
         own = (one for one in self._reader.read() if one.uid == me.uid and one.kernel_id != me.kernel_id)
         first = (one for one in own if own_order(one) < own_order(me) and one.keeps(now))
         return sum(held.values()) + sum(max(0, one.gpus - held[one.pid]) for one in first)
-
-    def others_waiting(self, uuids: Iterable[str], seconds: float) -> int:
-        """Return how many kernels of other users have waited so long for one of these GPUs, and are not passed over."""
-        bits, latest = gpu_bits(uuids), self._loop.runtime.time() - seconds
-        others = (one for one in self._reader.read() if one.uid != self._me.uid and one.usable & bits)
-        return sum(one.since <= latest and not one.passed for one in self._passed.mark(others))
-
-    def all_waiting(self) -> List[WaitingKernel]:
-        """Return all kernels that wait on the node, in order, and with those marked that are passed over."""
-        return self._passed.mark(self._reader.in_order())
-
-    def older_holders(self) -> int:
-        """Return how many kernels that have leases, of all users, were started before this one."""
-        holders = {owner.pid for owner in self._reader.lease_owners()} - {0, self._me.pid}
-        mine = procfs.start_ticks(self._me.pid)
-        return sum(0 < procfs.start_ticks(pid) < mine for pid in holders)
 
     def withdraw(self) -> None:
         """Do not hold up others, as this kernel cannot take GPUs at the moment. It keeps its place."""
@@ -243,13 +211,7 @@ class WaitQueue:
             self._announced = me
 
     def _report(self, own: bool) -> Mapping[str, Any]:
-        return {**self._details(), "untaken": self._untaken} if own else {}
-
-
-def _places(value: Any) -> List[Place]:
-    """Return the places in a report; other values are left out."""
-    pairs = [one for one in value if isinstance(one, list)] if isinstance(value, list) else []
-    return [(one[0], one[1]) for one in pairs if [type(part) for part in one] == [str, int]]
+        return self._details() if own else {}
 
 
 def _turn(since: float, seconds: int) -> float:
