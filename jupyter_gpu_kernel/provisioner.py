@@ -65,10 +65,6 @@ class NotStarted(HTTPError, RuntimeError):
 class RemoteGPUProvisioner(KernelProvisionerBase):
     """One kernel on a work node."""
 
-    settings_path = Unicode(
-        "",
-        help="The path of a kernel.json with the settings. Default: the kernelspec's own, or the one that it names.",
-    ).tag(config=True)
     shutdown_wait = Float(
         10.0, help="Seconds that a kernel has to shut down by itself before it is killed.", min=1.0
     ).tag(config=True)
@@ -241,7 +237,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
 
     async def _start(self) -> dict[str, Any]:
         """Start a kernel, or attach to the one that the environment names."""
-        spec = read(self.settings_path or Path(self.kernel_spec.resource_dir, "kernel.json"))
+        spec = read(Path(self.kernel_spec.resource_dir, "kernel.json"))
         start = await asyncio.to_thread(
             StartCall.of,
             spec,
