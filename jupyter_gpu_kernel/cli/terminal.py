@@ -89,14 +89,13 @@ class TerminalAsker:
         """Ask for a password, passphrase or code, without echo. The prompt names which of them the host wants."""
         with self._one_at_a_time:
             stored = self._saved.stored(hop, secret)
-            return self._secret(hop, prompt) if stored is None else stored
-
-    def _secret(self, hop: str, prompt: str) -> str:
-        self._progress.clear()
-        try:
-            return getpass.getpass(one_line(f"{hop}: {prompt}") + " ")
-        except EOFError:
-            raise Cancelled(hop) from None
+            if stored is not None:
+                return stored
+            self._progress.clear()
+            try:
+                return getpass.getpass(one_line(f"{hop}: {prompt}") + " ")
+            except EOFError:
+                raise Cancelled(hop) from None
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
         """Whether the user types the end of the fingerprint (4 characters or more), or all of it."""
