@@ -28,9 +28,6 @@ from .hub.ssh import Asker, Secret
 _log = logging.getLogger(__name__)
 _CLOSE_TIMEOUT = 2.0
 _START_TIMEOUT = 30.0
-_SPAWN_INTERVAL = 3.0
-"""Seconds until a hub is started again: the first process may have found one that was just ending."""
-_POLL_INTERVAL = 0.02
 _LONGEST_LOG = 2000  # characters of a log in a message
 
 Progress = Callable[[dict[str, Any]], None]
@@ -48,12 +45,14 @@ class HubClient:
         *,
         on_event: Callable[[dict[str, Any]], None] | None = None,
         start: bool = True,
-        at: tuple[str, bytes] | None = None,
     ) -> None:
-        """Connect. This takes a second or two if the hub must be started; with `start=False`,
-        raises HubError if there is none. `at`: the address and key of another process that serves calls as the hub."""
+        """Connect. This takes a second or two if the hub must be started; with `start=False`, raises HubError if there
+        is none."""
         self._on_event = on_event
-        self._connection = _connect_or_start() if start and at is None else _connect(at)
+        connection = _connect_or_start() if start else _try_to_connect()
+        if connection is None:
+            raise HubError("there is no local hub: no remote kernel is in use")
+        self._connection = connection
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._calls: dict[int, _PendingCall] = {}
@@ -228,49 +227,32 @@ def _connect_or_start() -> Connection[Any, Any]:
     Several processes may call this at the same time: one of them starts a hub, and the others wait for it. The hub's
     own lock file decides which hub stays.
     """
-    deadline = time.monotonic() + _START_TIMEOUT
-    spawned_at = -_SPAWN_INTERVAL
-    while (connection := _try_to_connect()) is None:
-        now = time.monotonic()
-        if now > deadline:
-            raise _start_error()
-        if now - spawned_at > _SPAWN_INTERVAL and _start(deadline - now):
-            spawned_at = now
-        time.sleep(_POLL_INTERVAL)
-    return connection
-
-
-def _start(timeout: float) -> bool:
-    """Start a hub, and wait for it. Return False if another process is about to do so. Raises HubError if it fails."""
+    if (connection := _try_to_connect()) is not None:
+        return connection
     from filelock import FileLock, Timeout  # it takes long to import, and most clients start no hub
 
+    deadline = time.monotonic() + _START_TIMEOUT
     try:
-        with FileLock(hub_folder() / "start.lock", timeout=0):
-            if (connection := _try_to_connect()) is not None:
-                connection.close()
-            elif not spawn(timeout):
-                raise _start_error()
-            return True
+        with FileLock(hub_folder() / "start.lock", timeout=_START_TIMEOUT):
+            while (
+                connection := _try_to_connect()
+            ) is None:  # again, if the hub has found one that was just ending
+                left = deadline - time.monotonic()
+                if left <= 0 or not spawn(left):
+                    raise _start_error()
+            return connection
     except Timeout:
-        return False
+        raise _start_error() from None
 
 
-def _connect(at: tuple[str, bytes] | None) -> Connection[Any, Any]:
-    """An authenticated connection to the hub, or to another process. Raises HubError if it is not running."""
-    connection = _try_to_connect(at)
-    if connection is None:
-        raise HubError("there is no local hub: no remote kernel is in use")
-    return connection
-
-
-def _try_to_connect(at: tuple[str, bytes] | None = None) -> Connection[Any, Any] | None:
+def _try_to_connect() -> Connection[Any, Any] | None:
     try:
         # On Windows it is of another class, with the same methods.
-        connection: Connection[Any, Any] = Client(hub_address() if at is None else at[0])  # type: ignore[assignment,unused-ignore]
+        connection: Connection[Any, Any] = Client(hub_address())  # type: ignore[assignment,unused-ignore]
     except OSError:
         return None
     try:
-        prove_to_hub(connection, hub_key() if at is None else at[1])
+        prove_to_hub(connection, hub_key())
     except (AuthenticationError, OSError, EOFError):
         connection.close()
         return None

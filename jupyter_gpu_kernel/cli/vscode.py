@@ -78,7 +78,7 @@ class VSCode(Verb):
 
     def _hub(self) -> dict[str, Any]:
         """Return {"protocol", "version", "address", "key", "sign_ins"}: "key" is the path of a file, and in the folder
-        "sign_ins" the extension listens for kernels that wait until their user signs in."""
+        "sign_ins" the extension looks for kernels that wait until their user signs in."""
         from ..client import HubClient
 
         HubClient().close()

@@ -62,36 +62,16 @@ def hub_address() -> str:
 
 def control_folder() -> Path:
     """Return the folder for the sockets of ssh, 0700. It is in the hub's folder if their paths are not too long."""
-    return _socket_folder("ssh")
-
-
-def page_server_address(number: str) -> tuple[str, Path]:
-    """Return the address at which a Jupyter server listens for sign-ins, and the file for its key, 0600, which is
-    there while it listens. `number`: 8 hexadecimal digits of its own."""
-    folder = sign_in_folder()
-    key = folder / f"{number}.key"
-    if sys.platform == "win32":
-        return rf"\\.\pipe\{hub_folder().name}-{number}", key
-    return str(folder / number), key
-
-
-def page_servers() -> list[tuple[str, Path]]:
-    """Return the addresses and key files of the Jupyter servers that listen for sign-ins, or were killed meanwhile."""
-    return [page_server_address(path.stem) for path in sorted(sign_in_folder().glob("*.key"))]
+    hub = hub_folder()
+    folder = hub / "ssh"
+    if sys.platform != "win32" and len(os.fsencode(folder)) + _CONTROL_SOCKET > _MAX_SOCKET_PATH:
+        folder = Path("/tmp") / f"jgk-ssh-{hashlib.sha256(os.fsencode(hub)).hexdigest()[:12]}"
+    return _own_folder(folder)
 
 
 def sign_in_folder() -> Path:
-    """Return the folder of these sockets and key files, 0700."""
-    return _socket_folder("pages")
-
-
-def _socket_folder(name: str) -> Path:
-    """Return a folder for sockets, 0700. It is in the hub's folder if their paths are not too long."""
-    hub = hub_folder()
-    folder = hub / name
-    if sys.platform != "win32" and len(os.fsencode(folder)) + _CONTROL_SOCKET > _MAX_SOCKET_PATH:
-        folder = Path("/tmp") / f"jgk-{name}-{hashlib.sha256(os.fsencode(hub)).hexdigest()[:12]}"
-    return _own_folder(folder)
+    """Return the folder of requests to sign in, 0700: see `page_sign_in.py`."""
+    return _own_folder(hub_folder() / "pages")
 
 
 def installed_script(name: str) -> Path | None:

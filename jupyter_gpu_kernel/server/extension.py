@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +21,8 @@ from ..wire.runtime import Runtime
 from .add import kernelspecs as kernelspecs
 from .add.probes import Probes
 from .api import STATE, ask_hub, handlers
-from .questions.page_queue import notifier
 from .questions.prompts import Asking, PromptAsker, Prompts
-from .questions.sign_in_requests import PageSocket, SignInRequests
+from .questions.sign_in_requests import SignInRequests
 from .running import actions as actions
 from .running import kernels as kernels
 from .running.gpu_use import GpuUse
@@ -69,8 +69,6 @@ class GpuKernelExtension(ExtensionApp):
         and answer, or only in a terminal, with “jupyter gpu-kernel login NAME”.""",
     ).tag(config=True)
 
-    _page_socket: PageSocket | None = None
-
     def initialize_handlers(self) -> None:
         """jupyter_server calls this once."""
         self.handlers.extend(handlers())
@@ -83,16 +81,16 @@ class GpuKernelExtension(ExtensionApp):
         )
         server.event_logger.add_listener(schema_id=CONTENTS_EVENTS, listener=self._on_contents_event)
         root = str(getattr(server.contents_manager, "root_dir", ""))
-        prompts = Prompts(notifier(server, Prompts), shown=self.prompts == "page")
+        in_page = self.prompts == "page"
+        prompts = Prompts(notifier(server, "prompts", "Questions of remote GPU kernels"), in_page)
+        notify_of_sign_ins = notifier(server, "sign_ins", "Kernels that wait for a sign-in")
         self.settings[STATE] = ServerState(
             prompts=prompts,
-            sign_ins=SignInRequests(notifier(server, SignInRequests)),
+            sign_ins=SignInRequests(notify_of_sign_ins, in_page),
             probes=Probes(lambda name: prompts.asker(Asking("probe", name))),
             overview=Overview(Runtime(), server.kernel_manager, root),
             gpu_use=GpuUse(Runtime(), lambda kernel: ask_hub("gpu_use", kernel=kernel)),
         )
-        if self.prompts == "page":
-            server.io_loop.add_callback(self._listen)
         self.settings.setdefault("page_config_data", {})[PAGE_PROMPTS] = self.prompts
         if self.websocket_nodelay and (connection_class := self.settings.get(CONNECTION_CLASS)) is not None:
             self.settings[CONNECTION_CLASS] = without_delay(connection_class)
@@ -101,13 +99,6 @@ class GpuKernelExtension(ExtensionApp):
             return prompts.asker(Asking("kernel", name, to_api_path(notebook, root)))
 
         RemoteGPUProvisioner.asker = staticmethod(asker)
-
-    def _listen(self) -> None:
-        """Serve launchers of other front ends from now on; without that they cannot ask for a sign-in here."""
-        try:
-            self._page_socket = PageSocket(self.settings[STATE].sign_ins, self.log)
-        except (GpuKernelError, OSError) as error:
-            self.log.warning("kernels of other front ends cannot ask for a sign-in here: %s", error)
 
     async def _on_contents_event(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
         """Tell the hub when a notebook was renamed, so that it finds its kernel again later."""
@@ -120,8 +111,7 @@ class GpuKernelExtension(ExtensionApp):
 
     async def stop_extension(self) -> None:
         """Detach the remote kernels, which go on. The server calls this before it shuts its kernels down."""
-        if self._page_socket is not None:
-            self._page_socket.close()
+        self.settings[STATE].sign_ins.close()
         await self.settings[STATE].probes.close()
         RemoteGPUProvisioner.asker = None
         await RemoteGPUProvisioner.leave_all()
@@ -130,6 +120,31 @@ class GpuKernelExtension(ExtensionApp):
         with contextlib.suppress(GpuKernelError):  # no hub: no kernels
             await ask_hub("leave", parent=os.getpid(), timeout=10)  # those that were started by argv alone
         await super().stop_extension()  # type: ignore[no-untyped-call]
+
+
+def notifier(server: Any, name: str, title: str) -> Callable[[int], None]:
+    """Return what tells all pages of this server, from any thread, how many of something wait for the user.
+
+    name, title: Of the event.
+    """
+    event = f"https://events.jupyter.org/jupyter_gpu_kernel/{name}/v1"
+    waiting = {"type": "integer", "title": "Count", "description": "How many there are."}
+    server.event_logger.register_event_schema(
+        {
+            "$id": event,
+            "version": "1",
+            "title": title,
+            "description": "Others than before wait for the user. Pages fetch them.",
+            "type": "object",
+            "required": ["waiting"],
+            "properties": {"waiting": waiting},
+        }
+    )
+
+    def emit(waiting: int) -> None:
+        server.event_logger.emit(schema_id=event, data={"waiting": waiting})
+
+    return lambda waiting: server.io_loop.add_callback(emit, waiting)
 
 
 async def forget_failed_starts(manager: Any) -> None:

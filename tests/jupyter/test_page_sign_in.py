@@ -16,17 +16,22 @@ from servers import Server
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.client import HubClient
-from jupyter_gpu_kernel.hub.paths import page_servers
+from jupyter_gpu_kernel.page_sign_in import LOOKING, files
 
 API = "/jupyter-gpu-kernel/api"
 NAME = "locked-argv"
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 
 
+def servers() -> list[Path]:
+    """The marks of the servers that look for requests."""
+    return sorted(files(LOOKING))
+
+
 @pytest.fixture(scope="module")
 def shared_server(remote_session: Remote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with remote_session.in_use(), Server(remote_session, tmp_path_factory.mktemp("server")) as one:
-        eventually(page_servers, "it listens")
+        eventually(servers, "it looks for requests")
         yield one
 
 
@@ -127,17 +132,16 @@ def test_without_a_page_the_start_fails(remote: Remote, server: Server) -> None:
 
 
 def test_what_a_killed_server_has_left_is_removed(remote: Remote, server: Server, tmp_path: Path) -> None:
-    before = page_servers()
+    before = servers()
     with Server(remote, tmp_path) as other:
-        eventually(lambda: len(page_servers()) > len(before), "it listens")
+        eventually(lambda: len(servers()) > len(before), "it looks for requests")
         other.kill()
-    with launched(remote, NAME) as launcher:
-        fails_as_ever(launcher)
-    assert page_servers() == before
+    eventually(lambda: servers() == before, "what it has left is old")
+    assert not list(before[0].parent.glob("*.json")), "no request is left"
 
 
 def test_a_server_that_exits_leaves_nothing(remote: Remote, server: Server, tmp_path: Path) -> None:
-    before = page_servers()
+    before = servers()
     with Server(remote, tmp_path):
-        eventually(lambda: len(page_servers()) > len(before), "it listens")
-    assert page_servers() == before
+        eventually(lambda: len(servers()) > len(before), "it looks for requests")
+    assert servers() == before

@@ -15,7 +15,6 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.errors import Cancelled, NotAnswered
 from jupyter_gpu_kernel.hub.ssh import Secret
 from jupyter_gpu_kernel.server.api import STATE
-from jupyter_gpu_kernel.server.questions import page_queue
 from jupyter_gpu_kernel.server.questions import prompts as prompts_module
 from jupyter_gpu_kernel.server.questions.prompts import Asking, PromptAsker, Prompts
 
@@ -42,6 +41,9 @@ def jp_server_config(shown_in: str) -> dict[str, Any]:
     return {"ServerApp": server, "GpuKernelExtension": {"prompts": shown_in}}
 
 
+EVENT = "https://events.jupyter.org/jupyter_gpu_kernel/prompts/v1"
+
+
 class Page:
     """A page: it is told of questions by events, fetches them, and answers."""
 
@@ -49,7 +51,7 @@ class Page:
         self._fetch = fetch
         self.prompts: Prompts = server.web_app.settings[STATE].prompts
         self.events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        server.event_logger.add_listener(schema_id=Prompts.event, listener=self._on_event)
+        server.event_logger.add_listener(schema_id=EVENT, listener=self._on_event)
 
     async def _on_event(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
         await self.events.put(data)
@@ -200,7 +202,7 @@ async def test_the_questions_of_other_calls_stay(page: Page) -> None:
 
 
 async def test_the_queue_and_its_texts_are_bounded(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_queue, "MOST", 1)
+    monkeypatch.setattr(prompts_module, "MOST", 1)
     async with page.prompts.asker(GPU2) as ask:
         asked = secret(ask, "x" * 10_000)
         (one,) = await page.reported(1)

@@ -20,5 +20,5 @@ def test_the_extension_learns_where_the_hub_listens(remote: Remote) -> None:
     assert place["address"] == hub_address()
     assert Path(place["key"]).read_bytes() == hub_key()
     assert Path(place["sign_ins"]).stat().st_mode & 0o777 == 0o700
-    with HubClient(start=False, at=(place["address"], Path(place["key"]).read_bytes())) as client:
+    with HubClient(start=False) as client:
         assert client.call("hello")["protocol"] == 1

@@ -7,7 +7,7 @@ import { Add } from './add.js';
 import { Documents } from './documents.js';
 import { specNameOf } from './hub/border.js';
 import { Hub } from './hub/hub.js';
-import { SignInServer } from './hub/signInServer.js';
+import { SignInRequests } from './hub/signInRequests.js';
 import { findInstallation } from './installation.js';
 import { JupyterServers } from './jupyterServers.js';
 import { KernelCommands } from './kernelCommands.js';
@@ -60,7 +60,7 @@ class Session implements vscode.Disposable {
     }
     const isNeeded = installation !== null && openNotebooks(installation.names).length > 0;
     if (isNeeded) {
-      this._signInServer ??= this._listen(); // comes first, as it starts the hub that all others only ask
+      this._signInRequests ??= this._lookForRequests(); // comes first, as it starts the hub that all others only ask
     }
     if (isNeeded && !this._following) {
       this._missed = new Missed(this._hub, this._model, this._documents);
@@ -80,19 +80,19 @@ class Session implements vscode.Disposable {
   dispose(): void {
     this._following?.dispose();
     this._parts.forEach(part => part.dispose());
-    void this._signInServer?.then(server => server?.dispose());
+    void this._signInRequests?.then(requests => requests?.dispose());
     this._hub.disconnect();
   }
 
   /** Without this, launchers say what to do in a terminal. The next look tries again if it fails. */
-  private async _listen(): Promise<SignInServer | undefined> {
+  private async _lookForRequests(): Promise<SignInRequests | undefined> {
     try {
       const { signIns } = await this._hub.place();
-      const server = await SignInServer.listen(signIns, (kernel, gone) => this._signIn.answer(kernel, gone));
-      this._parts.push(server);
-      return server;
+      const requests = new SignInRequests(signIns, (kernel, gone) => this._signIn.answer(kernel, gone));
+      this._parts.push(requests);
+      return requests;
     } catch {
-      this._signInServer = undefined;
+      this._signInRequests = undefined;
       return undefined;
     }
   }
@@ -136,7 +136,7 @@ class Session implements vscode.Disposable {
   private readonly _parts: vscode.Disposable[] = [new Tree(this._model), this._model, this._documents];
   private _missed: Missed | undefined;
   private _following: vscode.Disposable | undefined;
-  private _signInServer: Promise<SignInServer | undefined> | undefined;
+  private _signInRequests: Promise<SignInRequests | undefined> | undefined;
 }
 
 /** Shows an error of a command. */

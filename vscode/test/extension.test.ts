@@ -18,7 +18,7 @@ test('on Windows it says so, and does nothing', () => {
   assert.deepEqual([context.subscriptions, [...registered.keys()]], [[], []]);
 });
 
-test('a window that could not listen for sign-ins tries again, and goes when its last notebook has', async () => {
+test('a window that could not look for sign-ins tries again, and goes when its last notebook has', async () => {
   const played = await PlayedHub.start();
   const signIns = await folder();
   const place = JSON.stringify({ protocol: 1, address: played.address, key: played.keyFile, sign_ins: signIns });
@@ -35,14 +35,14 @@ test('a window that could not listen for sign-ins tries again, and goes when its
   await writeFile(`${own}-works`, '');
   await until(() => {
     notebookOpened.fire(notebook);
-    return readdirSync(signIns).some(name => name.endsWith('.key'));
+    return readdirSync(signIns).some(name => name.endsWith('.looking'));
   });
   await until(() => played.connections === 1);
   workspace.notebookDocuments = [];
   notebookClosed.fire(notebook);
   await until(() => played.connections === 0);
   context.subscriptions.forEach(one => one.dispose());
-  await until(() => readdirSync(signIns).every(name => !name.endsWith('.key')));
+  await until(() => readdirSync(signIns).every(name => !name.endsWith('.looking')));
   assert.deepEqual(await readdir(signIns), []);
   await played.stop();
 });

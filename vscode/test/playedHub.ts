@@ -6,7 +6,7 @@ import type { Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-import { acceptClient, FrameSocket } from '../src/hub/frames.js';
+import { FrameSocket, proofOf } from '../src/hub/frames.js';
 
 type Message = Record<string, unknown>;
 
@@ -51,7 +51,7 @@ export class PlayedHub {
     this._clients.add(frames);
     const send = (message: object): void => frames.send(Buffer.from(JSON.stringify(message)));
     try {
-      await acceptClient(frames, this._key);
+      await this._accept(frames);
       for (;;) {
         const message = JSON.parse((await frames.receive()).toString()) as Message;
         this.received.push(message);
@@ -60,6 +60,17 @@ export class PlayedHub {
     } catch {
       this._clients.delete(frames);
     }
+  }
+
+  private async _accept(frames: FrameSocket): Promise<void> {
+    const ours = randomBytes(32);
+    frames.send(ours);
+    const answer = await frames.receive();
+    const theirs = answer.subarray(0, 32);
+    if (!answer.subarray(32).equals(proofOf(this._key, 'client', ours, theirs))) {
+      frames.close();
+    }
+    frames.send(proofOf(this._key, 'hub', ours, theirs));
   }
 
   private readonly _key = randomBytes(32);

@@ -6,7 +6,7 @@ import { after, test } from 'node:test';
 import { join } from 'node:path';
 
 import { Hub } from '../src/hub/hub.js';
-import { SignInServer } from '../src/hub/signInServer.js';
+import { SignInRequests } from '../src/hub/signInRequests.js';
 import { folder } from './programs.js';
 
 const BIN = join('..', '.venv', 'bin');
@@ -42,7 +42,7 @@ test('the hub answers, and refuses what it does not know', { skip }, async () =>
 test('a launcher finds this window, and learns that the user has cancelled', { skip }, async () => {
   const [hub] = open;
   const asked: unknown[] = [];
-  const server = await SignInServer.listen((await hub!.place()).signIns, async kernel => {
+  const requests = new SignInRequests((await hub!.place()).signIns, async kernel => {
     asked.push(kernel);
     return true;
   });
@@ -54,7 +54,7 @@ request = PageSignIn(cancelled.set, {"name": "gpu2", "node": "login", "notebook"
 print(request.is_shown(), cancelled.wait(30))
 request.close()`;
   const printed = await output(join(BIN, 'python'), ['-c', code]);
-  server.dispose();
+  requests.dispose();
   assert.equal(printed, 'True True');
   assert.deepEqual(asked, [{ name: 'gpu2', node: 'login', notebook: '/w/a.ipynb' }]);
 });

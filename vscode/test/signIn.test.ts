@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readdir, readFile, stat } from 'node:fs/promises';
+import { existsSync, unlinkSync } from 'node:fs';
+import { mkdtemp, readdir, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, test } from 'node:test';
 
-import { HubClient } from '../src/hub/client.js';
-import type { Answer, HubError, ICallOptions } from '../src/hub/client.js';
+import type { Answer, ICallOptions } from '../src/hub/client.js';
 import type { Hub } from '../src/hub/hub.js';
-import { SignInServer } from '../src/hub/signInServer.js';
+import { SignInRequests } from '../src/hub/signInRequests.js';
+import type { OnRequest } from '../src/hub/signInRequests.js';
 import { Questions } from '../src/questions.js';
 import { SignIn } from '../src/signIn.js';
 import { stateChanged, until, user, window } from './vscode.js';
@@ -183,72 +184,50 @@ test('a kernel that does not wait any more closes what this window shows', async
   }
 });
 
-async function listening(onRequest: ConstructorParameters<typeof Promise<boolean>>[0] | (() => Promise<boolean>)): Promise<{ server: SignInServer; path: string }> {
+/** A launcher's request in a new folder, which is shown. */
+async function shown(onRequest: OnRequest): Promise<{ requests: SignInRequests; folder: string; path: string }> {
   const folder = await mkdtemp(join(tmpdir(), 'remote-gpu-'));
-  const server = await SignInServer.listen(folder, onRequest as () => Promise<boolean>);
-  const [key] = (await readdir(folder)).filter(name => name.endsWith('.key'));
-  return { server, path: join(folder, key!.replace('.key', '')) };
+  const requests = new SignInRequests(folder, onRequest);
+  const path = join(folder, 'a1.json');
+  await writeFile(path, JSON.stringify(request));
+  await until(() => existsSync(join(folder, 'a1.shown')));
+  return { requests, folder, path };
 }
 
-test('a launcher is told that it is shown, and that the user has cancelled', async () => {
-  const { server, path } = await listening(async () => true);
-  assert.equal((await stat(`${path}.key`)).mode & 0o777, 0o600);
-  const client = await HubClient.connect(path, `${path}.key`);
-  const steps: string[] = [];
-  const answer = await client.call('sign_in', request, { onProgress: step => steps.push(step) });
-  assert.deepEqual(answer, { cancelled: true });
-  assert.deepEqual(steps, ['gpu2: VS Code asks the user to sign in']);
-  client.close();
-  server.dispose();
-  await assert.rejects(readFile(`${path}.key`));
+test('a request is shown, and goes when the user has cancelled', async () => {
+  const { requests, folder, path } = await shown(async () => true);
+  await until(() => !existsSync(path));
+  assert.equal((await readdir(folder)).filter(name => name.endsWith('.looking')).length, 1);
+  requests.dispose();
+  assert.deepEqual(await readdir(folder), ['a1.shown']);
 });
 
-test('a launcher is told of a fault as of an error, and not that the user has cancelled', async () => {
-  const { server, path } = await listening(async () => Promise.reject(new Error('no window')));
-  const client = await HubClient.connect(path, `${path}.key`);
-  const steps: string[] = [];
-  await assert.rejects(client.call('sign_in', request, { onProgress: step => steps.push(step) }), (error: HubError) => {
-    assert.equal(error.message, 'gpu2: VS Code cannot ask the user: Error: no window.');
-    return error.problem.kind === 'HubError';
-  });
-  client.close();
-  server.dispose();
-});
-
-test('one launcher too many is told so, and nobody is asked', async () => {
-  let asked = 0;
-  const { server, path } = await listening(async () => ((asked += 1), true));
-  const connect = (): Promise<HubClient> => HubClient.connect(path, `${path}.key`);
-  const clients: HubClient[] = [];
-  while (clients.length < 21) {
-    clients.push(await connect());
-  }
-  const steps: string[] = [];
-  const onProgress = (step: string): number => steps.push(step);
-  await assert.rejects(clients[20]!.call('sign_in', request, { onProgress }), /too many kernels wait/);
-  assert.deepEqual([asked, steps], [0, []]);
-  assert.deepEqual(await clients[19]!.call('sign_in', request), { cancelled: true });
-  clients.forEach(one => one.close());
-  server.dispose();
+test('a request for which VS Code cannot ask stays for other pages', async () => {
+  const { requests, path } = await shown(async () => Promise.reject(new Error('no window')));
+  requests.dispose();
+  assert.ok(existsSync(path));
 });
 
 test('a launcher that leaves ends its request', async () => {
   let ended = false;
-  const { server, path } = await listening(((_: object, gone: AbortSignal) =>
-    new Promise(resolve => gone.addEventListener('abort', () => resolve((ended = true))))) as never);
-  const client = await HubClient.connect(path, `${path}.key`);
-  void client.call('sign_in', request).catch(() => undefined);
-  await new Promise(resolve => setImmediate(resolve));
-  client.close();
+  const { requests, path } = await shown(
+    (_, gone) => new Promise(resolve => gone.addEventListener('abort', () => resolve((ended = true))))
+  );
+  unlinkSync(path);
   await until(() => ended);
-  server.dispose();
+  requests.dispose();
 });
 
-test('a launcher can ask for nothing else', async () => {
-  const { server, path } = await listening(async () => true);
-  for (const [op, values] of [['login', request], ['sign_in', { ...request, name: '../x' }]] as const) {
-    const client = await HubClient.connect(path, `${path}.key`);
-    await assert.rejects(client.call(op, values));
-  }
-  server.dispose();
+test('what is no request, or is old, is not shown', async () => {
+  let asked = 0;
+  const { requests, folder } = await shown(async () => ((asked += 1), false));
+  await writeFile(join(folder, 'b2.json'), '{"name": "../x"}');
+  await writeFile(join(folder, 'c3.json'), '[');
+  await writeFile(join(folder, 'd4.json'), JSON.stringify(request));
+  await utimes(join(folder, 'd4.json'), 0, 0);
+  await writeFile(join(folder, 'e5.json'), JSON.stringify(request));
+  await until(() => existsSync(join(folder, 'e5.shown')));
+  assert.equal(asked, 2);
+  assert.deepEqual((await readdir(folder)).filter(name => name.endsWith('.shown')), ['a1.shown', 'e5.shown']);
+  requests.dispose();
 });

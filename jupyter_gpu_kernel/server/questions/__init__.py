@@ -1,5 +1,5 @@
 """What the user is asked in a page.
 
-page_queue: the queue that pages fetch; prompts: the questions that wait; sign_in_requests: kernels of other front ends
-that wait until their user signs in, and the sign-in.
+prompts: the questions that wait; sign_in_requests: kernels of other front ends that wait until their user signs in, and
+the sign-in.
 """

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
@@ -21,10 +22,11 @@ from ...hub.rpc import ANSWER_TIMEOUT
 from ...hub.ssh import Secret, matches_fingerprint
 from ...saved_answers import SavedAnswers
 from ..api import Handler, RequestRefused, route
-from .page_queue import PageEntry, PageQueue
 
 PAGE_TIMEOUT = 10.0
 """Seconds for a page to fetch a question."""
+MOST = 100
+"""Questions that wait."""
 LONGEST_PROMPT = 2000
 LONGEST_ANSWER = 4096
 
@@ -46,18 +48,29 @@ class Reply:
     save: bool = False
 
 
-class Prompts(PageQueue):
-    """All questions of this server. They are asked on worker threads, and answered on the event loop."""
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One question. shown: What pages get. fetched: Has a result when a page has got the question. reply: Has what the
+    user answered; it is cancelled when the question is."""
 
-    event = "https://events.jupyter.org/jupyter_gpu_kernel/prompts/v1"
-    title = "Questions of remote GPU kernels"
-    gone = "this question does not wait for an answer any more"
+    asker: PromptAsker
+    shown: dict[str, Any]
+    fetched: Future[None] = field(default_factory=Future)
+    reply: Future[Reply] = field(default_factory=Future, repr=False)
+
+
+class Prompts:
+    """All questions of this server, in the order in which they came. They are asked on worker threads, and answered on
+    the event loop."""
 
     def __init__(self, notify: Callable[[int], None], shown: bool = True) -> None:
-        """`shown`: whether pages show questions; else each fails at once, with the command for a terminal."""
-        super().__init__(notify)
+        """`notify(number of questions)` is called when there are others. `shown`: whether pages show questions; else
+        each fails at once, with the command for a terminal."""
+        self._notify = notify
         self._shown = shown
         self._askers = WeakSet[PromptAsker]()
+        self._questions: dict[str, Question] = {}
+        self._lock = threading.RLock()
 
     def asker(self, waiting: Asking) -> PromptAsker:
         """Return an Asker for one call: `async with prompts.asker(…) as ask: await client.acall(…, ask=ask)`."""
@@ -67,23 +80,42 @@ class Prompts(PageQueue):
 
     # --- for pages
 
+    def open(self) -> list[dict[str, Any]]:
+        """Return the questions to a page that shows them."""
+        with self._lock:
+            questions = list(self._questions.values())
+            for one in questions:
+                if not one.fetched.done():
+                    one.fetched.set_result(None)
+        return [one.shown for one in questions]
+
     def answer(self, number: str, text: str, save: bool) -> None:
         """Hand over the answer to a question. Raises RequestRefused if there is no such question (any more), or if the
         answer cannot be right; then the question stays."""
-        shown = self._entry(number).shown
-        if shown["kind"] == "host" and not matches_fingerprint(text, shown["fingerprint"]):
-            raise RequestRefused(400, "The fingerprint does not end with that.")
-        self._settle(number, Reply(text, save and shown["saveable"]))
+        with self._lock:
+            question = self._question(number)
+            shown = question.shown
+            if shown["kind"] == "host" and not matches_fingerprint(text, shown["fingerprint"]):
+                raise RequestRefused(400, "The fingerprint does not end with that.")
+            question.reply.set_result(Reply(text, save and shown["saveable"]))
+            self._remove(question)
 
     def cancel(self, number: str) -> None:
         """Give up a question, and those of all calls that wait already for the same kernelspec. Raises
         RequestRefused."""
-        cancelled = self._entry(number).asker.waiting
         with self._lock:
+            question = self._question(number)
+            cancelled = question.asker.waiting
             for asker in self._askers:
                 if (asker.waiting.what, asker.waiting.name) == (cancelled.what, cancelled.name):
                     asker.may_ask = False
-        self._take(number).reply.cancel()
+            self._remove(question)
+
+    def _question(self, number: str) -> Question:
+        try:
+            return self._questions[number]
+        except KeyError:
+            raise RequestRefused(404, "this question does not wait for an answer any more") from None
 
     # --- for askers
 
@@ -91,28 +123,36 @@ class Prompts(PageQueue):
         """The call of this asker has ended: this asker's questions leave the queue, and no more are taken."""
         with self._lock:
             asker.may_ask = False
-            entries = [one for one in self._entries.values() if one.asker is asker]
-        for entry in entries:
-            self._withdraw(entry)
+            for question in [one for one in self._questions.values() if one.asker is asker]:
+                self._remove(question)
 
     def ask(self, asker: PromptAsker, question: dict[str, Any]) -> Reply:
         """Return the user's reply, from a worker thread. Raises NotAnswered if there is none."""
         hop, number = question["hop"], os.urandom(16).hex()
         if not self._shown:
             raise NotAnswered("asks for a password, a code or a confirmation", hop=hop)
-        posted = PageEntry({"id": number, **question, "for": asdict(asker.waiting)}, asker)
+        posted = Question(asker, {"id": number, **question, "for": asdict(asker.waiting)})
         with self._lock:
             if not asker.may_ask:
                 raise _cancelled(asker.waiting, hop)
-            if self._is_full:
+            if len(self._questions) >= MOST:
                 raise NotAnswered("too many questions wait for an answer", hop=hop)
-            self._add(posted)
+            self._questions[number] = posted
+            self._notify(len(self._questions))
         try:
             return _reply(posted, hop)
         except CancelledError:  # by the user, or because the call has ended
             raise _cancelled(asker.waiting, hop) from None
         finally:
-            self._withdraw(posted)
+            with self._lock:
+                self._remove(posted)
+
+    def _remove(self, question: Question) -> None:
+        """The question leaves the queue, if it is there, and is cancelled unless it was answered."""
+        if self._questions.pop(question.shown["id"], None) is not None:
+            self._notify(len(self._questions))
+        question.fetched.cancel()
+        question.reply.cancel()
 
 
 class PromptAsker:
@@ -153,7 +193,7 @@ class PromptAsker:
         return True
 
 
-def _reply(question: PageEntry, hop: str) -> Reply:
+def _reply(question: Question, hop: str) -> Reply:
     try:
         question.fetched.result(PAGE_TIMEOUT)
     except FutureTimeout:
@@ -161,10 +201,9 @@ def _reply(question: PageEntry, hop: str) -> Reply:
             "asks for a password, a code or a confirmation, and nobody is there", hop=hop
         ) from None
     try:
-        reply: Reply = question.reply.result(ANSWER_TIMEOUT)
+        return question.reply.result(ANSWER_TIMEOUT)
     except FutureTimeout:
         raise NotAnswered("its question was not answered", hop=hop) from None
-    return reply
 
 
 def _cancelled(waiting: Asking, hop: str) -> Cancelled:

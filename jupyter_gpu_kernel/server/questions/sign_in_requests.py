@@ -1,97 +1,92 @@
 """Kernels of other front ends, such as VS Code, that wait until their user signs in: pages show them, and sign in.
 
-A launcher whose start needs a sign-in calls the operation `sign_in` at this server's own socket, which works like the
-hub's (`page_sign_in.py`). The call lasts as long as the launcher waits. All of it runs on the server's event loop.
-Another request signs in to a kernelspec's node, for these kernels and for any other reason.
+A launcher whose start needs a sign-in writes a file (`page_sign_in.py`), which this server finds. Another request signs
+in to a kernelspec's node, for these kernels and for any other reason.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
+import json
 import os
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
-from ...errors import Cancelled, HubError, NotAnswered
-from ...hub.paths import page_server_address
-from ...hub.rpc import Call, RpcServer
+from tornado.ioloop import PeriodicCallback
+
+from ...errors import Cancelled, SettingsError
+from ...hub.paths import sign_in_folder
 from ...hub.sanitize import line
 from ...kernelspecs import find
-from ...wire.files import create_file
-from ...wire.runtime import Runtime
-from ..api import Handler, hub_client, refusing, route
-from .page_queue import PageEntry, PageQueue
+from ...page_sign_in import LOOKING, REQUEST, SHOWN, files
+from ..api import Handler, RequestRefused, hub_client, refusing, route
 from .prompts import Asking
 
-PAGE_TIMEOUT = 4.0
-"""Seconds for a page to fetch a request: less than a launcher waits for that."""
-LONGEST_TEXT = 200
+_INTERVAL = 1000.0
+"""Milliseconds between two looks for requests."""
+_LONGEST_TEXT = 200
 
 
-class SignInRequests(PageQueue):
-    """All kernels that wait."""
+class SignInRequests:
+    """All kernels that wait. Looks for them if `looks`, and calls `notify(number of kernels)` when they are others."""
 
-    event = "https://events.jupyter.org/jupyter_gpu_kernel/sign_ins/v1"
-    title = "Kernels that wait for a sign-in"
-    gone = "this kernel does not wait for a sign-in any more"
+    def __init__(self, notify: Callable[[int], None], looks: bool) -> None:
+        self._notify = notify
+        self._mark = f"{os.urandom(4).hex()}{LOOKING}"
+        self._known: list[str] = []
+        self._looking = PeriodicCallback(self._look, _INTERVAL)
+        if looks:
+            self._looking.start()
+
+    def _look(self) -> None:
+        (sign_in_folder() / self._mark).touch()
+        if (known := [file.stem for file in files(REQUEST)]) != self._known:
+            self._known = known
+            self._notify(len(known))
+
+    def open(self) -> list[dict[str, Any]]:
+        """Return the kernels to a page that shows them, without those whose kernelspec this server does not have."""
+        shown = []
+        for file in files(REQUEST) if self._looking.is_running() else ():
+            with contextlib.suppress(
+                FileNotFoundError, SettingsError
+            ):  # it waits no longer; no sign-in is possible
+                wanted = {
+                    key: line(text, _LONGEST_TEXT) for key, text in json.loads(file.read_bytes()).items()
+                }
+                notebook = PurePath(wanted["notebook"]).name
+                shown.append(
+                    {"id": file.stem, **wanted, "name": find(wanted["name"]).name, "notebook": notebook}
+                )
+                file.with_suffix(SHOWN).touch()
+        return shown
 
     def cancel(self, number: str) -> None:
-        """Let the kernel's start fail. Raises RequestRefused if there is no such request (any more)."""
-        self._settle(number, None)
+        """Let the kernel's start fail. Raises RequestRefused if it does not wait (any more)."""
+        try:
+            (sign_in_folder() / f"{number}{REQUEST}").unlink()
+        except FileNotFoundError:
+            raise RequestRefused(404, "this kernel does not wait for a sign-in any more") from None
+        self._look()
 
     def cancel_all(self, name: str) -> None:
         """Cancel all requests for this kernelspec."""
-        for number, one in list(self._entries.items()):
-            if one.shown["name"].lower() == name.lower():
-                self.cancel(number)
-
-    async def operation(self, call: Call) -> dict[str, bool]:
-        """Serve a launcher's call. Report progress when a page shows it, and return when the user has cancelled it."""
-        if call.op != "sign_in":
-            raise HubError(f"a Jupyter server has no operation {call.op!r}")
-        if self._is_full:
-            raise HubError("too many kernels wait for a sign-in")
-        name, node, notebook = (
-            line(call.arguments.get(key), LONGEST_TEXT) for key in ("name", "node", "notebook")
-        )
-        spec = await asyncio.to_thread(find, name)  # else this server cannot sign in
-        number = os.urandom(16).hex()
-        shown = {"id": number, "name": spec.name, "node": node, "notebook": PurePath(notebook).name}
-        request = PageEntry(shown)
-        self._add(request)
-        try:
-            await asyncio.wait_for(asyncio.wrap_future(request.fetched), PAGE_TIMEOUT)
-            call.progress(node, "a page asks the user to sign in")
-            await asyncio.wrap_future(request.reply)
-            return {"cancelled": True}
-        except asyncio.TimeoutError:
-            raise NotAnswered("no page is open", hop=node) from None
-        finally:  # also when the launcher has left
-            self._withdraw(request)
-
-
-class PageSocket:
-    """The socket at which launchers call. It is there when the constructor returns, on the event loop."""
-
-    def __init__(self, requests: SignInRequests, log: logging.Logger) -> None:
-        runtime, key = Runtime(), os.urandom(32)
-        address, self._key_file = page_server_address(os.urandom(4).hex())
-        self._server = RpcServer(runtime, address, key, requests.operation, log)
-        create_file(self._key_file, key)
+        for one in self.open():
+            if one["name"] == name:
+                self.cancel(one["id"])
 
     def close(self) -> None:
-        """Accept no more calls."""
-        with suppress(OSError):
-            self._key_file.unlink()
-        self._server.close()
+        """Look for no more requests."""
+        self._looking.stop()
+        (sign_in_folder() / self._mark).unlink(missing_ok=True)
 
 
 @route("GET", "sign-ins")
 async def sign_ins(handler: Handler) -> list[dict[str, Any]]:
     """The kernels that wait for a sign-in, in order: [{id, name, node, notebook}]; notebook: a file's name, or ""."""
-    return handler.state.sign_ins.open()
+    return await asyncio.to_thread(handler.state.sign_ins.open)
 
 
 @route("DELETE", "sign-ins/([0-9a-f]{32})")

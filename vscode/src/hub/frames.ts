@@ -115,32 +115,18 @@ export class FrameSocket {
   private _closed = false;
 }
 
-/** The client's side. It is rejected if the hub does not have the key, or does not accept ours. */
-export function proveToHub(frames: FrameSocket, key: Buffer): Promise<void> {
-  return limited(frames, async () => {
+/** Proves to the hub that we have its key. It is rejected if the hub does not have the key, or does not accept ours. */
+export async function proveToHub(frames: FrameSocket, key: Buffer): Promise<void> {
+  const timer = setTimeout(() => frames.close(), PROOF_TIMEOUT);
+  try {
     const theirs = await frames.receive();
     const ours = randomBytes(PROOF_SIZE);
     frames.send(Buffer.concat([ours, proofOf(key, 'client', theirs, ours)]));
-    check(await frames.receive(), proofOf(key, 'hub', theirs, ours));
-  });
-}
-
-/** The side of who listens. It is rejected if the client does not have the key. */
-export function acceptClient(frames: FrameSocket, key: Buffer): Promise<void> {
-  return limited(frames, async () => {
-    const ours = randomBytes(PROOF_SIZE);
-    frames.send(ours);
-    const answer = await frames.receive();
-    const theirs = answer.subarray(0, PROOF_SIZE);
-    check(answer.subarray(PROOF_SIZE), proofOf(key, 'client', ours, theirs));
-    frames.send(proofOf(key, 'hub', ours, theirs));
-  });
-}
-
-async function limited(frames: FrameSocket, proving: () => Promise<void>): Promise<void> {
-  const timer = setTimeout(() => frames.close(), PROOF_TIMEOUT);
-  try {
-    await proving();
+    const proof = await frames.receive();
+    const expected = proofOf(key, 'hub', theirs, ours);
+    if (proof.length !== expected.length || !timingSafeEqual(proof, expected)) {
+      throw new Error('the other side does not have the key');
+    }
   } catch (error) {
     frames.close();
     throw error;
@@ -149,14 +135,9 @@ async function limited(frames: FrameSocket, proving: () => Promise<void>): Promi
   }
 }
 
-function proofOf(key: Buffer, side: 'client' | 'hub', ofHub: Buffer, ofClient: Buffer): Buffer {
+/** What one side sends, for the random bytes of both. */
+export function proofOf(key: Buffer, side: 'client' | 'hub', ofHub: Buffer, ofClient: Buffer): Buffer {
   return createHmac('sha256', key).update(side).update(ofHub).update(ofClient).digest();
-}
-
-function check(proof: Buffer, expected: Buffer): void {
-  if (proof.length !== expected.length || !timingSafeEqual(proof, expected)) {
-    throw new Error('the other side does not have the key');
-  }
 }
 
 function closedError(): Error {
