@@ -1,8 +1,8 @@
 """`jupyter gpu-kernel VERB`. This module imports little, as each kernel that is started by argv keeps a `launch`.
 
 app: the application, which runs a verb; verb, verbs: the base of the verbs, and the short verbs; arguments: the types
-of their arguments; terminal: progress and questions; kernelspecs: the verbs for kernelspecs that exist; serve, vscode:
-the verbs for editors. add/: the verb `add`; running/: the verbs for running kernels; show/: tables.
+of their arguments; terminal: progress and questions; kernelspecs: the verbs for kernelspecs that exist; editors: the
+verbs for editors. add/: the verb `add`; running/: the verbs for running kernels; show/: tables.
 
 The exit status is 0; 1 after an error, with a message on stderr; 2 for bad usage.
 """

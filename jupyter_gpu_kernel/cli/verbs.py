@@ -12,16 +12,15 @@ from ..errors import GpuKernelError
 from ..saved_answers import forget
 from ..wire.texts import printable
 from .arguments import MONTH, span
+from .editors import Serve, VSCode
 from .kernelspecs import List, Remove
 from .running.kernels import Attach, Logs, Priority, Ps, Stop
-from .serve import Serve
 from .show import slurm as slurm_tables
 from .show import tables
 from .show.report import report
 from .show.watch import WatchedVerb
 from .terminal import Progress
 from .verb import Ask, Listing, Verb, print_errors
-from .vscode import VSCode
 
 _NODES_OF_JOBS = "Of a cluster with Slurm, only nodes are asked on which a job with your kernel runs now."
 

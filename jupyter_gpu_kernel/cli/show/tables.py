@@ -15,9 +15,9 @@ from typing import Any
 from ...errors import GpuKernelError
 from ...hub.sanitize import line
 from ...wire.texts import duration, node_name
-from .gpu_hours import UNKNOWN, Hours, groups
 
 _CELL, _LAST = 60, 2000  # longest cell, and longest cell of the last column, in characters
+UNKNOWN = "Of some of this time it is unknown whether a cell ran; IDLE leaves that out."
 Row = dict[str, Any]
 Columns = Sequence[tuple[str, str | Callable[[Any], str]]]
 """The head of each column, and the key of a value of each row, or what makes the cell of a row."""
@@ -169,22 +169,41 @@ def queue(rows: Sequence[Row]) -> str:
 
 def history(rows: Sequence[Row]) -> str:
     """GPU hours, as the operation `history` returns them: for each GPU of each kernel, each node, and in all."""
-    lines = [_gpu_hours(held) for held in groups(rows, "hop", "node", "uuid", "kernel")]
-    nodes = groups(rows, "hop", "node")
+    lines = [_gpu_hours(held) for held in _grouped(rows, "hop", "node", "uuid", "kernel")]
+    nodes = _grouped(rows, "hop", "node")
     totals = [(_node(one[0]), one) for one in nodes] if len(nodes) > 1 else []
     for name, held in [*totals, ("all", rows)]:
-        lines.append((name, "total", "", *Hours.of(held).cells, "", "", "", ""))
+        lines.append((name, "total", "", *_hours(held), "", "", "", ""))
     heads = ("NODE", "GPU", "NAME", "HELD", "BUSY", "IDLE", "FROM", "TO", "KERNEL", "NOTEBOOK")
-    text = grid(heads, lines)
-    unknown = Hours.of(rows).unknown
-    return text + (f"\n{UNKNOWN}" if unknown >= 36 else "")
+    return grid(heads, lines) + (f"\n{UNKNOWN}" if _sum(rows, "seconds_unknown") >= 36 else "")
+
+
+def _grouped(rows: Sequence[Row], *keys: str) -> list[list[Row]]:
+    """The rows that have the same values of these keys, in the order in which these appear."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(str(row.get(key)) for key in keys), []).append(row)
+    return list(found.values())
+
+
+def _sum(rows: Sequence[Row], key: str) -> float:
+    return sum(row.get(key) or 0.0 for row in rows)
+
+
+def _hours(rows: Sequence[Row]) -> tuple[str, str, str]:
+    """The time in which GPUs were held, that in which a cell ran there, and the idle share, as far as it is known."""
+    held, busy = _sum(rows, "seconds_held"), _sum(rows, "seconds_busy")
+    known = held - _sum(rows, "seconds_unknown")
+    if known < 1:
+        return (duration(held), "?", "?")
+    return (duration(held), duration(busy), f"{100 * max(0.0, 1 - busy / known):.0f} %")
 
 
 def _gpu_hours(rows: Sequence[Row]) -> tuple[str, ...]:
     first, last = rows[0], rows[-1]
     name = _model(first) if first.get("name") else "-"
     ended = "now" if last.get("to") is None else date(last.get("to"))
-    times = (*Hours.of(rows).cells, date(first.get("from")), ended)
+    times = (*_hours(rows), date(first.get("from")), ended)
     return (_node(first), _gpu_index(first), name, *times, text_of(first.get("kernel")), _notebook(last))
 
 

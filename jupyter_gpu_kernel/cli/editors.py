@@ -1,4 +1,5 @@
-"""The verb `vscode`: installs our extension into the editors of this computer, and tells it where the hub listens.
+"""The verbs for editors: `serve` runs a Jupyter server for them; `vscode` installs our extension into those of this
+computer, and tells it where the hub listens.
 
 The extension's file, which is made from vscode/, lies in the package if it was built."""
 
@@ -6,10 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
+import secrets
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from traitlets.config import Application
 
 from .. import __version__
 from ..errors import GpuKernelError, SettingsError
@@ -17,6 +23,7 @@ from ..hub.paths import hub_address, hub_key_file, sign_in_folder
 from ..hub.ssh.config.route import hosts
 from ..wire import PROTOCOL
 from ..wire.texts import printable
+from .arguments import span
 from .verb import Verb, print_errors, print_json
 
 EXTENSION = Path(__file__).parents[1] / "vscode_extension" / "remote-gpu.vsix"
@@ -24,6 +31,35 @@ EDITORS = ("code", "code-insiders", "codium", "cursor", "code-server")
 """The programs of editors that can install an extension."""
 _PATIENCE = 120.0  # seconds for one editor to install it
 _LAST_LINES = 3
+_HOW_TO_USE = """\
+In VS Code: Select Kernel → Existing Jupyter Server… → paste this URL.
+Ctrl-C ends the server; the kernels keep running."""
+
+
+class Serve(Verb):
+    verb = "serve"
+    summary = "Serve your remote kernels to VS Code as a Jupyter server on this computer, until Ctrl-C."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.epilog = "For example: “jupyter gpu-kernel serve --port 8890”. In VS Code, paste the URL."
+        parser.add_argument("--port", type=int, default=0, help="the port on 127.0.0.1 (default: a free one)")
+        parser.add_argument(
+            "--while-used", metavar="TIME", type=partial(span, least=1),
+            help="end the server when no editor has used it for TIME, such as 60s; its kernels keep running",
+        )  # fmt: skip
+
+    def run(self) -> int:
+        from ..server.serve.app import run
+
+        app, token = Application.instance(), secrets.token_urlsafe(32)
+        if app.log_level == logging.INFO:  # it was not chosen, and no request of an editor is of interest
+            app.log_level = logging.ERROR
+        run(self.args.port, token, app.config, lambda url: self._print(url, token), self.args.while_used)
+        return 0
+
+    def _print(self, url: str, token: str) -> None:
+        shown = f"{url}?token={token}\n{_HOW_TO_USE}"
+        print(json.dumps({"url": url, "token": token}) if self.args.json else shown, flush=True)
 
 
 class VSCode(Verb):
