@@ -73,6 +73,22 @@ def accepts(path: Path) -> bool:
         return sock.connect_ex(str(path)) == 0
 
 
+def test_a_sigterm_while_the_python_starts_waits_for_the_guard(place: Place, tmp_path: Path) -> None:
+    held, python = tmp_path / "held", tmp_path / "python"
+    wait = f"while 'ipykernel' in sys.argv and os.path.exists({str(held)!r}): time.sleep(0.01)"
+    go_on = f"os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])"
+    python.write_text(f"#!{sys.executable}\nimport os, sys, time\n{wait}\n{go_on}\n")
+    python.chmod(0o700)
+    held.touch()
+    hub = place.start("k1", python=str(python))
+    eventually(lambda: place.story("k1", "start"), "a process")
+    os.kill(place.story("k1", "start")[0]["pid"], signal.SIGTERM)
+    held.unlink()
+    assert hub.run("print(1)") == "1\n"
+    assert [one["action"] for one in place.story("k1", "sigterm")] == ["survived"]
+    hub.sock.close()
+
+
 def test_a_kernel_whose_next_keeper_takes_long_is_not_gone(place: Place, tmp_path: Path) -> None:
     held, python = tmp_path / "held", tmp_path / "python"
     wait = f'case "$*" in *succeed*) while [ -e {held} ]; do sleep 0.05; done;; esac'

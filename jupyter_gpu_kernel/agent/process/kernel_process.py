@@ -94,9 +94,19 @@ class KernelProcess:
         if forked is not None:
             return forked
         env = {**start.env, **{name: str(fd) for name, fd in start.fds.items()}}
-        return self._loop.runtime.start(
-            start.command, Streams(start.output), cwd=start.cwd, env=env, pass_fds=start.fds.values(), core_files=True
-        )  # fmt: skip
+        # The process inherits this: a SIGTERM waits until its guard is there, or ends it then.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            return self._loop.runtime.start(
+                start.command,
+                Streams(start.output),
+                cwd=start.cwd,
+                env=env,
+                pass_fds=start.fds.values(),
+                core_files=True,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def adopt(self, process: Process, pipe: KeeperPipe) -> None:
         """Take over a running kernel whose keeper was killed. Raises OSError or ValueError if its folder is damaged."""
