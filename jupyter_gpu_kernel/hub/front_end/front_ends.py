@@ -191,13 +191,9 @@ class FrontEnds:
 
     def send(self, message: Message) -> None:
         """Send a message of the kernel to its client; a message on iopub to all clients."""
-        if message.channel is Channel.IOPUB:
-            for front in self._front_ends.values():
-                front.edge.send(message)
-            return
-        number, client = divmod(message.client, _CLIENTS)
-        if number in self._front_ends:
-            self._front_ends[number].edge.send(message.replace(client=client))
+        shown = message.replace(client=message.client % _CLIENTS)
+        for front in self._recipients(message):
+            front.edge.send(shown)
 
     def make_room(self, message: Message) -> bool:
         """Return whether all recipients of this message can receive more.
