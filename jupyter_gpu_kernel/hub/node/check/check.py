@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ....errors import AgentError, AgentRefusal, GpuKernelError
-from ...kernel_settings import KernelSettings
+from ...kernel_settings import KernelSettings, Spec
 from ...rpc import Call
 from ...transport.connection import Connection
 from ..node import Node
-from ..nodes import Nodes, none_usable
+from ..nodes import NodeRequest, Nodes, none_usable
 from .find_python import FoundPythons
 
 T = TypeVar("T")
@@ -173,24 +173,17 @@ async def probe(nodes: Nodes, settings: KernelSettings, call: Call) -> dict[str,
     """Return the Pythons, hops and GPUs of the node, and why it can never give a kernel what the settings request; for
     several hosts {"hosts": [{"host", …the same, or "error"}]}, if one of them can be used."""
     if not settings.hosts:
-        return await _probe(nodes, settings, call)
-    probes = await asyncio.gather(*(_probe_host(nodes, one, call) for one in settings.each_host()))
-    errors = {one["host"]: GpuKernelError.from_json(one["error"]) for one in probes if "error" in one}
-    if len(errors) == len(probes):
+        return await _probe(nodes.of(settings), settings, call)
+    request = NodeRequest("probe", asking=lambda node, spec, _: _probe(node, spec.settings, call))
+    replies = await nodes.ask_each(call, request, [Spec(one) for one in settings.each_host()])
+    errors = {one.node.name: one.error for one in replies if one.error is not None}
+    if len(errors) == len(replies):
         raise none_usable(errors)
-    return {"hosts": probes}
+    found = [one.answer if one.error is None else {"error": one.error.to_json()} for one in replies]
+    return {"hosts": [{"host": one.node.name, **more} for one, more in zip(replies, found, strict=True)]}
 
 
-async def _probe_host(nodes: Nodes, settings: KernelSettings, call: Call) -> dict[str, Any]:
-    host = {"host": nodes.of(settings).name}
-    try:
-        return {**host, **await _probe(nodes, settings, call)}
-    except GpuKernelError as error:
-        return {**host, "error": error.to_json()}
-
-
-async def _probe(nodes: Nodes, settings: KernelSettings, call: Call) -> dict[str, Any]:
-    node = nodes.of(settings)
+async def _probe(node: Node, settings: KernelSettings, call: Call) -> dict[str, Any]:
     found, connection = await node.find_pythons(settings.python, call, settings.setup)
     if found.node.setup_problem:
         raise AgentRefusal(f"the set-up lines fail: {found.node.setup_problem}", code="setup", hop=node.name)
