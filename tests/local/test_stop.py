@@ -59,8 +59,3 @@ def test_fewer_than_four_characters_are_too_few(two: PlayedHub) -> None:
     done = two.run("stop", ID[:3])
     assert done.returncode == 1 and "Write at least 4 characters of the ID." in done.stderr
     assert two.asked == []
-
-
-def test_the_whole_id_is_waited_for(two: PlayedHub) -> None:
-    done = two.run("ps", "--wait", "3f2a", "--json")
-    assert [one["id"] for one in json.loads(done.stdout)] == [ID], done.stderr

@@ -13,50 +13,25 @@ from typing import Any
 from ...errors import GpuKernelError
 from ...wire import MAX_PRIORITY
 from ...wire.texts import as_typed, one_line, printable
-from ..arguments import MONTH, add_kernel, kernel_id, span
+from ..arguments import add_kernel, kernel_id
 from ..show import tables
 from ..show.watch import WatchedVerb
-from ..verb import Ask, Listing, Verb, errors_of, print_errors, print_json, whole_id
-from .wait import wait
+from ..verb import Ask, Listing, Verb, errors_of, print_errors, print_json
 
 _NOTHING_GIVEN = "Give the IDs of kernels, as “jupyter gpu-kernel ps” shows them, or --all, or --leftovers.\n"
-_TIMED_OUT = 124
-"""The exit status at the time limit, as of timeout(1)."""
 _EXCLUSIVE = "The IDs of kernels, --all and --leftovers exclude each other. Give only one of them.\n"
 
 
 class Ps(WatchedVerb):
     verb = "ps"
-    summary = "List your remote kernels on all nodes, or wait until their cells have ended."
+    summary = "List your remote kernels on all nodes."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        either = parser.add_mutually_exclusive_group()
-        self.add_watch_option(either)
-        either.add_argument(
-            "--wait", metavar="ID", nargs="+", type=kernel_id,
-            help="wait until all cells of these kernels have ended, those that still wait included, then list the "
-            "kernels; the exit status is 0 if the last cells ended well, 1 if not or if a kernel has ended",
-        )  # fmt: skip
-        parser.add_argument(
-            "--timeout", metavar="TIME", type=partial(span, least=0.1, most=MONTH),
-            help="with --wait: how long to wait at most (90s, 30m, 8h); after that the exit status is 124",
-        )  # fmt: skip
+        self.add_watch_option(parser)
 
     def run(self) -> int:
-        if self.args.wait:
-            return self._wait(self.specs_for(self.args.wait[0]))
-        if self.args.timeout is not None:
-            sys.stderr.write("--timeout needs --wait ID.\n")
-            return 2
         specs = self.specs()
         return self.show(specs) if specs else self.print_listing(Listing([], ""))
-
-    def _wait(self, specs: list[dict[str, Any]]) -> int:
-        first = self.ask_hub("ps", specs=specs)
-        waited = wait([whole_id(text, first) for text in self.args.wait], specs, first, self.args.timeout)
-        self.print_listing(Listing.of([one.row for one in waited], tables.kernels))
-        failed = print_errors(filter(None, (one.fault for one in waited if one.is_done)))
-        return failed or (0 if all(one.is_done for one in waited) else _TIMED_OUT)
 
     def listing(self, specs: list[dict[str, Any]], ask: Ask) -> Listing:
         """The kernels."""
