@@ -30,7 +30,13 @@ export class SignInRequests {
     this._onRequest = onRequest;
     this._mark = join(folder, `${randomBytes(4).toString('hex')}.looking`);
     this._look();
-    this._timer = setInterval(() => this._look(), INTERVAL);
+    this._timer = setInterval(() => {
+      try {
+        this._look();
+      } catch {
+        // The folder has been removed. Who needs it next makes it again.
+      }
+    }, INTERVAL);
   }
 
   /** At once, as the window may be about to end. */
