@@ -214,10 +214,9 @@ def _checked(kernel_id: str) -> str:
     return kernel_id
 
 
-def take_lock(path: Path, create: bool = True) -> Optional[int]:
-    """Return a descriptor that holds the lock of this file; None if it is held. A missing file is made, or raises
-    FileNotFoundError."""
-    fd = os.open(str(path), os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
+def take_lock(path: Path) -> Optional[int]:
+    """Return a descriptor that holds the lock of this file, which is made if it is missing; None if it is held."""
+    fd = os.open(str(path), os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600)
     if lock_now(fd):
         return fd
     os.close(fd)

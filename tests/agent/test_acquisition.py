@@ -97,7 +97,7 @@ def test_a_killed_keeper_leaves_its_leases_to_its_successor(tmp_path: Path) -> N
     assert [take_lease(one, {"id": "other"}) for one in uuid] == [None, None]
     for _ in range(2):  # the first one is killed, too
         successor = keeper()
-        successor.inherit([])
+        successor.inherit()
         assert successor.acquired and successor.uuids == uuid
         assert {holder.id for holder in read_leases(uuid, timeout=0.0).values()} <= {"k1", "?"}
         release_all(successor._leases)
@@ -105,7 +105,7 @@ def test_a_killed_keeper_leaves_its_leases_to_its_successor(tmp_path: Path) -> N
     successor.release()
     assert not read_leases(uuid)
     later = keeper()
-    later.inherit([])
+    later.inherit()
     assert not later.acquired
 
 
@@ -132,42 +132,15 @@ class Killed:
     def _context(folder: Path) -> KernelContext:
         return context(ManualLoop(), folder, id="k1", gpus=2)
 
-    def lose_leases(self, folder: Path) -> None:
-        """The kernel has closed the socket that kept them."""
-        self.queue.close()
-        assert not read_leases(self.uuids, timeout=0.0)
-        self.successor = Acquisition(self._context(folder), dict, SILENT)
 
-
-def test_leases_that_were_lost_are_taken_again(tmp_path: Path, killed: Killed) -> None:
-    killed.lose_leases(tmp_path)
-    killed.successor.inherit(killed.uuids)
-    assert killed.successor.acquired and killed.successor.uuids == killed.uuids
-    release_all(killed.successor._leases)  # killed, too
-    assert list(read_leases(killed.uuids, timeout=0.0)) == killed.uuids
-
-
-def test_leases_that_were_lost_and_that_another_kernel_has_are_not_taken(
-    tmp_path: Path, killed: Killed
-) -> None:
-    killed.lose_leases(tmp_path)
-    other = take_lease(killed.uuids[1], {"id": "other"})
-    assert other is not None
-    killed.successor.inherit(killed.uuids)
-    assert not killed.successor.acquired
-    assert list(read_leases(killed.uuids, timeout=0.0)) == killed.uuids[1:]
-    other.release()
-
-
-@pytest.mark.parametrize("knows_gpus", [True, False])
-def test_leases_for_which_descriptors_are_missing_are_released(killed: Killed, knows_gpus: bool) -> None:
+def test_leases_for_which_descriptors_are_missing_are_released(killed: Killed) -> None:
     """Else nobody could ever have these GPUs, not even their kernel."""
     lowest = os.dup(0)
     os.close(lowest)
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 1, before[1]))
     try:
-        killed.successor.inherit(killed.uuids if knows_gpus else [])
+        killed.successor.inherit()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert not killed.successor.acquired and not killed.successor.uuids

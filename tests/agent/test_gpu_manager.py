@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import List
 
 from contexts import NO_CALLBACKS, context
-from gpu_names import new_uuid
-from leases import take_lease
 from runtimes import ManualLoop, make
 
 from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
 from jupyter_gpu_kernel.agent.process.kernel_requests import RETRY_AFTER, KernelRequests
-from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.wire.messages import Message
 
 
@@ -41,13 +38,3 @@ def test_a_kernel_that_aborts_what_it_is_asked_is_asked_again_after_a_pause(tmp_
     requests.reset()  # another process, which is born with its GPUs
     loop.advance(RETRY_AFTER)
     assert len(asked) == 4
-
-
-def test_the_story_tells_that_leases_were_lost(tmp_path: Path) -> None:
-    kernel, uuid = context(ManualLoop(), tmp_path, id="k", gpus=1), new_uuid()
-    manager = GpuManager(kernel, NO_CALLBACKS)
-    other = take_lease(uuid, {"id": "other"})
-    assert other is not None
-    manager.inherit([uuid])
-    assert f"the leases of {uuid} were lost" in read_story(kernel.story.path)[-1]["text"]
-    other.release()

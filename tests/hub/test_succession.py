@@ -15,7 +15,7 @@ import pytest
 from fronts import Cell, Front
 from gpu_names import new_uuid
 from installed import unpack
-from leases import read_leases, take_lease
+from leases import read_leases
 from processes import has_ended
 from streams import LoopThread, Node, until, wait_for
 from successions import *  # noqa: F403 (its fixture)
@@ -431,64 +431,6 @@ def test_its_gpu_stays_its_own(tmp_path: Path, loop: LoopThread) -> None:
         assert kernel.remote.status["gpus"] == [gpu] and not kernel.story("fault")
         kernel.stop()
         wait_for(lambda: not read_leases([gpu]), "the lease's end")
-
-
-CLOSES_LEASES = """
-import os, socket
-
-def close_leases():
-    for number in map(int, os.listdir("/proc/self/fd")):
-        try:
-            with socket.socket(fileno=os.dup(number)) as sock:
-                name = sock.getsockname()
-        except OSError:
-            continue
-        if str(name).endswith("/queue"):
-            os.close(number)
-            return os.dup(0) == number  # another file has the number now
-
-print(os.environ["CUDA_VISIBLE_DEVICES"], close_leases())
-"""
-
-
-def test_its_gpu_is_leased_again_if_a_cell_has_closed_the_leases(tmp_path: Path, loop: LoopThread) -> None:
-    gpu, state = new_uuid(), tmp_path / "gpus.json"
-    state.write_text(json.dumps({"gpus": [{"uuid": gpu}]}))
-    env = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "FAKE_NVIDIA_STATE": str(state)}
-    with Node(**env) as node, started(loop, loop.link(node), node, gpus=1) as kernel:
-        assert kernel.front.run(CLOSES_LEASES).text == f"{gpu} True\n"
-        for _ in range(2):
-            kernel.kill_keeper()
-            assert read_leases([gpu])[gpu].pid == kernel.keeper
-        assert kernel.front.run("print(os.environ['CUDA_VISIBLE_DEVICES'])").text == f"{gpu}\n"
-        assert kernel.remote.status["gpus"] == [gpu] and not kernel.story("fault")
-        kernel.stop()
-        wait_for(lambda: not read_leases([gpu]), "the lease's end")
-
-
-def test_a_cell_waits_if_the_leases_were_closed_and_another_kernel_has_the_gpu(
-    tmp_path: Path, loop: LoopThread
-) -> None:
-    gpu, state = new_uuid(), tmp_path / "gpus.json"
-    state.write_text(json.dumps({"gpus": [{"uuid": gpu}]}))
-    env = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "FAKE_NVIDIA_STATE": str(state)}
-    with Node(**env) as node, started(loop, loop.link(node), node, gpus=1) as kernel:
-        kernel.front.run(CLOSES_LEASES)
-        killed = kernel.keeper
-        os.kill(kernel.pid, signal.SIGSTOP)
-        try:
-            os.kill(killed, signal.SIGKILL)
-            wait_for(lambda: has_ended(killed), "the keeper's end")
-            # The system closes the sockets of an ended process a moment later.
-            other = wait_for(lambda: take_lease(gpu, {"id": "other"}), "the end of its leases")
-        finally:
-            os.kill(kernel.pid, signal.SIGCONT)
-        wait_for(lambda: kernel.story("succession"), "another keeper")
-        assert f"the leases of {gpu} were lost" in kernel.story("gpu")[-1]["text"]
-        request = kernel.front.client.execute("print(os.environ['CUDA_VISIBLE_DEVICES'])")
-        until(kernel.remote, "waiting")
-        other.release()
-        assert kernel.front.finish(request).text.endswith(f"{gpu}\n")
 
 
 def test_no_other_kernel_gets_its_gpu_while_there_is_no_keeper(tmp_path: Path, loop: LoopThread) -> None:

@@ -21,8 +21,6 @@ from .reason import ExitReason, KeeperFacts, explain_keeper
 
 UNUSED_TIMEOUT = 2.0
 """Seconds within which a keeper that did not start has ended."""
-YOUNG = 60.0
-"""The age in seconds up to which a folder without a lock file is kept."""
 
 
 class Leftovers:
@@ -107,21 +105,10 @@ class Leftovers:
             os.close(lock)
 
     def _take_lock(self, folder: Path) -> Optional[int]:
-        """Take the folder's lock; None if it is held. For an old folder without a lock file, any descriptor of it."""
+        """Take the folder's lock; None if it is held."""
         try:
-            return take_lock(folder / "lock", create=False)
-        except FileNotFoundError:
-            return self._open_old(folder)
+            return take_lock(folder / "lock")
         except OSError:  # such as without inodes: the folder stays, and the other kernels are listed
-            return None
-
-    def _open_old(self, folder: Path) -> Optional[int]:
-        try:
-            age = self._runtime.time() - folder.stat().st_mtime
-            if age < YOUNG or folder.name in kernels_with_keeper():
-                return None
-            return os.open(str(folder), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:  # its keeper has just removed it
             return None
 
     def _end_story(self, kernel_id: str) -> None:

@@ -41,8 +41,7 @@ LOCK_TIMEOUT = 10.0
 class RunningKernel(NamedTuple):
     """The kernel to take over.
 
-    leases: The descriptor of the socket that keeps the kernel's leases; -1 if user code has closed it.
-    gpus: The GPUs that the kernel knows it has.
+    leases: The descriptor of the socket that keeps the kernel's leases.
     guard: Whether the kernel's guard against SIGTERM is on.
     ended: The keys of the requests that had ended before the kernel's process started. A hub that had not acknowledged
         their replies may name them.
@@ -52,7 +51,6 @@ class RunningKernel(NamedTuple):
     leases: int
     guard: bool
     settings: KernelSettings
-    gpus: Sequence[str] = ()
     ended: Sequence[str] = ()
 
     @classmethod
@@ -97,15 +95,13 @@ class Successor(Keeper):
         self._took_over = self._interrupt_waits = False
 
     def _lease_queue(self, folder: Path) -> socket.socket:
-        if self._running.leases < 0:
-            return super()._lease_queue(folder)
         return self.loop.runtime.received_socket(self._running.leases)
 
     def _begin(self) -> None:
         self.requests.reset()
         self.handle(LogCompleted(self.core.log.found))
         self.handle(KernelStarting(taken_over=True))
-        self.gpus.inherit(self._running.gpus)
+        self.gpus.acquisition.inherit()
         facts = self.exit_report.process_started(self._running.pid, self._running.guard)
         process = self.system.running_process(self.loop, self._running.pid, self._reap)
         self.kernel.adopt(process, self._new_pipe)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from pathlib import Path
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 from ..kernel_context import KernelContext
 from ..system import procfs
@@ -103,11 +103,6 @@ class Acquisition:
         return (self._job_gpus or {}).get(uuid) or self._claim.name(uuid)
 
     @property
-    def choice(self) -> str:
-        """Why these GPUs, in words that follow their names; "" if there was no choice."""
-        return self._claim.choice
-
-    @property
     def place(self) -> Optional[int]:
         """The kernel's place in the queue, from 1 on; None if it is not there."""
         if not self._queue.has_place:
@@ -128,25 +123,14 @@ class Acquisition:
         """Return the variables of the kernel's process for the GPUs that it has. In a job Slurm has set them."""
         return {} if self._in_job else variables(self.uuids, self._allocation.variable)
 
-    def inherit(self, gpus: Sequence[str]) -> None:
-        """Go on with the leases of a killed keeper. If they were lost, take those of these GPUs, which its kernel may
-        use: no sample can show whether anybody else does."""
+    def inherit(self) -> None:
+        """Go on with the leases of a killed keeper."""
         passed = self._transfer.inherit()
         leases = self._taker.take_over(passed.sockets)
         if leases and len(leases) == self._count:
             return self._hold(leases)
         release_all(leases)  # this process may have had no descriptors left for the others
         self._transfer.release()
-        if not self.acquired and len(gpus) == self._count:
-            self._lease_again(gpus)
-
-    def _lease_again(self, gpus: Sequence[str]) -> None:
-        try:
-            leases = self._taker.take_all(gpus)
-            if leases:
-                self._keep(leases)
-        except OSError:
-            self.release()
 
     def receive(self, passed: PassedLeases) -> bool:
         """Take over leases from the kernel that this one replaces.

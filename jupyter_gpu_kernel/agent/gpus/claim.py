@@ -58,7 +58,6 @@ class Claim:
     ) -> None:
         """`taker` takes the leases; `ignored`: the GPUs whose leases may be ignored."""
         self._count = needs.gpus
-        self.choice = ""  # why these GPUs: ", the one with the most free memory of 3"
         self._runtime = runtime
         self._taker = taker
         self._criteria = criteria
@@ -176,7 +175,6 @@ class Claim:
         self._leases = leases
         first = min(sample.time for sample in self._recent())
         self._confirms_from = max(self._runtime.monotonic(), first + self._criteria.span)
-        self.choice = _choice(verdicts, self._count)
         names = " and ".join(map(str, chosen or ()))
         return ClaimPending(f"Checking once more that nobody else uses {names}.", self._confirmation_delay())
 
@@ -222,11 +220,3 @@ class Claim:
     def _recent(self) -> List[Sample]:
         oldest = self._runtime.monotonic() - self._criteria.fresh
         return [sample for sample in self._samples if sample.time >= oldest]
-
-
-def _choice(verdicts: Sequence[Verdict], count: int) -> str:
-    """Return why these GPUs were chosen among the free ones, in words that follow their names."""
-    free = sum(verdict.free for verdict in verdicts)
-    if free == count:
-        return ""
-    return f", {'the one with the most free memory' if count == 1 else 'the nearest to each other'} of {free} free GPUs"

@@ -7,7 +7,7 @@ This module does not know sockets, which cells wait, or how GPUs are acquired.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from ...wire.texts import STOP_HINT, duration, with_program
 from ..core.events import CellsFailed, Event, GpusChanged
@@ -83,13 +83,6 @@ class GpuManager:
         text = f"priority {priority}: the kernel is {where} in the queue"
         self._story.tell("priority", text, priority=priority)
         return place
-
-    def inherit(self, gpus: Sequence[str]) -> None:
-        """Go on with the leases of a killed keeper; `gpus`: those that its kernel knows it has."""
-        self.acquisition.inherit(gpus)
-        if gpus and not self.acquisition.acquired:
-            text = "and they cannot be leased again: the next cell waits for free GPUs"
-            self._story.tell("gpu", f"the leases of {', '.join(gpus)} were lost, {text}")
 
     def receive(self, passed: PassedLeases) -> None:
         """Take over the leases of the kernel that this one replaces. The kernel must be up."""
@@ -186,7 +179,7 @@ class GpuManager:
 
     def _acquired(self) -> None:
         """Tell the kernel its GPUs; then the cells that wait go to the kernel."""
-        text = f"took {', '.join(self.acquisition.names)}{self.acquisition.choice}"
+        text = f"took {', '.join(self.acquisition.names)}"
         if self._waits_since is not None:
             text += f" after {duration(round(self._loop.time() - self._waits_since))}"
         self._waits_since = None

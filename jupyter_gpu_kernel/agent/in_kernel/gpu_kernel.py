@@ -217,11 +217,6 @@ def take_gpus(uuids: List[str]) -> bool:
     return bool(procfs.has_opened_gpus(os.getpid()))
 
 
-def given_gpus() -> List[str]:
-    """Return the GPUs that the keeper has told this process."""
-    return _given
-
-
 def visible_gpus() -> List[str]:
     """Return the GPUs that this process's environment makes visible."""
     return visible_uuids(os.environ, device_variable())

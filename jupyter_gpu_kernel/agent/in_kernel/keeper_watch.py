@@ -22,7 +22,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 from ..exit.descendants import ROOT, TAG, end_all, find_descendants
 from ..job.client import job_is_over
@@ -38,31 +38,21 @@ MAX_STARTS, PERIOD = 5, 600.0
 """If so many successors started within so many seconds, something ends every one of them."""
 START_TIMEOUT = 50.0
 _RETRY_INTERVAL = 0.2
-_FORK_WAIT = 5.0
-"""Seconds for which a fork of the user's code waits while a successor is started: in a file system that hangs this can
-take long."""
 
 
 class KeptLeases:
-    """What the kernel's process has of its leases of GPUs. Processes that the kernel forks do not keep them."""
+    """The socket that keeps the kernel's leases of GPUs. Processes that the kernel forks do not keep them."""
 
-    def __init__(self, fd: int, gpus: Callable[[], List[str]]) -> None:
-        """`fd`: the descriptor of the socket that keeps the leases; `gpus()`: the GPUs that the kernel knows it has."""
+    def __init__(self, fd: int) -> None:
+        """`fd`: the descriptor of the socket."""
         os.set_inheritable(fd, False)
-        self._fd, self._file, self.gpus = fd, os.fstat(fd), gpus
+        self.fd = fd
         os.register_at_fork(after_in_child=self._close)
-
-    @property
-    def fd(self) -> int:
-        """The descriptor; -1 if user code has closed it, whose number another file may have now."""
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(self._fd), self._file):
-                return self._fd
-        return -1
 
     def _close(self) -> None:
         if self.fd >= 0:
-            os.close(self._fd)
+            os.close(self.fd)
+            self.fd = -1
 
 
 def watch(
@@ -94,12 +84,6 @@ class KeeperWatch:
         self._limit = limit
         self._successor: Dict[str, Any] = {}  # {command, environ, cwd, settings, ended}
         self._starts: List[float] = []
-        self._fork_lock = threading.RLock()  # held by a thread that forks
-        os.register_at_fork(
-            before=lambda: self._fork_lock.acquire(timeout=_FORK_WAIT),
-            after_in_parent=self._forked,
-            after_in_child=self._is_child,
-        )
 
     def watch(self, pipe: int) -> None:
         """Replace each keeper that dies. When that is not possible any more, end the kernel."""
@@ -110,13 +94,6 @@ class KeeperWatch:
                 return self._end("the job in which it ran is over")
             pipe = self._replace_keeper()
         self._end_without_keeper()
-
-    def _forked(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the wait for the lock was interrupted, or took too long
-            self._fork_lock.release()
-
-    def _is_child(self) -> None:
-        self._fork_lock = threading.RLock()  # no thread of this process may have the other one
 
     def _job_is_over(self) -> bool:
         """Whether the kernel runs in a scheduler's job whose process has ended."""
@@ -177,22 +154,17 @@ class KeeperWatch:
         return -1, error.decode("utf-8", "replace").strip()[-500:]
 
     def _start_process(self) -> Tuple[subprocess.Popen[bytes], socket.socket]:
-        """Return the process that starts a successor, and our end of the socket that is its stdin.
-
-        No thread forks meanwhile: its child would hold the pipes open whose ends `Popen` and `communicate` wait for.
-        """
-        leases = self._leases.fd
-        with self._fork_lock:
-            ours, theirs = socket.socketpair()
-            with theirs, contextlib.ExitStack() as undo:
-                undo.callback(ours.close)
-                process = subprocess.Popen(
-                    self._successor["command"], cwd=self._successor["cwd"], env=self._successor["environ"],
-                    stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                    pass_fds=[leases] if leases >= 0 else [], start_new_session=True,
-                )  # fmt: skip
-                undo.pop_all()
-            return process, ours
+        """Return the process that starts a successor, and our end of the socket that is its stdin."""
+        ours, theirs = socket.socketpair()
+        with theirs, contextlib.ExitStack() as undo:
+            undo.callback(ours.close)
+            process = subprocess.Popen(
+                self._successor["command"], cwd=self._successor["cwd"], env=self._successor["environ"],
+                stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                pass_fds=[self._leases.fd], start_new_session=True,
+            )  # fmt: skip
+            undo.pop_all()
+        return process, ours
 
     def _wait_for(self, process: subprocess.Popen[bytes], sock: socket.socket) -> bytes:
         """Tell the process what it needs to know, and wait until it has started the successor; return its errors."""
@@ -207,8 +179,8 @@ class KeeperWatch:
 
     def _successor_input(self) -> bytes:
         """The kernel, as the successor reads it: see `failover.successor.RunningKernel`."""
-        leases, known = self._leases, {key: self._successor[key] for key in ("settings", "ended")}
-        info = {"pid": os.getpid(), "leases": leases.fd, "gpus": leases.gpus(), "guard": self._guard.on}
+        known = {key: self._successor[key] for key in ("settings", "ended")}
+        info = {"pid": os.getpid(), "leases": self._leases.fd, "guard": self._guard.on}
         return json.dumps({**info, **known}).encode() + b"\n"
 
     # -------------------------------------------------------------------------------------- no successor

@@ -73,7 +73,7 @@ def run(argv: List[str]) -> None:
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_ORPHAN", keeper_watch.LIMIT))
     gpu_kernel.bind(guard)
     if keeper:
-        kept = keeper_watch.KeptLeases(int(leases), gpu_kernel.given_gpus)
+        kept = keeper_watch.KeptLeases(int(leases))
         keeper_watch.watch(int(keeper), kept, guard, report_socket, window, limit)
     ready = os.environ.pop("JUPYTER_GPU_KERNEL_READY_FD", "")
     restore_sys(argv)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -18,12 +17,11 @@ from ..exit.descendants import hidden_keeper
 from ..exit.leftovers import explain_missing_story, on_gpu
 from ..gpus import hours
 from ..gpus.devices.gpu import SmiError
-from ..gpus.judge import Verdict
 from ..gpus.offer import read_offer
 from ..gpus.requirements import Allocation, Requirements
 from ..gpus.sampler import judge_now
 from ..gpus.sharing import queue_view
-from ..gpus.sharing.turns import PassedPlaces, WaitingKernel
+from ..gpus.sharing.turns import PassedPlaces
 from ..gpus.sharing.wait_queue import QueueReader
 from ..job.client import job_status
 from ..keeper.client import TIMEOUT, KeeperTimeout
@@ -64,7 +62,6 @@ class RequestHandlers:
         self.root = root
         self._runtime = runtime
         self._policy = policy
-        self._passed, self._passed_lock = PassedPlaces(), threading.Lock()
         self._keepers = Keepers(runtime, root, policy, timeout, successor_timeout)
         self._leftovers = self._keepers.leftovers
         self._handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
@@ -264,7 +261,9 @@ class RequestHandlers:
             raise Refused(error.code, error.cause) from None
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
         leftovers, reader = self._leftovers.list_processes(), QueueReader(self._runtime)
-        notebooks, queue = reader.own_notebooks(), self._queue(reader.in_order(), verdicts)
+        passed = PassedPlaces()
+        passed.add(self._runtime.monotonic(), [], [row["uuid"] for row in rows], [])
+        notebooks, queue = reader.own_notebooks(), passed.mark(reader.in_order())
         return {
             "gpus": [
                 dict(
@@ -275,14 +274,6 @@ class RequestHandlers:
                 for row in rows
             ]
         }
-
-    def _queue(self, queue: List[WaitingKernel], verdicts: List[Verdict]) -> List[WaitingKernel]:
-        """The kernels that wait, with those marked that are passed over, as far as the requests so far show."""
-        free = [verdict.gpu.uuid for verdict in verdicts if verdict.free]
-        with self._passed_lock:
-            marked = self._passed.mark(queue)
-            self._passed.add(self._runtime.monotonic(), marked, [one.gpu.uuid for one in verdicts], free)
-            return self._passed.mark(queue)
 
     def _offer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """What this node offers to a kernel with these settings; `detached`: when the kernel was started that its

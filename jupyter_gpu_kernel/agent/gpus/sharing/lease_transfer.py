@@ -4,8 +4,7 @@ A lease is held while any process has a descriptor of its socket. To a kernel th
 descriptors are passed through a datagram socket in its folder. A keeper that is killed leaves them to its successor:
 it has sent them to a datagram socket that is connected to itself, and that the kernel's process inherits. Nobody
 receives them there, so that the system keeps them as long as the keeper or the kernel lives. The kernel's process does
-nothing with this socket: to release its leases, the keeper receives the descriptors itself. If user code has closed the
-socket in the kernel's process, the successor takes the leases again (`acquisition.py`).
+nothing with this socket: to release its leases, the keeper receives the descriptors itself.
 """
 
 from __future__ import annotations
