@@ -107,7 +107,7 @@ class Acquisition:
         """The kernel's place in the queue, from 1 on; None if it is not there."""
         if not self._queue.has_place:
             return None
-        return 1 + sum(not one.passed for one in self._queue.before(self._claim.seen_leases()))
+        return 1 + sum(not one.passed for one in self._look())
 
     def set_priority(self, priority: int) -> Optional[int]:
         """Change the priority, also while a cell waits, which then looks at once whether it is its turn.

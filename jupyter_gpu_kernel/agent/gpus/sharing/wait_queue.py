@@ -120,27 +120,17 @@ class WaitQueue:
             self._announce()
 
     def look(self, leases: Iterable[lease.Holder] = ()) -> List[WaitingKernel]:
-        """Return what `before` returns, and note whether the user has GPUs, on which the user's turn depends."""
-        waiting, owners = self._reader.read(), self._reader.lease_owners()
-        if self._me.gpus:
-            own = {one.pid for one in owners if one.uid == self._me.uid}
-            self._note_holders(own, {one.pid for one in waiting}, self._loop.runtime.time())
-        return self._before(waiting, owners, leases)
-
-    def before(self, leases: Iterable[lease.Holder] = ()) -> List[WaitingKernel]:
-        """Return the kernels that get GPUs before this one, in their order, and those that are passed over.
+        """Return the kernels that get GPUs before this one, in their order, and those that are passed over. Note
+        whether the user has GPUs, on which the user's turn depends.
 
         `leases`: those of the newest sample. A kernel that has its leases already, and is about to confirm them, counts
         until they are in a sample.
         """
-        return self._before(self._reader.read(), self._reader.lease_owners(), leases)
-
-    def _before(
-        self, waiting: List[WaitingKernel], owners: List[Owner], leases: Iterable[lease.Holder]
-    ) -> List[WaitingKernel]:
         if not self._me.gpus:
             return []
-        now = self._loop.runtime.time()
+        waiting, owners, now = self._reader.read(), self._reader.lease_owners(), self._loop.runtime.time()
+        own = {one.pid for one in owners if one.uid == self._me.uid}
+        self._note_holders(own, {one.pid for one in waiting}, now)
         # A kernel that is about to confirm its leases has the turn for which it took them.
         held = Counter(owner.uid for owner in owners if owner.pid != self._me.pid)
         held_by_process = Counter(holder.pid for holder in leases)
