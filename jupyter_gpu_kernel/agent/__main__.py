@@ -11,7 +11,7 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
-from typing import Callable, List
+from typing import List
 
 from ..wire.runtime import Runtime
 from .keeper.client import receive_request
@@ -88,7 +88,7 @@ def _run_setup(root: Root, kernel_id: str) -> int:
 
 
 def _serve(root: Root, kernel_id: str) -> int:
-    """Start the keeper as a daemon; return once it serves, or with its error on stderr."""
+    """Start the keeper as a daemon, which reports to its starter that it serves, or its error."""
     packages = {"zmq": "pyzmq", "ipykernel": "ipykernel"}
     lacking = [package for module, package in packages.items() if importlib.util.find_spec(module) is None]
     if lacking:
@@ -100,21 +100,20 @@ def _serve(root: Root, kernel_id: str) -> int:
     unblock()  # what our parent has blocked, if that is a job's process
     request = receive_request(root.kernel(kernel_id))
 
-    def keep(started: Callable[[], None]) -> None:
+    def keep() -> None:
         from .keeper.keeper import Keeper
         from .keeper.system import KeeperSystem
         from .policy import read_policy
 
-        request.sock.close()
-        system = KeeperSystem(AgentRuntime())
-        keeper = Keeper(system, root, request.settings, read_policy())
-        started()
+        try:
+            keeper = Keeper(KeeperSystem(AgentRuntime()), root, request.settings, read_policy())
+        except Exception as error:
+            return request.failed(f"{type(error).__name__}: {error}")
+        request.succeeded()
         keeper.run()
 
-    status = detach(keep, root.kernel(kernel_id) / "log")
-    if status == 0:
-        request.succeeded()
-    return status
+    detach(keep, root.kernel(kernel_id) / "log")
+    return 0
 
 
 if __name__ == "__main__":

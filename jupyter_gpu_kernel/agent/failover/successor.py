@@ -16,7 +16,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, List, NamedTuple, Sequence
+from typing import IO, Any, Dict, List, NamedTuple, Sequence
 
 from ...wire.kernel_messages.compose import make
 from ...wire.messages import Channel, Lane, Message, keeper_message
@@ -61,24 +61,26 @@ class RunningKernel(NamedTuple):
 
 
 def run(root: Root, kernel_id: str) -> int:
-    """Start the successor as a daemon, and send the kernel its end of a new pipe; return as `detach` does."""
+    """Start the successor as a daemon. It sends the kernel its end of a new pipe, or the error because of which it does
+    not serve."""
     runtime, kernel, pipe = AgentRuntime(), RunningKernel.read(sys.stdin), KeeperPipe()
-    folder, kernels_end = root.kernel(kernel_id), pipe.open()
+    folder, kernels_end, sock = root.kernel(kernel_id), pipe.open(), socket.socket(fileno=os.dup(0))
 
-    def keep(started: Callable[[], None]) -> None:
-        _lock(runtime, folder)  # held as long as this process lives
-        if not start_ticks(kernel.pid):
-            raise ProcessLookupError("the kernel has ended, too")
+    def keep() -> None:
+        with sock:
+            try:
+                _lock(runtime, folder)  # held as long as this process lives
+                if not start_ticks(kernel.pid):
+                    raise ProcessLookupError("the kernel has ended, too")
+                keeper = Successor(KeeperSystem(runtime), root, kernel, pipe)
+            except Exception as error:
+                return sock.sendall(f"{type(error).__name__}: {error}".encode())
+            send_descriptors(sock, b"\0", [kernels_end])
         os.close(kernels_end)
-        keeper = Successor(KeeperSystem(runtime), root, kernel, pipe)
-        started()
         keeper.run()
 
-    status = detach(keep, folder / "log")
-    if status == 0:
-        with socket.socket(fileno=os.dup(0)) as sock:
-            send_descriptors(sock, b"\0", [kernels_end])
-    return status
+    detach(keep, folder / "log")
+    return 0
 
 
 class Successor(Keeper):

@@ -140,42 +140,36 @@ class KeeperWatch:
 
         Its end of the pipe is never in this process: a process that a cell forks could hold that end open.
         """
+        text = b""
         try:
-            process, ours = self._start_process()
+            process, sock = self._start_process()
         except OSError as failure:  # the user's code may have opened too many files
             return -1, str(failure)
-        with ours:
-            error = self._wait_for(process, ours)
-            if process.returncode == 0:
-                with contextlib.suppress(OSError):
-                    for pipe in receive_descriptors(ours, 1, 1)[1]:
-                        return pipe, ""
-                return -1, "the kernel has no descriptor left for the pipe to it"
-        return -1, error.decode("utf-8", "replace").strip()[-500:]
+        with sock, contextlib.suppress(OSError):
+            sock.settimeout(START_TIMEOUT)
+            with contextlib.suppress(ConnectionError):  # it has ended, and its errors say why
+                sock.sendall(self._successor_input())
+            while True:
+                data, pipes, _ = receive_descriptors(sock, 4096, 1)
+                if pipes or not data:
+                    process.wait()
+                    return (pipes[0], "") if pipes else (-1, _last_words(text))
+                text += data
+        process.kill()  # and nothing waits for it: in a file system that hangs it does not end
+        return -1, _last_words(text) or "it did not start in time"
 
     def _start_process(self) -> Tuple[subprocess.Popen[bytes], socket.socket]:
-        """Return the process that starts a successor, and our end of the socket that is its stdin."""
+        """Return the process that becomes a successor, and our end of the socket that is its stdin and its stderr."""
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as undo:
             undo.callback(ours.close)
             process = subprocess.Popen(
                 self._successor["command"], cwd=self._successor["cwd"], env=self._successor["environ"],
-                stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=theirs.fileno(),
                 pass_fds=[self._leases.fd], start_new_session=True,
             )  # fmt: skip
             undo.pop_all()
         return process, ours
-
-    def _wait_for(self, process: subprocess.Popen[bytes], sock: socket.socket) -> bytes:
-        """Tell the process what it needs to know, and wait until it has started the successor; return its errors."""
-        sock.settimeout(START_TIMEOUT)
-        try:
-            with contextlib.suppress(OSError):  # it has ended, and its errors say why
-                sock.sendall(self._successor_input())
-            return process.communicate(timeout=START_TIMEOUT)[1]
-        except subprocess.TimeoutExpired:
-            process.kill()  # and nothing waits for it: in a file system that hangs it does not end
-            return b"it did not start in time"
 
     def _successor_input(self) -> bytes:
         """The kernel, as the successor reads it: see `failover.successor.RunningKernel`."""
@@ -205,3 +199,7 @@ class KeeperWatch:
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)
         os._exit(1)
+
+
+def _last_words(printed: bytes) -> str:
+    return printed.decode("utf-8", "replace").strip()[-500:]

@@ -283,7 +283,8 @@ class Keepers:
                 self.checkouts.remove(pin)
             if verb == "setup":
                 raise Refused("setup", str(error)) from None
-            raise Refused("keeper", read_tail(folder / "log", LOG_TAIL) or str(error)) from None
+            printed = "" if error.status is None else read_tail(folder / "log", LOG_TAIL)
+            raise Refused("keeper", printed or str(error)) from None
 
     def _check_job(self, job: str) -> None:
         """Raise Refused if the job's process does not run here."""

@@ -17,7 +17,6 @@ from typing import Any, Callable, Iterable
 
 from .agent_runtime import forbid_core_files
 
-_STARTED = b"begun"
 _PR_SET_CHILD_SUBREAPER = 36
 _M_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 128 * 1024
 
@@ -61,50 +60,24 @@ def next_ended_child() -> int:
     return 0 if ended is None else ended.si_pid
 
 
-def detach(work: Callable[[Callable[[], None]], None], log: Path) -> int:
-    """Run `work(started)` in a daemon. In the caller, return 0 once it has called `started()`, or 1 with its error on
-    stderr.
-
-    Must be called before any thread or zmq context exists. The daemon's stdout and stderr go to `log`.
-    """
-    read_fd, write_fd = os.pipe()
+def detach(work: Callable[[], None], log: Path) -> None:
+    """Run `work()` in a daemon, whose stdout and stderr go to `log`, and return in the caller at once. Must be called
+    before any thread or zmq context exists."""
     if os.fork():
-        os.close(write_fd)
-        with os.fdopen(read_fd, "rb") as pipe:
-            result = pipe.read()
-        if result == _STARTED:
-            return 0
-        sys.stderr.write(result.decode("utf-8", "replace") or "the keeper exited during its start\n")
-        return 1
+        return
     os.setsid()
     if os.fork():
         os._exit(0)
-    _be_daemon(work, write_fd, log)
-    return 0
-
-
-def _be_daemon(work: Callable[[Callable[[], None]], None], write_fd: int, log: Path) -> None:
-    os.set_inheritable(write_fd, False)
-
-    def started() -> None:
-        nonlocal write_fd
-        os.write(write_fd, _STARTED)
-        os.close(write_fd)
-        write_fd = -1  # the number may be that of another file soon
-
     status = 0
     try:
         _redirect(log)
         forbid_core_files()
         _return_large_blocks()
-        work(started)
-    except BaseException as error:
+        work()
+    except BaseException:
         status = 1
-        try:
-            os.write(write_fd, f"{type(error).__name__}: {error}\n".encode())
-        except OSError:  # it had started: the log gets the error
-            traceback.print_exc()
-            sys.stderr.flush()
+        traceback.print_exc()
+        sys.stderr.flush()
     os._exit(status)
 
 
