@@ -36,7 +36,7 @@ not exact. No user closes a notebook and opens it again in so short a time."""
 _LEAVING = 2.0
 """Seconds in which a launcher notices that its window has gone, which may be opened again by then."""
 _MAX_ENDED = 100
-"""Sessions that have ended, and starts that have failed, which are remembered; of more the oldest are forgotten."""
+"""Sessions that have ended and are remembered; of more the oldest are forgotten."""
 _MAX_TRIES = 10
 """Requests to an agent that does not answer, each over another connection as a rule."""
 Window = tuple[int, str]
@@ -122,7 +122,7 @@ class VSCodeSessions:
                 return
 
     def end(self, session: VSCodeSession, remote: RemoteKernel) -> None:
-        """A session ends. Its kernel lives on, unless a session that restarts this kernel has begun, or has failed."""
+        """A session ends. Its kernel lives on, unless a session that restarts this kernel has begun."""
         if not session.title:
             return
         left = _left(remote)
