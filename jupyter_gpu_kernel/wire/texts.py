@@ -99,13 +99,20 @@ def duration(seconds: float) -> str:
 def wrapped(text: str, indent: str = "") -> str:
     """Return a text for a cell with lines of at most 100 characters, where it has spaces: VS Code cuts longer ones off.
 
-    A command in quotation marks “…” stays in one line. `indent`: of the second and further lines that a line becomes.
+    A command in quotation marks “…” stays in one line. `indent`: of the second and further lines that a line becomes;
+    they are indented twice as far as that line is, in any case.
     """
     lines = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", "\0"), text).split("\n")
-    wrap = textwrap.TextWrapper(
-        _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    return "\n".join(_wrapped_line(line, indent) for line in lines).replace("\0", " ")
+
+
+def _wrapped_line(line: str, indent: str) -> str:
+    if len(line) <= _WIDTH:
+        return line
+    hanging = indent or 2 * line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line, _WIDTH, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
     )
-    return "\n".join(wrap.fill(line) if len(line) > _WIDTH else line for line in lines).replace("\0", " ")
 
 
 def with_program(text: str, program: str) -> str:

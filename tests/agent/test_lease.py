@@ -132,9 +132,9 @@ def test_ones_own_kernel_is_known_by_its_notebook(gpus: List[str]) -> None:
     when = time.strftime("%b %d %H:%M", time.localtime(5.0))
     known = Holder("me", 7, "ab12", 5.0, 1, True, "a.ipynb", "idle", 5.0)
     words = f"leased by your kernel ab12 (a.ipynb, since {when}, idle since {when})"
-    assert str(known) == f"{words}; to free it: jupyter gpu-kernel stop ab12"
+    assert str(known) == f"{words}; to free it: “jupyter gpu-kernel stop ab12”"
     older = Holder("me", 7, "ab12", None, 1, True)
-    assert str(older) == "leased by your kernel ab12; to free it: jupyter gpu-kernel stop ab12"
+    assert str(older) == "leased by your kernel ab12; to free it: “jupyter gpu-kernel stop ab12”"
     assert str(older._replace(id="?")) == "leased by your process 7, which does not answer"
     assert "stop" not in str(known._replace(yours=False, user="bob"))
     busy = f"leased by your kernel ab12 (a.ipynb, since {when}, busy since {when})"

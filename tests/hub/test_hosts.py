@@ -428,6 +428,33 @@ def test_vs_codes_restart_keeps_host_and_gpu(lab: Lab) -> None:
     nothing_left(lab, gpu2=[again.kernel_id])
 
 
+@pytest.mark.parametrize("is_known_late", [False, True])
+def test_vs_codes_restart_of_a_kernel_whose_cell_waits(lab: Lab, is_known_late: bool) -> None:
+    """Its cell does not wait on, and the next cell does not get its kernel."""
+    parent = 3 + is_known_late
+    startup = f"__vsc_ipynb_file__ = '/home/me/{parent}.ipynb'"
+    crowd(lab, "gpu1", "gpu2")
+    client = lab.client()
+    first = lab.start("", client, parent=parent)
+    with Front(first.edge.connection) as front:
+        front.run(startup, store_history=False)
+        front.client.execute("treasure = 42")
+        until_both_wait(lab)
+    again = lab.start("", parent=parent)
+    with Front(again.edge.connection) as front:
+        if not is_known_late:
+            front.run(startup, store_history=False)
+        lab.loop.call(client.close)
+        lab.loop.call(client.disconnected)
+        if is_known_late:
+            wait_for(lambda: len(queued(lab)) == 1, "the choice of a host for a notebook that may be closed")
+            front.run(startup, store_history=False)
+        wait_for(lambda: not queued(lab), "the end of the wait on both hosts")
+        lab.hosts["gpu1"].gpus.report(4)
+        assert "False" in str(front.run("'treasure' in dir()").outputs)
+    nothing_left(lab, gpu1=[again.kernel_id])
+
+
 def test_the_hub_after_a_killed_one_has_the_kernel_where_it_is(lab: Lab) -> None:
     """A pending kernel is pending again."""
     crowd(lab, "gpu1")

@@ -39,6 +39,8 @@ def test_what_cells_show_has_lines_of_at_most_a_hundred_characters() -> None:
     assert max(map(len, lines)) <= 100 and sum(command in line for line in lines) == 1
     assert all(line.startswith("  ") for line in lines[1:3]) and wrapped(text).split() == text.split()
     assert wrapped("x" * 300) == "x" * 300, "a path can be copied"
+    item = "  GPU 0: " + "in use by bob " * 10
+    assert [len(line) - len(line.lstrip()) for line in wrapped(item).split("\n")] == [2, 4], "one of a list"
 
 
 def test_texts_in_cells_are_wrapped() -> None:

@@ -20,7 +20,7 @@ from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.starter import LeftKernel, Starter
 from ..kernel_settings import KernelSettings
 from ..node.node import Node
-from ..node.node_link import NodeLink
+from ..node.node_link import NodeLink, NoLink
 from ..node.nodes import Nodes, none_usable, not_found
 from ..rpc import Call
 from .host_wait import HostWait, Reservation, end_kernel
@@ -86,8 +86,16 @@ class HostStarter(Starter):
 
     def replace(self, remote: RemoteKernel, left: LeftKernel, stop: Callable[[], Awaitable[None]]) -> bool:
         """Start the kernel `remote` on the host of the kernel `left`, which the front end restarts by that, and then
-        call `stop`. Return False if that host cannot be reached, or the kernel `left` was not started."""
+        call `stop`. Return False if that host cannot be reached, or the kernel `left` was not started: then it must not
+        wait on for GPUs on one of the hosts."""
         settings = left.settings
+        if isinstance(left.link, NoLink):
+            remote.settings = remote.settings.replace(fresh=True)
+            for node in filter(lambda one: one.linked, map(self._nodes.of, settings.each_host())):
+                link = node.begin_link(node.python, None)
+                self._tasks.spawn(
+                    end_kernel(link, left.kernel_id, "restarted by its front end, with a new kernel")
+                )
         linked = settings.given_python is not None and self._nodes.of(settings).linked
         if not (remote.not_started and linked):
             return False

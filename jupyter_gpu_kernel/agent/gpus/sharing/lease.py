@@ -75,7 +75,7 @@ class Holder(NamedTuple):
             state = self.state + (
                 f" since {_date(self.state_since)}" if self.state and self.state_since else ""
             )
-            free = "" if self.state in _NEEDED else f"; to free it: jupyter gpu-kernel stop {self.id}"
+            free = "" if self.state in _NEEDED else f"; to free it: “jupyter gpu-kernel stop {self.id}”"
             return f"leased by your kernel {self.id}{_in_parentheses(self.notebook, since, state)}{free}"
         user = "an unknown process" if self.uid < 0 else self.user
         kernel = f"kernel {self.id}" if self.id != "?" else ""
