@@ -10,7 +10,7 @@ import pytest
 from logs import FiledLog
 from runtimes import make
 
-from jupyter_gpu_kernel.agent.core.cell_texts import MAX_WAITING, READING_TIME, Greeting, GreetingText
+from jupyter_gpu_kernel.agent.core.cell_texts import MAX_WAITING, READING_TIME, Greeting, GreetingText, Words
 from jupyter_gpu_kernel.agent.core.effects import SetTimer
 from jupyter_gpu_kernel.agent.core.events import GreetingChanged
 from jupyter_gpu_kernel.agent.core.log import Log
@@ -28,11 +28,11 @@ REQUEST = Message(Channel.SHELL, 1, (HEADER, b"{}", b"{}", b"{}"))
 class Hub:
     """What the hub gets of a cell that is greeted."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, stays: str = "") -> None:
         self.sent: List[str] = []
         self.log = Log(EventRuntime("test"), LogState(), False)
         self.greeting = Greeting(self.log)
-        self._gets(self.greeting.show(REQUEST, "Back.", seconds))
+        self._gets(self.greeting.show(REQUEST, Words("Back.", seconds, stays)))
 
     def _gets(self, messages: List[Message]) -> None:
         self.sent += [message.msg_type for message in messages]
@@ -60,6 +60,15 @@ def test_output_waits_until_the_text_could_be_read() -> None:
     assert hub.sent[2:] == ["clear_output", "stream", "execute_result"]
     hub.sends("stream")
     assert hub.sent[5:] == ["stream"]
+
+
+def test_that_output_is_missing_stays_in_the_cell() -> None:
+    """Who looked away for a moment would not know."""
+    hub = Hub(READING_TIME, stays=HINT)
+    hub.sends("stream")
+    hub.wait()
+    assert hub.sent == ["display_data", "update_display_data", "stream"]
+    assert hub.greeting.end() == []
 
 
 def test_what_needs_no_reading_a_question_and_much_output_do_not_wait() -> None:
@@ -140,7 +149,8 @@ def test_the_magic_is_named_where_the_page_does_not_fill_the_cells(
     kernel.return_()
     if reads_journal:
         kernel.reattach.history_read()
-    assert (HINT in kernel.greeting()) == helps
+    words = kernel.text.take([])
+    assert (HINT in words.text) == (HINT in words.stays) == helps
 
 
 def test_a_cell_that_asked_the_one_who_left_is_named_until_it_has_the_answer(tmp_path: Path) -> None:
@@ -168,7 +178,7 @@ def test_cells_know_that_their_front_end_has_left(tmp_path: Path) -> None:
 def test_only_a_text_that_the_user_must_know_delays_the_output(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path)
     kernel.text.front_end_returned([])
-    text, seconds = kernel.text.take([])
+    text, seconds, _ = kernel.text.take([])
     assert "Back on kernel k1" in text and seconds == 0.0
     for tell in (
         lambda: kernel.text.front_end_returned(["0123456789ab"]),
@@ -189,10 +199,10 @@ def test_a_missed_cell_is_named_until_it_was_named_as_ended(tmp_path: Path) -> N
     reply = make("execute_reply", {"status": "ok", "execution_count": 1}, cell.parts[0])
     kernel.log.add("keep", Message(Channel.SHELL, 1, reply))
     kernel.return_()
-    text, seconds = kernel.text.take([])
+    text, seconds, _ = kernel.text.take([])
     assert "ok at 01:00:00: [1] f()" in text and seconds == READING_TIME, "by local time"
     kernel.text.front_end_returned([])
-    text, seconds = kernel.text.take([])
+    text, seconds, _ = kernel.text.take([])
     assert "f()" not in text and HINT not in text and seconds == 0.0
     assert [one.code for one in kernel.reattach.missed] == ["f()"], "the magic has it still"
 
@@ -209,5 +219,5 @@ def test_a_fresh_kernels_gpus_have_the_names_that_users_know(tmp_path: Path) -> 
     kernel = Kernel(tmp_path)
     kernel.text.change(*GreetingChanged("replaced", "k0"))
     names = ["GPU 0 (NVIDIA A100)", "GPU 3 (NVIDIA A100)"]
-    text, _ = kernel.text.take(names)
+    text, *_ = kernel.text.take(names)
     assert f" with {', '.join(names)}; the previous one, k0, has ended" in text

@@ -1,13 +1,14 @@
-"""Texts about the kernel in a user's cell, which are for the user who runs the cell, and not for the saved notebook.
+"""Texts about the kernel in a user's cell, which are for the user who runs the cell, mostly not for the saved notebook.
 
-The greeting is shown in a new front end's first cell until that cell has output of its own. `clear_output` removes the
-greeting, and would remove real output as well. Therefore the cell's first output waits until there was time to read the
-greeting. Another text is shown in the first cell that waits for GPUs, and says what the cell waits for.
+The greeting is shown in a new front end's first cell until that cell has output of its own; only the hint that output
+of earlier cells is missing stays in the cell. `clear_output` removes the greeting, and would remove real output, too.
+Therefore the cell's first output waits until there was time to read the greeting. Another text is shown in the first
+cell that waits for GPUs, and says what the cell waits for.
 """
 
 from __future__ import annotations
 
-from typing import List, Optional, Sequence, Set, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Set
 
 from ...wire.kernel_messages.compose import TransientDisplay
 from ...wire.messages import Channel, Lane, Message, lane_of
@@ -27,6 +28,17 @@ SHOW_AFTER = 1.5
 """Seconds that a cell waits for GPUs before it shows why: its user may want a reason then."""
 GREETING_TIMER = "greeting"
 WAIT_TIMER = "wait text"
+
+
+_MISSING = "Output of cells that ran meanwhile is missing in this notebook. To see it, run: %gpu missed"
+
+
+class Words(NamedTuple):
+    """What a greeting says, for how many `seconds` it is shown at least, and the text that then `stays` in the cell."""
+
+    text: str = ""
+    seconds: float = 0.0
+    stays: str = ""
 
 
 class GreetingText:
@@ -52,23 +64,24 @@ class GreetingText:
         self._returned, self._texts["replaced"] = True, ""
         self._other_kernels = list(filter(is_kernel_id, other_kernels))
 
-    def take(self, gpu_names: Sequence[str], wait_text: str = "") -> Tuple[str, float]:
-        """Return the text and how many seconds it should be shown; ("", 0.0) if there is none.
+    def take(self, gpu_names: Sequence[str], wait_text: str = "") -> Words:
+        """Return what is to be said now, once.
 
         wait_text: What the first of the missed cells waits for, if it does.
         """
         replaced, *texts = self._texts.values()
-        seconds, lines = 0.0, []
+        seconds, lines, stays = 0.0, [], ""
         if replaced:
             lines.append(self._about_new_kernel(replaced, gpu_names))
         elif self._returned:
             lines = [*self._about_return(), *filter(None, [wait_text])]
             seconds = READING_TIME if len(lines) > 1 else 0.0
+            stays = _MISSING if _MISSING in lines else ""
         if any(texts):
             seconds, lines = READING_TIME, [*lines, *filter(None, texts)]
         self._returned, self._other_kernels = False, ()
         self._texts = dict.fromkeys(self._texts, "")
-        return "\n".join(lines), seconds
+        return Words("\n".join(lines), seconds, stays)
 
     def _about_new_kernel(self, replaced: str, gpu_names: Sequence[str]) -> str:
         gpus = f" with {', '.join(gpu_names)}" if gpu_names else ""
@@ -80,7 +93,7 @@ class GreetingText:
         self._reported = {cell.key for cell in missed if cell.ended}
         lines: List[str] = []
         if any(not (self._reattach.page_fills_cells and cell.cell_id) for cell in cells):
-            lines.append("Output of the cells below is missing in this notebook. To see it, run: %gpu missed")
+            lines.append(_MISSING)
         lines.append(f"Back on kernel {self._kernel_id} on {self._node}; its variables are as you left them.")
         for other in self._other_kernels:
             stop = f"“{self._program} stop {other}”"
@@ -101,15 +114,17 @@ class Greeting:
         self._log = log
         self._display = TransientDisplay(log.runtime)
         self._cell = ""  # the key of the cell with the text
+        self._stays = ""
         self._until = 0.0
         self._size = 0
 
-    def show(self, request: Message, text: str, seconds: float) -> List[Message]:
-        """Show the text, if there is one, in the cell of this request, for so many seconds at least."""
-        if not text:
+    def show(self, request: Message, words: Words) -> List[Message]:
+        """Show the text, if there is one, in the cell of this request."""
+        if not words.text:
             return []
-        messages = [*self.end(), *self._display.show(text, request.parts[0])]
-        self._cell, self._until = request.key, self._log.runtime.monotonic() + seconds
+        messages = [*self.end(), *self._display.show(words.text, request.parts[0])]
+        self._cell, self._until = request.key, self._log.runtime.monotonic() + words.seconds
+        self._stays = words.stays
         return messages
 
     def pass_on(self, message: Message) -> List[Message]:
@@ -147,8 +162,9 @@ class Greeting:
         return self.end() if self._until <= self._log.runtime.monotonic() else []
 
     def end(self) -> List[Message]:
-        """Remove the text, and pass on what waits."""
-        return [*self._display.clear(), *self._take()]
+        """Remove the text, but for what of it stays, and pass on what waits."""
+        stays = self._stays if self._display.is_shown else ""
+        return [*(self._display.keep(stays) if stays else self._display.clear()), *self._take()]
 
     def withdraw(self) -> List[Message]:
         """Return what waits, which is no longer kept: the front end that shows the text has left."""

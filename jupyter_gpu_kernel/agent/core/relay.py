@@ -202,8 +202,8 @@ class Relay:
 
     def _greet(self, cell: WaitingRequest) -> None:
         if cell.by_user and not self.reattach.is_orphaned(cell.key):
-            text, seconds = self.greeting_text.take(self._gpu_names, self.wait_text.text)
-            self._pass_to_hub(self.greeting.show(cell.request, text, seconds))
+            words = self.greeting_text.take(self._gpu_names, self.wait_text.text)
+            self._pass_to_hub(self.greeting.show(cell.request, words))
 
     # -------------------------------------------------------------------------------------- requests that wait
 

@@ -99,6 +99,12 @@ class TransientDisplay:
         self.forget()
         return messages
 
+    def keep(self, text: str) -> List[Message]:
+        """Leave this text, in place of the one that is shown, in the cell and in the saved notebook."""
+        messages = self.show(text, self._parent)
+        self.forget()
+        return messages
+
     def forget(self) -> None:
         """Nothing is shown any more."""
         self._id = ""
