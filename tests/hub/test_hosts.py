@@ -444,6 +444,7 @@ def test_vs_codes_restart_of_a_kernel_whose_cell_waits(lab: Lab, is_known_late: 
     with Front(again.edge.connection) as front:
         if not is_known_late:
             front.run(startup, store_history=False)
+        client.sent_bye = True
         lab.loop.call(client.close)
         lab.loop.call(client.disconnected)
         if is_known_late:

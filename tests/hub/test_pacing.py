@@ -249,7 +249,8 @@ def test_what_waits_can_be_hurried_or_dropped() -> None:
 
 def test_what_waits_is_not_acknowledged() -> None:
     """So the keeper sends no more than its window, and keeps it for another hub."""
-    keeper = Endpoint(RUNTIME, first=False, window=fixed_window(32 * PIECE))
+    chunk = 64 * 1024
+    keeper = Endpoint(RUNTIME, first=False, window=fixed_window(32 * chunk))
     hub = Endpoint(RUNTIME, first=True)
     for end in (keeper, hub):
         end.opened()
@@ -265,7 +266,7 @@ def test_what_waits_is_not_acknowledged() -> None:
 
     exchange()
     for number in range(100):
-        keeper.send(Lane.ORDERED, bytes([number]) * PIECE)
+        keeper.send(Lane.ORDERED, bytes([number]) * chunk)
     hub.hold_acknowledgements(1)
     assert len(exchange()) == 32
     assert exchange() == []
@@ -275,10 +276,10 @@ def test_what_waits_is_not_acknowledged() -> None:
         end.closed()
         end.opened()
     assert exchange() == []  # seen before, and still not acknowledged
-    assert keeper.outbox.size == 90 * PIECE
+    assert keeper.outbox.size == 90 * chunk
     hub.hold_acknowledgements(0)
     rest = exchange() + exchange() + exchange()
-    assert rest[-1] == bytes([99]) * PIECE and keeper.outbox.size == 0
+    assert rest[-1] == bytes([99]) * chunk and keeper.outbox.size == 0
 
 
 def test_what_was_held_of_one_keeper_says_nothing_about_its_successor() -> None:

@@ -20,7 +20,7 @@ Parts = Tuple[bytes, ...]
 KERNEL_PROTOCOL = "5.3"
 PASSING = "jupyter-gpu-kernel-passing-"
 """The prefix of the display ids of transient displays. They are also removed when the front end leaves."""
-PIECE = 64 * 1024
+PIECE = 512 * 1024
 """Characters of text in one message that we create."""
 
 
