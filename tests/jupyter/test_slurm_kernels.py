@@ -151,15 +151,16 @@ def test_a_detached_kernel_in_a_job_is_attached_by_the_kernelspec_of_the_login_n
     slurm.run("scancel", row["job"]["id"])
 
 
-def visit(launcher: Launcher) -> BlockingKernelClient:
+def visit(launcher: Launcher, notebook: str = "Untitled-1.ipynb") -> BlockingKernelClient:
     """A notebook's client, with what VS Code runs before any cell."""
     client = launcher.client()
-    run(client, '__vsc_ipynb_file__ = "Untitled-1.ipynb"', store_history=False)
+    run(client, f'__vsc_ipynb_file__ = "{notebook}"', store_history=False)
     return client
 
 
+@pytest.mark.parametrize("notebook", ["Untitled-1.ipynb", "/home/me/saved.ipynb"])
 def test_a_restart_in_vs_code_keeps_the_job(
-    remote: Remote, slurm: Slurm, specs: list[dict[str, Any]]
+    remote: Remote, slurm: Slurm, specs: list[dict[str, Any]], notebook: str
 ) -> None:
     """VS Code restarts by a new launcher, with a key of its own: while the job waits, and when it runs."""
     remote.write("argv", slurm=True, gpus=4, gpu_type="rtx3090", **slurm.settings)
@@ -167,15 +168,15 @@ def test_a_restart_in_vs_code_keeps_the_job(
     slurm.wait_for(other, "RUNNING")
     with contextlib.ExitStack() as launchers:
         old = launchers.enter_context(launched(remote, "argv"))
-        visit(old).execute("x = 1")
+        visit(old, notebook).execute("x = 1")
         [job] = eventually(lambda: ours(slurm), "a job is submitted", every=0.1)
         for waits, overlaps in ((True, True), (False, True), (False, False)):
             new = launchers.enter_context(launched(remote, "argv"))
             if overlaps:
-                visit(new)
+                visit(new, notebook)
             old.dispose()
             assert old.end() == (0, "")
-            client = visit(new)
+            client = visit(new, notebook)
             if waits:
                 slurm.run("scancel", other)
             assert run(client, f"{JOB_ID}; print('x' in globals()); x = 1").text.split() == [job, "False"]

@@ -106,6 +106,7 @@ class JobStarter(Starter):
             return False
         self._search = self._search or self._job is None
         self._replaced, self._stop_replaced = left.kernel_id, stop
+        remote.settings = remote.settings.replace(fresh=True)  # else the node returns the kernel `left`
         remote.wake()
         return True
 
