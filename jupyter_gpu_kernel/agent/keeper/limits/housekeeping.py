@@ -70,8 +70,6 @@ class Housekeeping:
             cuda_open=keeper.kernel.has_opened_gpus,
             named=bool(keeper.settings.now.notebook),
         )
-        if advice.warn:
-            keeper.story.tell("idle", advice.warn)
         if advice.give_back:
             keeper.gpus.release_unused()
         if advice.end:

@@ -20,10 +20,9 @@ WORKING = 0.02
 
 
 class IdleAdvice(NamedTuple):
-    """`end`: why to end the kernel now. `warn`: a warning for the story. `give_back`: whether to release its GPUs."""
+    """`end`: why to end the kernel now. `give_back`: whether to release its GPUs."""
 
     end: str = ""
-    warn: str = ""
     give_back: bool = False
 
 
@@ -40,14 +39,12 @@ class IdleTimer:
         self._now = now
         self._last = now()
         self._seen = now()  # when a front end was attached last
-        self._warned = False
         self._cpu: Optional[float] = None
         self._cpu_at = now()
 
     def used(self) -> None:
         """The kernel was used."""
         self._last = self._now()
-        self._warned = False
 
     def idle_for(self) -> float:
         """Seconds since the kernel was used, or used the CPU at a call of `advise`."""
@@ -77,14 +74,7 @@ class IdleTimer:
             return IdleAdvice(
                 end=f"idle for {duration(round(idle))} {'with' if attached else 'without'} a front end"
             )
-        give_back = has_gpu and not cuda_open and bool(self._unused) and idle >= self._unused
-        if limit and idle >= 0.9 * limit and not self._warned:
-            self._warned = True
-            return IdleAdvice(
-                warn=f"idle for {duration(round(idle))}: the kernel will be stopped after {duration(limit)}",
-                give_back=give_back,
-            )
-        return IdleAdvice(give_back=give_back)
+        return IdleAdvice(give_back=has_gpu and not cuda_open and 0 < self._unused <= idle)
 
     def _working(self, cpu: float) -> bool:
         now = self._now()
