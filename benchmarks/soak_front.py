@@ -145,12 +145,14 @@ class FrontEnd:
     def finish(self) -> None:
         """All that is open ends, or is given up."""
         while unfinished := self._unfinished():
+            self.pause(0.1)  # what came while this process waited for its manager
             self._until(lambda: not self._unfinished() or self._silence() > SOON)
             if self._unfinished() and not self._manager.is_alive():
                 return self._start_again()
             lost = [one for one in unfinished if self._may_be_lost(one)]
             if self._silence() > (LOST if lost else PATIENCE):
                 return self._give_up("excused" if lost else "wrong")
+            self.pause(1)
         self.pause(0.2)
         self._close()
         if self._told_end or not self._manager.is_alive():
