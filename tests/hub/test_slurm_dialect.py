@@ -197,6 +197,8 @@ def test_how_a_job_ended(state, reason, status, cause, remedy):
     end = job_end("13", record)
     assert end is not None and end.state == state
     assert cause in end.cause and remedy in end.remedy
+    commands = end.remedy.count("jupyter gpu-kernel")
+    assert end.remedy.count("“jupyter gpu-kernel") == commands, "a cell shows it in one line"
 
 
 def test_a_job_that_has_not_ended_has_no_end():

@@ -73,7 +73,7 @@ def why_pending(reason: str) -> PendingReason:
     found = ((text, remedy) for pattern, text, remedy in _REASONS if re.match(pattern, reason))
     text, remedy = next(found, ("Slurm gives this reason", ""))
     if remedy.startswith("--"):
-        remedy = f"It would wait for ever: interrupt it, and change {remedy}: {_ADD}"
+        remedy = f"It would wait for ever: interrupt it, and change {remedy}: “{_ADD}”"
     return PendingReason(text, remedy)
 
 
@@ -149,7 +149,7 @@ def rejected(output: Output, hop: str) -> GpuKernelError:
         "Ask the cluster's administrators, or its documentation, what sbatch must be given (--sbatch LINE)."
     )
     if options:
-        remedy = f"Change {options}: {_ADD}"
+        remedy = f"Change {options}: “{_ADD}”"
     return SettingsError(f"sbatch refused the job: {text}", hop=hop, remedy=remedy)
 
 
@@ -191,10 +191,10 @@ def printed(output: Output) -> str:
 # --- how a job ended
 
 _REMEDIES = {
-    "TIMEOUT": f"{_NEW_JOB} Ask for more time: {_ADD} --time TIME. A function given to gpu_kernel.on_sigterm can save "
-    "a checkpoint before the limit.",
-    "PREEMPTED": f"{_NEW_JOB[:-1]}; or choose a partition or QOS without preemption: {_ADD} --partition NAME",
-    "OUT_OF_MEMORY": f"{_NEW_JOB} Ask for more memory: {_ADD} --mem SIZE; or use fewer worker processes, or smaller "
+    "TIMEOUT": f"{_NEW_JOB} Ask for more time: “{_ADD} --time TIME”. A function given to gpu_kernel.on_sigterm can "
+    "save a checkpoint before the limit.",
+    "PREEMPTED": f"{_NEW_JOB[:-1]}; or choose a partition or QOS without preemption: “{_ADD} --partition NAME”",
+    "OUT_OF_MEMORY": f"{_NEW_JOB} Ask for more memory: “{_ADD} --mem SIZE”; or use fewer worker processes, or smaller "
     "batches.",
     "DEADLINE": "Change --deadline among the --sbatch lines.",
 }
@@ -257,7 +257,7 @@ def _cancelled(record: JobRecord) -> tuple[str, str]:
 def _failed(record: JobRecord) -> tuple[str, str]:
     logs = "“jupyter gpu-kernel logs ID” shows what"
     if record.reason == "BadConstraints":
-        fix = f"Change --gpus, --gpu-type, --cpus, --mem or --partition: {_ADD}"
+        fix = f"Change --gpus, --gpu-type, --cpus, --mem or --partition: “{_ADD}”"
         return "failed: no node can give what it asks for (BadConstraints)", fix
     if record.signal:
         return (
