@@ -30,7 +30,7 @@ GREETING_TIMER = "greeting"
 WAIT_TIMER = "wait text"
 
 
-_MISSING = "Output of cells that ran meanwhile is missing in this notebook. To see it, run: %gpu missed"
+_MISSING = "Output of cells is missing in this notebook. To see it, run: %gpu missed"
 
 
 class Words(NamedTuple):
