@@ -10,16 +10,16 @@ from . import gpu_plan
 from . import plan as common
 from .plan import Decision, Plan
 
-_HOSTS = 0.1
+_HOSTS = 0.17
 """The part of the seeds in which the kernel may start on several hosts."""
-_SLURM = 0.1
+_SLURM = 0.17
 """The part of the seeds in which the kernel runs in a job of Slurm."""
 _SLURM_FAULTS = (("job ends", 0.4), ("controller away", 0.3), ("answers lost", 0.2), ("login away", 0.2))
 _GPUS_IN_JOBS = 0.4
 """The part of these in which jobs have GPUs."""
 _NOT_WITH_JOBS = ("node rebooted",)
 """What does not happen while kernels run in jobs, which end instead."""
-_OTHER_COMPUTER = 0.12
+_OTHER_COMPUTER = 0.2
 """The part of the seeds in which the user goes on at another computer."""
 
 

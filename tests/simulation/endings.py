@@ -27,7 +27,7 @@ else:
     Base = object
 RESERVATION_ENDS = 330.0
 """Seconds in which a reservation ends that no hub knows any more."""
-UNUSED = 90.0
+UNUSED = 30.0
 """Seconds for what a hub still asks hosts about, before the hub ends because nobody uses it."""
 AWAY = 60.0
 """Seconds in which an interrupt has reached the kernel, also if the link was down."""

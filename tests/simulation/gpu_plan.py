@@ -22,9 +22,9 @@ def draw(seed: int, decisions: list[Fields], length: float) -> tuple[list[Fields
     node_gpus = random.choice((1, 1, 2, 3))
     gpus = 2 if node_gpus > 1 and random.random() < 0.25 else 1
     decisions = list(decisions)
-    for number in range(1, 1 + random.randint(0, 3)):
+    for number in range(1, 1 + random.choice((0, 0, 1, 2))):
         decisions += _notebook(random, number, length)
-    if random.random() < 0.3:
+    if random.random() < 0.25:
         decisions += _crowd(random, node_gpus)
     for _ in range(random.choice((0, 0, 1, 3))):
         facts = {"gpu": random.randrange(node_gpus), "seconds": random.choice((1.0, 4.0, 12.0, 40.0))}
@@ -71,7 +71,7 @@ def _crowd(random: Random, node_gpus: int) -> list[Fields]:
     found: list[Fields] = [
         (0.01 * gpu, "foreign process", {"gpu": gpu, "seconds": seconds}) for gpu in range(node_gpus)
     ]
-    for number in range(4, 7):
+    for number in range(4, random.randint(6, 7)):
         at = random.uniform(0.1, 0.7 * seconds)
         cell = [["prints", 1, 20], ["sleep", random.choice((0.1, 2.0))]]
         facts = {"number": number, "do": "cells", "cells": [cell], "stop": True, "gap": 0.0}

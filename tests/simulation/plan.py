@@ -23,7 +23,7 @@ FAULTS = (
     "hub killed in a send", "clock jump", "slow node", "keeper killed",
     "node rebooted", "disk full",
 )  # fmt: skip
-_STORIES = 0.25
+_STORIES = 0.4
 """The part of the seeds with a story; some of these have nothing else."""
 
 
@@ -116,13 +116,13 @@ class Plan:
         )
 
 
-def draw(seed: int, *, with_gpus: bool = False) -> Plan:
-    """Return the plan of this seed. `with_gpus`: also if it is not one of those whose kernels need GPUs."""
+def draw(seed: int) -> Plan:
+    """Return the plan of this seed."""
     random = Random(f"plan {seed}")
     operations = ["run", *(one for one in OPERATIONS[1:] if random.random() < 0.4)]
     faults = [one for one in FAULTS if random.random() < 0.25]
-    length = random.choice((3.0, 3.0, 8.0, 8.0, 30.0))
-    decisions = [_operation(random, random.choice(operations), length) for _ in range(random.randint(3, 7))]
+    length = random.choice((3.0, 8.0, 8.0, 30.0))
+    decisions = [_operation(random, random.choice(operations), length) for _ in range(random.randint(2, 7))]
     times = [_moment(random, decisions, length) for _ in range(random.randint(1, 4) if faults else 0)]
     decisions += [_fault(random, random.choice(faults), at) for at in times]
     teller = Random(f"story {seed}")
@@ -130,7 +130,7 @@ def draw(seed: int, *, with_gpus: bool = False) -> Plan:
         others = decisions if teller.random() < 0.4 else []
         decisions = others + [Decision(*one) for one in stories.draw(teller, length)]
     circumstances: dict[str, Any] = {}
-    if with_gpus or gpu_plan.has_gpus(seed):
+    if gpu_plan.has_gpus(seed):
         fields = [(one.at, one.kind, one.arguments) for one in decisions]
         fields, circumstances = gpu_plan.draw(seed, fields, length)
         decisions = [Decision(*one) for one in fields]
@@ -155,7 +155,7 @@ def _cell(random: Random, kind: str) -> list[Any]:
     actions: list[Any] = []
     name = random.randint(0, 10**6)  # else another cell might supersede its display
     for _ in range(random.randint(1, 3)):
-        actions.append(["prints", random.randint(1, 4), random.choice((3, 20, 20, 20, 20, 20, 20, 20_000))])
+        actions.append(["prints", random.randint(1, 3), random.choice((3, 20, 20, 20, 20, 20, 20, 20_000))])
         if random.random() < 0.4:
             kind = "hold" if random.random() < 0.1 else "sleep"
             actions.append([kind, random.choice((0.05, 0.5, 3.0))])
@@ -175,8 +175,8 @@ def _cell(random: Random, kind: str) -> list[Any]:
     elif kind == "sleep":
         actions += [["sleep", random.choice((2.0, 8.0, 25.0))], ["prints", 1, 5]]
     elif kind == "storm":
-        for _ in range(random.randint(3, 5)):
-            actions += [["prints", 8, random.choice((60, 5000))], ["sleep", 0.05]]
+        for _ in range(random.randint(2, 4)):
+            actions += [["prints", 6, random.choice((60, 5000))], ["sleep", 0.05]]
     elif kind == "crash":
         actions.append(random.choice((["crash"], ["crash"], ["crash", "replied"])))
     elif kind == "fail":

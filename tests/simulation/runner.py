@@ -20,7 +20,7 @@ from .gpus import PROGRAM
 from .plan import Plan
 from .world import Failure, World
 
-CHUNK = 50
+CHUNK = 100
 """Seeds that one process runs. It never looks for garbage, as the end of the process takes less time."""
 
 

@@ -26,10 +26,10 @@ def _flood(random: Random) -> list[Any]:
     """Return actions of much text, or of many messages that are not joined."""
     name = random.randint(0, 10**6)
     if random.random() < 0.3:
-        return [["display", f"d{name}-{number}", "x" * 100] for number in range(30)]
+        return [["display", f"d{name}-{number}", "x" * 100] for number in range(20)]
     actions: list[Any] = [["sleep", random.choice((0.0, 0.5))]]
     for number in range(random.randint(1, 4)):
-        actions.append(["prints", 8, random.choice((5000, 60_000))])
+        actions.append(["prints", 6, random.choice((5000, 60_000))])
         if random.random() < 0.3:
             actions.append(["display", f"d{name}-{number}", "x" * 100])
     return [*actions, ["sleep", random.choice((0.05, 3.0))]]
@@ -79,7 +79,7 @@ def _torn(random: Random, at: float) -> Story:
 def _failed_away(random: Random, at: float) -> Story:
     """A cell fails while its node is out of reach; others are run while its output comes."""
     seconds = random.choice((1.0, 4.0))
-    later = [_cells(at + seconds + 0.3 * number, [["prints", 1, 3]]) for number in range(20)]
+    later = [_cells(at + seconds + 0.3 * number, [["prints", 1, 3]]) for number in range(10)]
     return [
         _cells(at, [*_flood(random), ["error"]]),
         (at + 0.005, "unreachable", {"seconds": seconds}),
@@ -126,7 +126,7 @@ def _succeeded(random: Random, at: float) -> Story:
 
 def _asked_while_busy(random: Random, at: float) -> Story:
     """A keeper is killed that answers requests in its busy kernel's place."""
-    asks = [(at + 0.5 + 0.3 * number, "info", {"front": 0}) for number in range(6) for _ in range(4)]
+    asks = [(at + 0.5 + 0.3 * number, "info", {"front": 0}) for number in range(6) for _ in range(3)]
     return [
         _cells(at, [["sleep", 4.0], ["prints", 1, 20]]),
         (at + 0.4, "keeper killed", {"steps": random.randint(10, 45)}),
@@ -180,14 +180,16 @@ def _taken_over(random: Random, at: float) -> Story:
 
 _STORIES = (
     _unread,
-    _unread,
     _replayed,
     _replayed,
     _torn,
+    _torn,
     _failed_away,
+    _returned,
     _returned,
     _overtaken,
     _unread_and_succeeded,
+    _succeeded,
     _succeeded,
     _asked_while_busy,
     _left_alone,
