@@ -44,6 +44,7 @@ class Faults(Base):
     def _fault_drop(self, arguments: dict[str, Any]) -> None:
         for session in self._sessions(self._computer(arguments)):
             session.cut()
+        self.disturb("cut")
 
     def _fault_silent_cut(self, arguments: dict[str, Any]) -> None:
         for session in self._sessions(self._computer(arguments)):
@@ -62,7 +63,6 @@ class Faults(Base):
     def _fault_unreachable(self, arguments: dict[str, Any]) -> None:
         self._fault_drop(arguments)
         self._away(self._computer(arguments), arguments["seconds"])
-        self.disturb("unreachable")
 
     def _fault_slow_path(self, arguments: dict[str, Any]) -> None:
         path = self._computer(arguments).path

@@ -101,9 +101,9 @@ class Reasons:
 
     def _may_have_no_host(self, request: Request) -> bool:
         """Whether all hosts may have been out of reach, and one of them in the moment when its agent started."""
-        unreachable = (one.at for one in self._disturbances if one.kind == "unreachable")
+        cut = (one.at for one in self._disturbances if one.kind == "cut")
         told = "did not send its greeting" in request.replies[0]["evalue"]
-        return told and any(request.sent_at <= at <= request.replied_at for at in unreachable)
+        return told and any(request.sent_at <= at <= request.replied_at for at in cut)
 
     def _ends(self, request: Request, since: float, until: float) -> Iterator[bool]:
         """The kernel has ended in this time, or was about to."""

@@ -78,6 +78,10 @@ class FrontEnd:
             self._absence.cancel()
             self._absence = None
 
+    def send(self, message: Message) -> None:
+        """Send a message to its client, or to all clients."""
+        self.edge.send(message.replace(client=message.client % _CLIENTS))
+
     def notify(self, event: dict[str, Any]) -> None:
         """Send an event to the process that serves the front end, if there is one."""
         if self.spec.listener is not None:
@@ -115,6 +119,7 @@ class FrontEnds:
         known = delivered.front_ends if delivered is not None else []
         self._next = max([0, *known]) + runtime.random.randrange(1 << (10 if known else 15)) + 1
         self._known = frozenset(known)
+        self._kept: list[Message] = []  # for those that a killed hub had and that are not back yet
 
     def __len__(self) -> int:
         return len(self._front_ends)
@@ -153,6 +158,9 @@ class FrontEnds:
         )
         front = FrontEnd(number, edge, spec)
         self._front_ends[number] = front
+        for message in self._kept if known else ():
+            if front in self._recipients(message):
+                front.send(message)
         self._on_change()
         return front
 
@@ -189,11 +197,12 @@ class FrontEnds:
         """Return the front end that this process serves; None if there is none."""
         return next((front for front in self if front.spec.listener is listener), None)
 
-    def send(self, message: Message) -> None:
-        """Send a message of the kernel to its client; a message on iopub to all clients."""
-        shown = message.replace(client=message.client % _CLIENTS)
+    def send(self, message: Message, *, keeps: bool = False) -> None:
+        """Send a message of the kernel to its client; a message on iopub to all clients. `keeps`: also to front ends
+        that a killed hub had, when they are back."""
+        self._kept = [*self._kept, message] if keeps else []
         for front in self._recipients(message):
-            front.edge.send(shown)
+            front.send(message)
 
     def make_room(self, message: Message) -> bool:
         """Return whether all recipients of this message can receive more.

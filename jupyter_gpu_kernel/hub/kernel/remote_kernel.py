@@ -302,7 +302,7 @@ class RemoteKernel(KernelState):
         return {
             effects.WriteRequests: self._end.requests.write,
             effects.ToKeeper: self._to_keeper,
-            effects.ToFrontEnds: self.front_ends.send,
+            effects.ToFrontEnds: self._to_front_ends,
             effects.SaveProgress: self._end.save,
             effects.WakeAt: self._wake_at,
             effects.Learn: self._learn,
@@ -317,6 +317,9 @@ class RemoteKernel(KernelState):
             effects.TellStarter: self._tell_starter,
             effects.LogText: self._log_text,
         }
+
+    def _to_front_ends(self, message: Message) -> None:
+        self.front_ends.send(message, keeps=not self.attach_timing.begun.is_set())
 
     def _to_keeper(self, lane: Lane, message: Message) -> None:
         self.endpoint.send(lane, message.encode())

@@ -159,7 +159,7 @@ HUB = [
     Mutant(
         "another front end's client gets the reply",
         "hub.front_end.front_ends",
-        "        for front in self._recipients(message):\n            front.edge.send(shown)\n",
-        "        for front in list(self._front_ends.values())[:1]:\n            front.edge.send(shown)\n",
+        "        for front in self._recipients(message):\n            front.send(message)\n",
+        "        for front in list(self._front_ends.values())[:1]:\n            front.send(message)\n",
     ),
 ]

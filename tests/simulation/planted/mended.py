@@ -263,4 +263,16 @@ MENDED = [
         '        self._log.add("requests.add_answered", cell)\n',
         "",
     ),
+    Mutant(
+        "front ends that are not back at the next hub yet do not get the replies that it makes",
+        "hub.front_end.front_ends",
+        "        for message in self._kept if known else ():\n",
+        "        for message in ():\n",
+    ),
+    Mutant(
+        "code of a front end itself that waits is not answered when its kernel is not found",
+        "hub.kernel.core.kernel_core",
+        "in relay.table.answer_own_code(waits=True):",
+        "in []:",
+    ),
 ]

@@ -74,4 +74,30 @@ PLANS = {
         ends_with_shutdown=False,
         hosts=2,
     ).with_decisions(Decision(31.717272378796437, "return"), Decision(33.05134735754404, "hub killed")),
+    "a restart ends a cell of a front end that is not back at the next hub yet: of several hosts": replace(
+        BASE, seed=5007552, delay=0.0003, memory_mib=0.002, cap_mib=0.01, unread=4194304, hosts=2
+    ).with_decisions(
+        Decision(0.0, "foreign on host", {"host": 0, "seconds": 2.0}),
+        Decision(0.0, "foreign on host", {"host": 1, "seconds": 6.0}),
+        Decision(0.9150862403503925, "second front end", {"front": 0}),
+        Decision(1.1776663527981617, "hub killed in a send", {"seconds": 0.05, "sends": 5, "writes": False}),
+        cells(1.324958137250638, []),
+        Decision(4.420324004265537, "restart", {"front": 1}),
+    ),
+    "code of a front end itself waits for ever when the kernel is restarted on another host": replace(
+        BASE,
+        seed=142,
+        delay=0.0003,
+        unread=20_000,
+        knows_info=False,
+        ends_with_shutdown=False,
+        ids_collide=True,
+        hosts=2,
+    ).with_decisions(
+        cells(0.697, [["sleep", 2.0]]),
+        Decision(1.454, "host away", {"host": 0, "seconds": 6.0}),
+        Decision(3.84, "hub killed", {"seconds": 1.0}),
+        Decision(5.05, "own code", {"front": 0}),
+        Decision(5.9, "restart now", {"front": 0}),
+    ),
 }

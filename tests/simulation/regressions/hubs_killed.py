@@ -105,4 +105,22 @@ PLANS = {
         Decision(10.762838156285692, "keeper killed"),
         Decision(12.577347840811868, "keeper killed"),
     ),
+    "an interrupt ends a cell of a front end that is not back at the next hub yet": replace(
+        BASE,
+        seed=50000690,
+        delay=0.0003,
+        rate=5000000.0,
+        memory_mib=0.002,
+        cap_mib=0.01,
+        rate_limited=False,
+        knows_info=False,
+    ).with_decisions(
+        Decision(3.326978718217286, "second front end"),
+        cells(3.4587222465320284, [["sleep", 2.0]], stop=False, gap=0.01),
+        Decision(4.926978718217287, "hub killed", {"seconds": 1.0}),
+        Decision(5.11544749506267, "node rebooted", {"seconds": 0.05}),
+        cells(5.426978718217287, [], front=1),
+        Decision(7.044556127713153, "interrupt", {"front": 0}),
+        Decision(7.739759607305131, "hub killed", {"seconds": 4.0}),
+    ),
 }

@@ -84,4 +84,12 @@ PLANS = {
         Decision(2.1529518926331215, "own code", {"front": 0}),
         cells(3.747549750987495, []),
     ),
+    "a restart ends a cell of a front end that is not back at the next hub yet: in a job": replace(
+        BASE, seed=4005387, delay=0.025, rate=5000000.0, memory_mib=0.02, rate_limited=False, slurm=True
+    ).with_decisions(
+        Decision(0.07519236839640175, "second front end"),
+        cells(0.6751923683964017, []),
+        Decision(1.6751923683964018, "hub killed", {"seconds": 1.0}),
+        Decision(2.4545906083796245, "restart", {"front": 1}),
+    ),
 }

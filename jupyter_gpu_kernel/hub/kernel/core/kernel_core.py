@@ -343,6 +343,8 @@ class KernelCore:
         life.status = {"state": "idle", "gpus": [], "pid": 0}
         life.error = None
         relay.start_reason = ""
+        for own_code in relay.table.answer_own_code(waits=True):
+            relay.send(relay.placeholder.acknowledge(own_code.message, is_idle=own_code.is_idle))
         relay.send(relay.placeholder.show_state("busy" if relay.table.waiting_cells else "idle"))
         life.set_link_state(LinkState.CONNECTING)
         self._do(effects.Notify())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....wire.messages import Channel, Message, key_of, type_of
-from ...front_end.requests import SavedRequest
+from ...front_end.requests import SavedRequest, has_reply
 
 _WAITS = 4
 """The bit of a mark for a request that waits. The lower bits are its `Delivery`."""
@@ -96,6 +96,12 @@ class PendingRequest:
     def is_idle(self) -> bool:
         """Whether front ends have received the idle status of this request, so that only the reply is missing."""
         return self.state == "idle"
+
+    @property
+    def ends_with_kernel(self) -> bool:
+        """Whether no other kernel gets this request, which the kernel has got."""
+        is_control = self.message.channel is Channel.CONTROL and self.msg_type != "shutdown_request"
+        return self.interrupted or (is_control and has_reply(self.message))
 
     def observe(self, message: Message, *, is_output: bool) -> bool:
         """Take note of a message on iopub about this request; `is_output`: it is no execution state.

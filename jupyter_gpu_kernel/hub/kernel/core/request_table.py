@@ -208,16 +208,21 @@ class RequestTable:
         """
         self.link_down = True
         sent = [one for one in self._requests.values() if not one.waits]
-        first = [one for one in sent if one.delivery is Delivery.ALL and not self._was_up]
-        own_code = [one for one in first if is_own_code(one.message)]
-        for one in own_code:
-            self._set_delivery(one, Delivery.NOTHING)
+        own_code = [] if self._was_up else self.answer_own_code(waits=False)
         interrupts = [one for one in sent if one.msg_type == "interrupt_request"]
         self.interrupted = self.interrupted or bool(interrupts)
         cells = self._cells_before(interrupts)
         for one in interrupts:
             self.end(one.message)
         return own_code + interrupts, cells
+
+    def answer_own_code(self, *, waits: bool) -> list[PendingRequest]:
+        """Return the code of front ends themselves that waits, or was sent, and has no reply: the hub answers it."""
+        own = (one for one in self._requests.values() if one.waits == waits and is_own_code(one.message))
+        found = [one for one in own if one.delivery is Delivery.ALL]
+        for one in found:
+            self._set_delivery(one, Delivery.NOTHING)
+        return found
 
     def interrupt(self) -> list[str]:
         """The user interrupts the kernel. Return the msg_ids of the cells that the interrupt is for."""
@@ -270,7 +275,7 @@ class RequestTable:
         is for no other kernel: requests on the control channel, and the cells that were interrupted. These stay in the
         file until they are `answered`, one by one."""
         sent = [one for one in self._requests.values() if not one.waits]
-        ended = [one for one in sent if one.delivery is Delivery.ALL and self._ends_with_kernel(one)]
+        ended = [one for one in sent if one.delivery is Delivery.ALL and one.ends_with_kernel]
         for one in sent:
             if one in ended:
                 self._remove(header_key(one.message))
@@ -280,11 +285,6 @@ class RequestTable:
             else:
                 self._forget(one)
         return ended
-
-    @staticmethod
-    def _ends_with_kernel(request: PendingRequest) -> bool:
-        is_control = request.message.channel is Channel.CONTROL and request.msg_type != "shutdown_request"
-        return request.interrupted or (is_control and has_reply(request.message))
 
     def _cells_before(self, interrupts: list[PendingRequest]) -> list[str]:
         """Return the msg_ids of the cells that were in flight when the last of these requests was sent."""
