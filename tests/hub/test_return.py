@@ -43,6 +43,15 @@ def detached(loop: LoopThread, link: Link, kernel_id: str) -> None:
     wait_for(gone, "the keeper to notice that nobody is attached")
 
 
+def test_a_host_offers_a_kernel_without_a_notebook_by_its_id(loop: LoopThread, link: Link) -> None:
+    kernel = start(loop, link, "")
+    loop.call(kernel.close)
+    detached(loop, link, kernel.kernel_id)
+    ids = (kernel.kernel_id, "another")
+    offers = [loop.run(link.request("offer", id=kernel_id, gpus=0)) for kernel_id in ids]
+    assert [bool(one.get("detached")) for one in offers] == [True, False]
+
+
 def test_the_same_notebook_returns_to_its_kernel_and_reads_what_happened(
     loop: LoopThread, link: Link, node: Node
 ) -> None:

@@ -177,9 +177,11 @@ class Attach(Process):
         """Return what this node offers to a kernel that has several hosts."""
         for keeper in self.node.keepers.values():
             settings = keeper.keeper.settings.now
-            is_same = request.get("notebook") and settings.notebook == request["notebook"]
+            is_named = request.get("notebook") and not request.get("fresh")
+            is_same = is_named and settings.notebook == request["notebook"]
             is_free = keeper.alive and not (settings.reservation or keeper.keeper.server.attached)
-            if is_same and is_free and keeper.keeper.status.state != "ended" and not request.get("fresh"):
+            is_same = is_same or settings.id == request["id"]
+            if is_same and is_free and keeper.keeper.status.state != "ended":
                 return {"detached": 1.0}
         gpus = self.node.gpus
         assert gpus is not None

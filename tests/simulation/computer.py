@@ -33,7 +33,7 @@ class Computer:
         self.name = f" of computer {number}" if number else ""
         self.owner = OWNERS[number]
         self.ports = Ports(self.world, f"loopback{self.name}")
-        self.ports.limit = self.plan.unread
+        self.ports.limit, self.ports.notebook = self.plan.unread, self.plan.notebook
         self.ports.on_kill = self._hub_killed_in_send
         self.path = NetworkPath(self.world, self.plan.delay, self.plan.rate, f"path{self.name}")
         self._host_paths = {

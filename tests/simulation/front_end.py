@@ -62,6 +62,8 @@ class Ports:
         """The parent of the message that was sent last."""
         self.on_kill: Callable[[], None] = lambda: None
         """Called within that send."""
+        self.notebook = ""
+        """The path of the notebook whose front ends come."""
         self._last = 49_000
 
     def new(self) -> int:
@@ -237,7 +239,7 @@ class Client:
 
     def __init__(self, ports: Ports, name: str, port: int) -> None:
         self.ports, self.world, self.name, self.port = ports, ports.world, name, port
-        self.notebook = "/n.ipynb"
+        self.notebook = ports.notebook
         self.random = self.world.random(f"client {name}")
         self.requests: dict[str, Request] = {}
         self.views: dict[str, View] = {}

@@ -76,6 +76,8 @@ class Plan:
     """On how many hosts the kernel may start; 0: it has one node."""
     slurm: bool = False
     """Whether the kernel runs in a job of Slurm."""
+    notebook: str = "/n.ipynb"
+    """The path of the notebook; "" for a front end without one, such as a console."""
 
     def settings(self, *, outside: bool = False) -> dict[str, Any]:
         """Return the kernel's settings. `outside`: it does not run in a job, whatever others do."""

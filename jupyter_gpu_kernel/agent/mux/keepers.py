@@ -159,7 +159,7 @@ class Keepers:
         Returns its id; "" if there is none. Its keeper learns that a front end returns, and which other kernels the
         notebook has left. `attached`: the kernels that are attached to this owner's hub, None if that is unknown.
         """
-        ids = [str(one["id"]) for one in self._find_detached(settings, attached)]
+        ids = [str(one["id"]) for one in self._find_detached(settings.replace(id=""), attached)]
         for kernel_id in ids:
             others = [other for other in ids if other != kernel_id]
             request = dict(_owner(settings), do="return", notebook=settings.notebook, others=others)
@@ -168,15 +168,21 @@ class Keepers:
         return ""
 
     def _find_detached(self, settings: KernelSettings, attached: Optional[List[str]]) -> List[Dict[str, Any]]:
-        """The states of the kernels that this notebook with this kernelspec has left, newest first.
+        """The states of the kernels that have this id, or that this notebook with this kernelspec has left, the newest
+        first.
 
         Raises Refused if the keeper of such a kernel does not reply: a second kernel would not have the variables.
         """
         notebook = settings.notebook, settings.name
-        if not all(notebook) or settings.fresh:
+        is_named = all(notebook) and not settings.fresh
+        if not (is_named or settings.id):
             return []
         kernels = [one for one in self.states() if not one.get("reservation")]
-        same = [one for one in kernels if (one.get("notebook"), one.get("name")) == notebook]
+        same = [
+            one
+            for one in kernels
+            if one["id"] == settings.id or (is_named and (one.get("notebook"), one.get("name")) == notebook)
+        ]
         same = [one for one in same if _may_be_in(settings.job, one)]
         for state in same:
             if state["state"] == "unresponsive":
@@ -186,7 +192,8 @@ class Keepers:
         return detached
 
     def newest_detached(self, settings: KernelSettings, attached: Optional[List[str]]) -> float:
-        """Return when the kernel was started that `take_detached` would give; 0 if there is none."""
+        """Return when the kernel was started that has the settings' id, or that `take_detached` would give; 0 if there
+        is none."""
         detached = self._find_detached(settings, attached)
         return float(detached[0].get("started") or 1) if detached else 0.0
 

@@ -164,9 +164,9 @@ class HostStarter(Starter):
             remote.wake()
 
     async def _find(self, remote: RemoteKernel) -> None:
-        """Look for the notebook's kernel, which a killed hub has used, on all hosts. Raise an error if no host has the
-        kernel; if one of them has not answered, wait until they may be asked again."""
-        best, *others = await self._placement.ask(remote.settings, None)
+        """Look on all hosts for the kernel that a killed hub has used, or for its notebook's. Raise an error if no host
+        has it; if one of them has not answered, wait until they may be asked again."""
+        best, *others = await self._placement.ask(remote.settings.replace(id=remote.kernel_id), None)
         if best.detached_since:
             self._known_host = self._placed(remote.settings, best, best.reason)
         elif not any(one.error for one in (best, *others)):

@@ -24,7 +24,7 @@ PATIENCE = 10.0
 """Seconds for the other hosts after one has answered that it has too few, and for the host of the notebook's last
 kernel."""
 REQUEST_TIMEOUT = 30.0
-_NEEDED = ("gpus", "min_memory", "gpu_type", "ignore_place", "name", "notebook", "fresh")
+_NEEDED = ("gpus", "min_memory", "gpu_type", "ignore_place", "name", "notebook", "fresh", "id")
 _MAX_NOTEBOOKS = 1000
 
 

@@ -53,4 +53,10 @@ HOSTS = [
         "            self._save_progress()\n        self.save()  # before it is delivered",
         "            pass\n        self.save()  # before it is delivered",
     ),
+    Mutant(
+        "a kernel whose hub was killed is looked for by its notebook only",
+        "hub.several_hosts.host_starter",
+        "ask(remote.settings.replace(id=remote.kernel_id), None)",
+        "ask(remote.settings, None)",
+    ),
 ]

@@ -24,6 +24,13 @@ PLANS = {
         Decision(2.0, "hub killed in a send", {"seconds": 0.5, "sends": 5, "writes": True}),
         Decision(30.0, "info", {"front": 0}),
     ),
+    "the next hub does not find the kernel of a console on any host": replace(
+        BASE, seed=9, revives=False, hosts=2, notebook=""
+    ).with_decisions(
+        cells(2.0, [["prints", 2, 20], ["sleep", 3.0], ["prints", 1, 20]]),
+        Decision(2.0, "hub killed in a send", {"seconds": 0.5, "sends": 5, "writes": True}),
+        Decision(30.0, "info", {"front": 0}),
+    ),
     "a cell that waits for the start of its kernel gets no reply when the kernel is restarted": replace(
         BASE, seed=44, delay=0.025, rate=5e6, memory_mib=0.002, rate_limited=False, knows_info=False, hosts=3
     ).with_decisions(
