@@ -421,12 +421,13 @@ def test_interrupts_without_end_fill_no_memory() -> None:
 
 
 def test_a_question_that_comes_again_is_answered_again() -> None:
-    """The kernel asks again when its keeper was killed."""
-    asked = cell()
+    """The kernel asks again when its keeper was killed. A successor without a log may repeat older replies before."""
+    asked, older = cell(), cell()
     question = Message(Channel.STDIN, 3, make("input_request", {"prompt": "?"}, asked.parts[0]))
     reply = request("input_reply", Channel.STDIN, value="secret")
     table = known(asked)
     assert table.received(question) is Decision.PASS
+    table.received(message_about(older, "execute_reply", status="ok"))
     assert table.received(question) is Decision.DROP, "there is no answer yet"
     table.sent(reply)
     assert table.received(question) is Decision.ANSWER and table.answer == reply

@@ -83,7 +83,7 @@ HUB = [
     Mutant(
         "a cell with a reply stays in flight",
         "hub.kernel.core.request_table",
-        "        if pending is not None:\n            self._forget(pending)\n\n    def _received_question",
+        "        self._forget(pending)\n\n    def _received_question",
         "\n    def _received_question",
     ),
     Mutant(

@@ -309,7 +309,7 @@ class RequestTable:
         delivery = self._ended.get(parent, Delivery.ALL) if pending is None else pending.delivery
         is_shown = is_output and b'"execute_input"' not in header
         dropped = delivery is Delivery.NOTHING or (delivery is Delivery.OUTPUT and not is_shown)
-        if is_reply:
+        if is_reply and pending is not None:  # else it is an older one, which a successor without a log repeats
             self._received_reply(pending, ends_cell=b'"execute_reply"' in header)
         elif message.channel is Channel.STDIN and not dropped:
             return self._received_question(id_of(message))
@@ -317,11 +317,10 @@ class RequestTable:
             dropped = not pending.observe(message, is_output=is_output)
         return Decision.DROP if dropped else Decision.PASS
 
-    def _received_reply(self, pending: PendingRequest | None, *, ends_cell: bool) -> None:
+    def _received_reply(self, pending: PendingRequest, *, ends_cell: bool) -> None:
         if ends_cell:
             self.answer, self._question = None, ""
-        if pending is not None:
-            self._forget(pending)
+        self._forget(pending)
 
     def _received_question(self, msg_id: str) -> Decision:
         """The kernel sends its question again when its keeper was killed. A front end is asked once, and its answer is
