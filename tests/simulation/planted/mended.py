@@ -275,4 +275,10 @@ MENDED = [
         "in relay.table.answer_own_code(waits=True):",
         "in []:",
     ),
+    Mutant(
+        "a lost kernel waits for a restart that has come before its shutdown_request",
+        "hub.kernel.core.kernel_core",
+        "        if life.phase is Phase.RESTART:  # the restart may",
+        "        if False:  # the restart may",
+    ),
 ]

@@ -123,4 +123,18 @@ PLANS = {
         Decision(7.044556127713153, "interrupt", {"front": 0}),
         Decision(7.739759607305131, "hub killed", {"seconds": 4.0}),
     ),
+    "a lost kernel waits for a restart whose shutdown_request came behind it at the next hub": replace(
+        BASE,
+        seed=2589,
+        delay=0.1,
+        rate=5e6,
+        memory_mib=0.02,
+        cap_mib=0.01,
+        ends_with_shutdown=False,
+        ids_collide=True,
+    ).with_decisions(
+        Decision(6.898, "node rebooted", {"seconds": 1.0}),
+        Decision(23.153, "hub killed", {"seconds": 0.05}),
+        Decision(23.939, "restart", {"front": 0}),
+    ),
 }

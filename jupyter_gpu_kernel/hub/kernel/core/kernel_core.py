@@ -310,6 +310,8 @@ class KernelCore:
         relay.kernel_lost(f"{error.cause}. {error.remedy}")  # which may bring older states
         if not life.ended:
             life.update(state="ended", cause=error.cause, remedy=error.remedy)
+        if life.phase is Phase.RESTART:  # the restart may have come before this request for it
+            life.set_phase(Phase.RUN)
         life.set_link_state(LinkState.LOST)
         self._do(effects.Notify())
 

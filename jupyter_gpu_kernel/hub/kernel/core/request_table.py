@@ -309,7 +309,7 @@ class RequestTable:
         delivery = self._ended.get(parent, Delivery.ALL) if pending is None else pending.delivery
         is_shown = is_output and b'"execute_input"' not in header
         dropped = delivery is Delivery.NOTHING or (delivery is Delivery.OUTPUT and not is_shown)
-        if is_reply and pending is not None:  # else it is an older one, which a successor without a log repeats
+        if is_reply and pending is not None:  # else a successor without a log repeats an older one
             self._received_reply(pending, ends_cell=b'"execute_reply"' in header)
         elif message.channel is Channel.STDIN and not dropped:
             return self._received_question(id_of(message))
