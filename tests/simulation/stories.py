@@ -29,7 +29,7 @@ def _flood(random: Random) -> list[Any]:
         return [["display", f"d{name}-{number}", "x" * 100] for number in range(20)]
     actions: list[Any] = [["sleep", random.choice((0.0, 0.5))]]
     for number in range(random.randint(1, 4)):
-        actions.append(["prints", 6, random.choice((5000, 60_000))])
+        actions.append(["prints", 8, random.choice((5000, 60_000))])
         if random.random() < 0.3:
             actions.append(["display", f"d{name}-{number}", "x" * 100])
     return [*actions, ["sleep", random.choice((0.05, 3.0))]]
