@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 
 from jupyter_gpu_kernel.agent.system.loop import Loop
+from jupyter_gpu_kernel.wire.kernel_messages.compose import PIECE
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 EPOCH = 3_000_000_000.0
@@ -105,7 +106,7 @@ class World:
         """How often the node was rebooted."""
         self.shutdowns = 0
         """How many kernels were shut down by their users before the end."""
-        self.largest = 100_000
+        self.largest = PIECE + 40_000
         """Bytes of the largest message, and of what may be under way beside a limit."""
         self.asked = 0
         """Bytes of all requests: a hub may answer those that wait at once."""
