@@ -71,7 +71,7 @@ def _torn(random: Random, at: float) -> Story:
     """A hub is killed while it passes on a text in pieces, as its front end did not read."""
     return [
         (at, "slow reader", {"seconds": random.choice((1.0, 3.0)), "front": 0}),
-        _cells(at + 0.01, [["prints", 4, 200_000]]),
+        _cells(at + 0.01, [["prints", 2, 700_000]]),
         (at + 0.01, "hub killed in a send", {"seconds": 1.0, "sends": random.randint(3, 14)}),
     ]
 

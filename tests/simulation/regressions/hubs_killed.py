@@ -71,7 +71,7 @@ PLANS = {
     "a hub is killed when it has sent a long text, which comes from the next hub in pieces": replace(
         BASE, seed=33, memory_mib=0.02, unread=4194304, revives=False, knows_info=False
     ).with_decisions(
-        cells(20.231, [["prints", 4, 200_000]]),
+        cells(20.231, [["prints", 4, 1_600_000]]),
         Decision(20.231, "hub killed in a send", {"seconds": 1.0, "sends": 3}),
         cells(21.189, []),
     ),

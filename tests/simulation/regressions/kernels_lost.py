@@ -47,7 +47,7 @@ PLANS = {
     "a text in pieces ends within a line when the node is rebooted": replace(
         BASE, seed=5270, delay=0.0003, rate=2e5
     ).with_decisions(
-        cells(5.018, [["prints", 8, 5000], *[["prints", 8, 60_000]] * 2]),
+        cells(5.018, [["prints", 8, 40_000], *[["prints", 8, 480_000]] * 2]),
         Decision(5.023, "unreachable", {"seconds": 4.0}),
         Decision(11.995, "node rebooted", {"seconds": 1.0}),
     ),

@@ -210,7 +210,7 @@ PLANS = {
     "a hub is killed while it passes on a text in pieces": replace(
         BASE, delay=0.025, rate=5000000.0, seed=0
     ).with_decisions(
-        cells(1.51, [["prints", 4, 200000]]),
+        cells(1.51, [["prints", 4, 1_600_000]]),
         Decision(1.51, "hub killed in a send", {"seconds": 1.0, "sends": 9}),
         Decision(7.51, "info", {"front": 0, "seconds": 1.0}),
     ),
