@@ -179,8 +179,9 @@ class Attach(Process):
             settings = keeper.keeper.settings.now
             is_named = request.get("notebook") and not request.get("fresh")
             is_same = is_named and settings.notebook == request["notebook"]
-            is_free = keeper.alive and not (settings.reservation or keeper.keeper.server.attached)
-            is_same = is_same or settings.id == request["id"]
+            is_attached = keeper.alive and keeper.keeper.server.attached
+            is_free = self.node.has_processes(settings.id) and not (settings.reservation or is_attached)
+            is_same = is_same or settings.id == request.get("id")
             if is_same and is_free and keeper.keeper.status.state != "ended":
                 return {"detached": 1.0}
         gpus = self.node.gpus
