@@ -182,21 +182,19 @@ class Soak:
                 front.kill()
         for home in self.homes:
             self.note({"stopped": home.ask("stop", "--all")})
-        checks: list[Callable[[], Any]] = [
-            lambda command=command: _output(command) for command in self.options.left
-        ]
         for home in self.homes:
-            checks.append(lambda home=home: home.ask("ps"))
-            checks.append(
-                lambda home=home: [row for row in home.ask("gpus") if not row.get("free") and "uuid" in row]
+            self._nothing(lambda home=home: home.ask("ps"), NOTHING)
+            self._nothing(
+                lambda home=home: [row for row in home.ask("gpus") if not row.get("free") and "uuid" in row],
+                NOTHING,
             )
-        for check in checks:
-            self._nothing(check, NOTHING)
         hubs = [hub for home in self.homes if (hub := home.hub()) is not None]
         self._nothing(lambda: [hub for hub in hubs if psutil.pid_exists(hub)], HUB_ENDS)
         for home in self.homes:
             self._nothing(home.sockets, 10)
             self._nothing(lambda home=home: _processes(home), 10)
+        for command in self.options.left:  # hubs had connections
+            self._nothing(lambda command=command: _output(command), NOTHING)
 
     def _nothing(self, look: Callable[[], Any], within: float) -> None:
         end = time.time() + within
