@@ -382,13 +382,14 @@ def check_interrupted(request: Request, interrupted_at: list[float], within: flo
     runs = request.client.world.executed.get(request.name)
     if not runs or not request.user_cell:
         return
+    held = sum(float(action[1]) for action in request.cell or () if action[0] == "hold")
     for at in interrupted_at:
-        if runs[0].began + 0.1 < at < (runs[0].ended or 1e9) - within:
+        if runs[0].began + 0.1 < at < (runs[0].ended or 1e9) - within - held:
             raise Failure("ran on after an interrupt", f"{request}, interrupted at {at:.3f}")
         pending = [
             one
             for one in request.client.requests.values()
-            if one.cell is not None and one.sent_at + 0.1 < at < one.replied_at
+            if one.cell is not None and one.at_hub + 0.1 < at < one.replied_at
         ]
         if (
             request in pending
