@@ -180,7 +180,7 @@ class Attach(Process):
             is_named = request.get("notebook") and not request.get("fresh")
             is_same = is_named and settings.notebook == request["notebook"]
             is_attached = keeper.alive and keeper.keeper.server.attached
-            if settings.owner == request["owner"] and settings.id not in request["attached_ids"]:
+            if settings.owner == request.get("owner") and settings.id not in request["attached_ids"]:
                 is_attached = False  # by a dead connection of the hub that asks, or of a killed one
             is_free = self.node.has_processes(settings.id) and not (settings.reservation or is_attached)
             is_same = is_same or settings.id == request.get("id")
