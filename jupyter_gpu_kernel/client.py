@@ -234,9 +234,8 @@ def _connect_or_start() -> Connection[Any, Any]:
     deadline = time.monotonic() + _START_TIMEOUT
     try:
         with FileLock(hub_folder() / "start.lock", timeout=_START_TIMEOUT):
-            while (
-                connection := _try_to_connect()
-            ) is None:  # again, if the hub has found one that was just ending
+            # More than once, if the new hub has found one that was just ending.
+            while (connection := _try_to_connect()) is None:
                 left = deadline - time.monotonic()
                 if left <= 0 or not spawn(left):
                     raise _start_error()

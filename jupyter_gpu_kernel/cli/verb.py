@@ -240,9 +240,12 @@ def print_error(error: GpuKernelError) -> None:
 
 def _documentation() -> str:
     """Return the address of the documentation; "" where the package was not built from a public repository."""
-    from importlib.metadata import metadata  # other commands need not wait for this import
+    from importlib import metadata  # other commands need not wait for this import
 
-    pages = metadata("jupyter_gpu_kernel").get_all("Project-URL") or []
+    try:
+        pages = metadata.metadata("jupyter_gpu_kernel").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:  # it is imported from a folder, and was not installed
+        return ""
     return next((page.partition(", ")[2] for page in pages if page.startswith("Documentation,")), "")
 
 

@@ -16,6 +16,26 @@ from waiting import eventually
 from jupyter_gpu_kernel.agent.in_kernel import hooks
 
 pytestmark = pytest.mark.full
+WITHOUT_SIGNALFD = """
+import os, resource, signal
+from jupyter_gpu_kernel.agent.in_kernel.main import create_guard
+from jupyter_gpu_kernel.agent.in_kernel.output_window import OutputWindow
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as a kernel's process inherits it
+window, most = OutputWindow(), os.dup(0)
+os.close(most)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+assert not create_guard(window).installed
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_without_a_guard_sigterm_ends_it():
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SIGNALFD], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    assert "no guard against SIGTERM" in done.stderr
 
 
 def test_the_owner_ends_it_by_two(start, tmp_path):

@@ -121,14 +121,14 @@ def create_guard(window: OutputWindow) -> Guard:
     if in_job:  # `scancel --full --signal=USR1` reaches the job's process, which tells us, and this one
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, lambda number, frame: None)
-    if mode == "default":
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)
-    else:
+    if mode != "default":
         try:
             guard.install()
         except OSError as error:
             print(f"no guard against SIGTERM: {error}", file=sys.stderr)
+    if not guard.installed:  # this process has inherited a blocked SIGTERM
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)
     return guard
 
 

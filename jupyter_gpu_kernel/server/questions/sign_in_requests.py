@@ -36,7 +36,7 @@ class SignInRequests:
         self._notify = notify
         self._mark = f"{os.urandom(4).hex()}{LOOKING}"
         self._known: list[str] = []
-        self._looking = PeriodicCallback(self._look, _INTERVAL)
+        self._looking = PeriodicCallback(lambda: asyncio.to_thread(self._look), _INTERVAL)
         if looks:
             self._looking.start()
 
@@ -50,16 +50,12 @@ class SignInRequests:
         """Return the kernels to a page that shows them, without those whose kernelspec this server does not have."""
         shown = []
         for file in files(REQUEST) if self._looking.is_running() else ():
-            with contextlib.suppress(
-                FileNotFoundError, SettingsError
-            ):  # it waits no longer; no sign-in is possible
-                wanted = {
-                    key: line(text, _LONGEST_TEXT) for key, text in json.loads(file.read_bytes()).items()
-                }
-                notebook = PurePath(wanted["notebook"]).name
-                shown.append(
-                    {"id": file.stem, **wanted, "name": find(wanted["name"]).name, "notebook": notebook}
-                )
+            # The kernel has just stopped waiting; or no sign-in is possible without its kernelspec.
+            with contextlib.suppress(FileNotFoundError, SettingsError):
+                given = json.loads(file.read_bytes())
+                wanted = {key: line(text, _LONGEST_TEXT) for key, text in given.items()}
+                known = {"name": find(wanted["name"]).name, "notebook": PurePath(wanted["notebook"]).name}
+                shown.append({"id": file.stem, **wanted, **known})
                 file.with_suffix(SHOWN).touch()
         return shown
 
@@ -92,7 +88,7 @@ async def sign_ins(handler: Handler) -> list[dict[str, Any]]:
 @route("DELETE", "sign-ins/([0-9a-f]{32})")
 async def cancel_sign_in(handler: Handler, number: str) -> dict[str, bool]:
     """Let a kernel wait no longer: its start fails."""
-    handler.state.sign_ins.cancel(number)
+    await asyncio.to_thread(handler.state.sign_ins.cancel, number)
     return {"ok": True}
 
 
@@ -106,5 +102,5 @@ async def login(handler: Handler, name: str) -> dict[str, Any]:
         async with hub_client() as hub, handler.state.prompts.asker(Asking("login", spec.name)) as ask:
             return {"ok": True, **await hub.acall("login", ask=ask, **spec.for_hub)}
     except Cancelled:
-        handler.state.sign_ins.cancel_all(spec.name)
+        await asyncio.to_thread(handler.state.sign_ins.cancel_all, spec.name)
         return {"ok": False, "cancelled": True}
